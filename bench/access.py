@@ -48,22 +48,31 @@ def add_usage(store: Store, number: int) -> None:
     accounts = range(_FIRST, _FIRST + number)
     columns: tuple[str, ...] = ("account_id", "minute_start", "minute_used", "day_start", "day_used")
     _insert(store, "usage", columns, ((each, 0, 0, hour, each % 10_000) for each in accounts))
-    columns = (
-        "account_id",
-        "seconds",
-        "start",
-        "admitted",
-        "refused_minute",
-        "refused_day",
-        "refused_banned",
+    responses = (
         "cancelled",
+        "succeeded",
+        "unchanged",
+        "forbidden",
+        "not_found",
+        "conflict",
+        "gone",
+        "invalid",
+        "failed",
     )
+    columns = ("account_id", "seconds", "start", "operation", "admitted", "refused_minute", "refused_day")
+    columns += ("refused_banned", *responses)
+    others = [0] * (len(responses) + 1)
     starts = range(hour - (_HOURS - 1) * 3600, hour + 1, 3600)
     _insert(
         store,
         "usage_history",
         columns,
-        ((each, 3600, start, each % 500, each % 9, 0, 0, 0) for each in accounts for start in starts),
+        (
+            (each, 3600, start, operation, each % 500, each % 9, 0, *others)
+            for each in accounts
+            for start in starts
+            for operation in ("cancelOrder", "listOrders")
+        ),
     )
     _insert(store, "key_use", ("key_id", "last_hour"), ((_key_id(each), hour) for each in accounts))
 

@@ -77,8 +77,8 @@ EXPECTED = [
     ("GET", V2, 400, "invalid_parameter", "v2.listOrders"),
     ("GET", "/openapi.json", 304, None, "none"),
     ("GET", V1, 200, None, "listOrders"),
-    *[("GET", V1, 429, "rate_limit_exceeded", "none")] * 20,
-    ("GET", V1, 429, "api_key_banned", "none"),
+    *[("GET", V1, 429, "rate_limit_exceeded", "listOrders")] * 20,
+    ("GET", V1, 429, "api_key_banned", "listOrders"),
     (None, None, 400, "bad_request", "none"),
 ]
 

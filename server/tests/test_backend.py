@@ -45,7 +45,7 @@ async def save_cancelled(service: Service) -> None:
     saving = asyncio.create_task(service.backend.save())
     for _ in range(3):
         await asyncio.sleep(0)
-    assert {} == service.backend.activity.pending(1)
+    assert [] == service.backend.activity.pending(1)
     saving.cancel()
     with suppress(asyncio.CancelledError):
         await saving

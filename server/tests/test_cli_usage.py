@@ -10,7 +10,7 @@ import pytest
 from petstore_server.cli import output
 from petstore_server.cli import usage as cli_usage
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
+from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from support.command_line import CommandLine
 from support.open_stores import opened
@@ -29,13 +29,21 @@ def petstore(tmp_path: Path) -> CommandLine:
     return command
 
 
-def save(petstore: CommandLine, account: str, counts: UsageCounts, start: int = HOUR, day_used: int = 0) -> None:
+def save(
+    petstore: CommandLine,
+    account: str,
+    counts: UsageCounts,
+    start: int = HOUR,
+    day_used: int = 0,
+    operation: str = "listOrders",
+) -> None:
     async def run() -> None:
         async with opened(petstore.store) as store:
             account_id = (await store.accounts.find(account)).id
             usage = {account_id: Usage(Count(HOUR, 0), Count(HOUR, day_used))}
             keyless = {start: KeylessCounts(2, 1)}
-            await store.usage.save(usage, [], Activity({(account_id, start): counts}, keyless, {}))
+            uses = {(account_id, used): start for used in uses_of(operation)}
+            await store.usage.save(usage, [], Activity({(account_id, start, operation): counts}, keyless, {}, uses))
 
     asyncio.run(run())
 
@@ -93,6 +101,44 @@ def test_a_long_period_is_shown_by_day_unless_asked_for(petstore: CommandLine) -
     assert [60] == [row["admitted"] for row in by_hour["history"]]
 
 
+def test_the_usage_by_operation_has_the_responses_by_class(petstore: CommandLine) -> None:
+    save(petstore, "acme", UsageCounts(60, 5, 4, 3, succeeded=9, unchanged=50, failed=1))
+    save(petstore, "acme", UsageCounts(7, cancelled=2, conflict=5), operation="cancelOrder")
+    save(petstore, "globex", UsageCounts(1, cancelled=1), operation="cancelOrder")
+    header, cancels, lists = petstore.must("usage", "acme", "--by", "operation").out.splitlines()
+    assert header.startswith(
+        "OPERATION    ADMITTED  REFUSED  BY MINUTE  BY DAY  BANNED  CANCELLED  SUCCEEDED  UNCHANGED"
+    )
+    assert "cancelOrder 7 - - - - 2 - - - - 5 - - -" == " ".join(cancels.split())
+    assert "listOrders 60 12 5 4 3 - 9 50 - - - - - 1" == " ".join(lists.split())
+    shown = petstore.must("usage", "acme", "--by", "operation", "--json").json()
+    assert ("acme", "operation") == (shown["account"], shown["by"])
+    names = ["admitted", "refused", "refusedMinute", "refusedDay", "refusedBanned", "cancelled", "succeeded"]
+    names += ["unchanged", "forbidden", "notFound", "conflict", "gone", "invalid", "failed"]
+    assert {
+        "cancelOrder": dict(zip(names, (7, 0, 0, 0, 0, 2, 0, 0, 0, 0, 5, 0, 0, 0), strict=True)),
+        "listOrders": dict(zip(names, (60, 12, 5, 4, 3, 0, 9, 50, 0, 0, 0, 0, 0, 1), strict=True)),
+    } == {row.pop("operation"): row for row in shown["operations"]}
+    of_all = petstore.must("usage", "--by", "operation", "--json").json()
+    assert (None, [8, 60]) == (of_all["account"], [row["admitted"] for row in of_all["operations"]])
+    assert "No requests" in petstore.must("usage", "globex", "--by", "operation", "--until", "1h").out
+
+
+def test_a_period_ends_before_the_time_that_was_given(petstore: CommandLine) -> None:
+    for hours in range(5):
+        save(petstore, "acme", UsageCounts(1 << hours), start=HOUR - hours * 3600)
+
+    def admitted(*options: str) -> int:
+        shown = petstore.must("usage", "acme", "--json", *options).json()
+        return sum(row["admitted"] for row in shown.get("history") or shown["operations"])
+
+    begins, ends = str(format_unix(HOUR - 3 * 3600)), str(format_unix(HOUR - 3600))
+    for by in ("hour", "operation"):
+        assert 31 == admitted("--by", by)
+        assert 12 == admitted("--by", by, "--since", begins, "--until", ends)
+        assert 14 == admitted("--by", by, "--since", begins, "--until", str(format_unix(HOUR - 3599)))
+
+
 def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
     save(petstore, "acme", UsageCounts(60, 30), day_used=900)
     save(petstore, "globex", UsageCounts(500), day_used=500)
@@ -102,6 +148,9 @@ def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
 
     assert ["globex", "acme"] == order()
     assert ["acme"] == order("--by", "refused")
+    assert ["globex", "acme"] == order("--by", "requests")
+    save(petstore, "acme", UsageCounts(refused_minute=411), day_used=900)
+    assert ["acme", "globex"] == order("--by", "requests")
     assert ["acme", "globex"] == order("--by", "share")
     assert ["acme"] == order("--by", "share", "--limit", "1")
     assert "90.0%" in petstore.must("usage", "top", "--by", "share").out
@@ -110,6 +159,27 @@ def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
 def test_an_unknown_account_is_not_found(petstore: CommandLine) -> None:
     done = petstore("usage", "unknown")
     assert (5, "") == (done.code, done.out)
+
+
+def test_an_account_shows_what_it_uses_of_the_api_and_when_it_last_did(petstore: CommandLine) -> None:
+    assert [] == petstore.must("accounts", "show", "acme", "--json").json()["uses"]
+    assert "It has not used the API" in petstore.must("accounts", "show", "acme").out
+    for operation, hours in (("listOrders", 0), ("getPet", 2), ("v2.getUsage", 30)):
+        save(petstore, "acme", UsageCounts(refused_banned=1), HOUR - hours * 3600, operation=operation)
+
+    def last(hours: int) -> str:
+        return f"{format_unix(HOUR - hours * 3600)}"[:16] + "Z"
+
+    assert [
+        {"operation": "getPet", "deprecated": True, "lastUsed": last(2)},
+        {"operation": "listOrders", "deprecated": False, "lastUsed": last(0)},
+        {"operation": "v1.*", "deprecated": False, "lastUsed": last(0)},
+        {"operation": "v2.*", "deprecated": False, "lastUsed": last(30)},
+        {"operation": "v2.getUsage", "deprecated": False, "lastUsed": last(30)},
+    ] == petstore.must("accounts", "show", "acme", "--json").json()["uses"]
+    page = petstore.must("accounts", "show", "acme").out
+    assert ["getPet", last(2), "deprecated"] in [line.split() for line in page.splitlines()]
+    assert ["v2.*", last(30), "-"] in [line.split() for line in page.splitlines()]
 
 
 def test_an_account_named_like_a_command_can_be_shown(petstore: CommandLine) -> None:

@@ -104,7 +104,8 @@ async def test_accounts_are_searched_sorted_and_paged(file_store: Stores) -> Non
             await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
         accounts = {account.name: account.id for account in await console.store.accounts.list()}
         used = Usage(Count(int(START), 9), Count(int(START), 20))
-        counted = Activity({(accounts["shop 42"], int(START) // 3600 * 3600): UsageCounts(refused_day=1234)}, {}, {})
+        where = accounts["shop 42"], int(START) // 3600 * 3600, "listOrders"
+        counted = Activity({where: UsageCounts(refused_day=1234)}, {}, {})
         await console.store.usage.save({accounts["shop 55"]: used}, [], counted)
         first = await browser.get("/accounts")
         assert ("shop 00" in first, "shop 49" in first, "shop 50" in first) == (True, True, False)
@@ -131,7 +132,8 @@ async def test_an_account_shows_its_windows_and_its_history(each_backend: Stores
         await add_key(console.store)
         account = await console.store.accounts.find("zoo")
         hour = int(START) // 3600 * 3600
-        activity = Activity({(account.id, hour): UsageCounts(admitted=777, refused_minute=55)}, {}, {"key_one": hour})
+        counts = UsageCounts(admitted=777, refused_minute=55)
+        activity = Activity({(account.id, hour, "listOrders"): counts}, {}, {"key_one": hour})
         await console.store.usage.save({account.id: Usage(Count(int(START), 7), Count(int(START), 21))}, [], activity)
         page = await browser.get("/accounts/zoo")
         assert "7 of 60" in page

@@ -193,7 +193,10 @@ async def test_the_overview_shows_the_last_day_and_week(file_store: Stores) -> N
         account = (await console.store.accounts.find("zoo")).id
         hour = int(START) // 3600 * 3600
         old = hour - 3 * 86_400
-        counts = {(account, hour): UsageCounts(1000, 20, 3, 0, 5), (account, old): UsageCounts(admitted=7000)}
+        counts = {
+            (account, hour, "listOrders"): UsageCounts(1000, 20, 3, 0, 5),
+            (account, old, "getPet"): UsageCounts(admitted=7000),
+        }
         await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
         day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
         assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day

@@ -765,6 +765,15 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Pat
     async def story(service: Service) -> None:
         await service.client.get(ORDERS, headers=bearer(await service.key()))
         await service.client.get(ORDERS)
+        limited = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(1, 1))))
+        for method, path in (
+            ("DELETE", f"{ORDERS}/%37"),
+            ("DELETE", f"{ORDERS}/7"),
+            ("GET", "/v2/usage"),
+            ("PUT", ORDERS),
+        ):
+            await service.client.request(method, path, headers=limited)
+        await service.background_round()
         transport = httpx2.ASGITransport(app=service.application.admin)
         async with httpx2.AsyncClient(transport=transport, base_url="http://admin.test") as admin:
             assert {"status": "ok"} == (await admin.get("/livez")).json()
@@ -773,6 +782,15 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Pat
             for line in (
                 'petstore_requests_total{operation="listOrders",status="200"} 1.0',
                 'petstore_requests_total{operation="none",status="401"} 1.0',
+                'petstore_requests_total{operation="cancelOrder",status="404"} 1.0',
+                'petstore_requests_total{operation="cancelOrder",status="429"} 1.0',
+                'petstore_requests_total{operation="v2.getUsage",status="429"} 1.0',
+                'petstore_requests_total{operation="none",status="429"} 1.0',
+                'petstore_request_seconds_count{operation="cancelOrder"} 1.0',  # refusals are not latencies of it
+                'petstore_accounts_using{operation="listOrders"} 1.0',
+                'petstore_accounts_using{operation="v1.*"} 2.0',
+                'petstore_accounts_using{operation="v2.*"} 1.0',
+                'petstore_accounts_using{operation="getPet"} 0.0',
                 'petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"} 1.0',
                 'petstore_limit_decisions_total{outcome="admitted",plan="none",window="none"} 1.0',
                 "petstore_list_rebuild_seconds_count 1.0",

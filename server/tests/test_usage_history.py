@@ -4,17 +4,28 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import yaml
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.orders import Order
-from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, Usage, UsageCounts
-from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
+from petstore_server.domain.usage import (
+    DEPRECATED,
+    NO_ACTIVITY,
+    Activity,
+    Granularity,
+    KeylessCounts,
+    Usage,
+    UsageCounts,
+    uses_of,
+)
+from petstore_server.domain.windows import AccountDecision, Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
 from petstore_server.runtime.backend import compact_history
@@ -37,7 +48,7 @@ def principal(account: int = 1, key: str = "key_a") -> Principal:
     return Principal(key, account, "acme", Plan.FREE, LIMITS, DEFAULT_SCOPES)
 
 
-def admitted(now: float) -> object:
+def admitted(now: float) -> AccountDecision:
     return evaluate_account(True, Count(int(now), 1), Count(int(now), 1), LIMITS, now)
 
 
@@ -52,7 +63,7 @@ def record(recorder: UsageRecorder, now: float, **counts: int) -> None:
     }
     for kind, number in counts.items():
         for _ in range(number):
-            recorder.decided(principal(), decisions[kind])
+            recorder.decided(principal(), "listOrders", decisions[kind])
 
 
 class TestRecorder:
@@ -60,19 +71,63 @@ class TestRecorder:
         recorder = UsageRecorder()
         record(recorder, FIRST + HOUR - 0.1, admitted=3, refused_minute=2, refused_day=1)
         record(recorder, FIRST + HOUR, admitted=1, refused_banned=4)
-        recorder.cancelled(principal())
         taken = recorder.take()
         assert {
-            (1, FIRST): UsageCounts(admitted=3, refused_minute=2, refused_day=1),
-            (1, FIRST + HOUR): UsageCounts(admitted=1, refused_banned=4, cancelled=1),
+            (1, FIRST, "listOrders"): UsageCounts(admitted=3, refused_minute=2, refused_day=1),
+            (1, FIRST + HOUR, "listOrders"): UsageCounts(admitted=1, refused_banned=4),
         } == taken.accounts
         assert {"key_a": FIRST + HOUR} == taken.keys
         assert NO_ACTIVITY == recorder.take()
 
+    def test_what_an_account_uses_is_recorded_once_an_hour_until_it_is_saved(self) -> None:
+        recorder = UsageRecorder()
+        record(recorder, FIRST + HOUR, admitted=1)
+        recorder.decided(principal(), "none", admitted(FIRST + HOUR))
+        taken = recorder.take()
+        assert {(1, "listOrders"): FIRST + HOUR, (1, "v1.*"): FIRST + HOUR} == taken.uses
+        recorder.put_back(taken)
+        assert taken == recorder.take()
+        for now in (FIRST + HOUR, FIRST):  # the clock was set back
+            recorder.decided(principal(), "listOrders", admitted(now))
+            recorder.decided(principal(), "getPet", admitted(now))
+        assert {(1, "getPet"): FIRST + HOUR} == recorder.take().uses
+        record(recorder, FIRST + 2 * HOUR, refused_minute=1)
+        assert {(1, "listOrders"): FIRST + 2 * HOUR, (1, "v1.*"): FIRST + 2 * HOUR} == recorder.take().uses
+
+    @pytest.mark.parametrize(
+        ("field", "statuses"),
+        [
+            ("cancelled", [204]),
+            ("succeeded", [200, 201]),
+            ("unchanged", [304]),
+            ("forbidden", [403]),
+            ("not_found", [404]),
+            ("conflict", [409]),
+            ("gone", [410]),
+            ("invalid", [400, 405, 413, 414, 415, 422, 431]),
+            ("failed", [500, 501, 503, 599]),
+        ],
+    )
+    def test_each_response_is_counted_in_its_class_for_its_operation(self, field: str, statuses: list[int]) -> None:
+        recorder = UsageRecorder()
+        record(recorder, FIRST, admitted=1)
+        for status in statuses:
+            recorder.responded(principal(), "getPet", status)
+        expected = {(1, FIRST, "listOrders"): UsageCounts(1)}
+        expected[1, FIRST, "getPet"] = UsageCounts()._replace(**{field: len(statuses)})
+        assert expected == recorder.take().accounts
+
+    def test_a_response_after_the_counts_of_its_request_were_taken_is_in_the_next_ones(self) -> None:
+        recorder = UsageRecorder()
+        record(recorder, FIRST, admitted=1)
+        assert {(1, FIRST, "listOrders"): UsageCounts(1)} == recorder.take().accounts
+        recorder.responded(principal(), "listOrders", 200)
+        assert {(1, FIRST, "listOrders"): UsageCounts(succeeded=1)} == recorder.take().accounts
+
     def test_requests_without_a_valid_key_are_counted_together(self) -> None:
         recorder = UsageRecorder()
         for number in range(5):
-            recorder.decided(None, evaluate_address(number < 3, Count(FIRST, 1), float(FIRST)))
+            recorder.decided(None, "none", evaluate_address(number < 3, Count(FIRST, 1), float(FIRST)))
         assert Activity({}, {FIRST: KeylessCounts(refused_key=3, refused_address=2)}, {}) == recorder.take()
 
     def test_what_could_not_be_saved_is_taken_again_with_what_came_since(self) -> None:
@@ -81,15 +136,16 @@ class TestRecorder:
         taken = recorder.take()
         record(recorder, FIRST + 1, admitted=2)
         recorder.put_back(taken)
-        assert {FIRST: UsageCounts(admitted=5)} == recorder.pending(1)
-        assert {(1, FIRST): UsageCounts(admitted=5)} == recorder.take().accounts
+        assert [(FIRST, UsageCounts(admitted=5))] == recorder.pending(1)
+        assert [] == recorder.pending(2)
+        assert {(1, FIRST, "listOrders"): UsageCounts(admitted=5)} == recorder.take().accounts
 
     def test_what_is_put_back_is_added_hour_by_hour_and_a_key_keeps_its_latest_hour(self) -> None:
         recorder = UsageRecorder()
 
         def count_both_in(hour: int) -> None:
             record(recorder, hour, admitted=1)
-            recorder.decided(None, evaluate_address(True, Count(hour, 1), float(hour)))
+            recorder.decided(None, "none", evaluate_address(True, Count(hour, 1), float(hour)))
 
         count_both_in(FIRST + HOUR)
         taken = recorder.take()
@@ -98,7 +154,7 @@ class TestRecorder:
         recorder.put_back(taken)
         again = recorder.take()
         assert {FIRST: KeylessCounts(2), FIRST + HOUR: KeylessCounts(2)} == again.keyless
-        assert [2, 2] == [again.accounts[1, hour].admitted for hour in (FIRST, FIRST + HOUR)]
+        assert [2, 2] == [again.accounts[1, hour, "listOrders"].admitted for hour in (FIRST, FIRST + HOUR)]
         assert {"key_a": FIRST + HOUR} == again.keys
 
     def test_a_key_is_recorded_once_an_hour(self) -> None:
@@ -118,8 +174,11 @@ class TestRecorder:
         assert [1, 2] == sorted(counts.admitted for counts in recorder.take().accounts.values())
 
 
-def activity(account: int, start: int, admitted: int = 1, **more: int) -> Activity:
-    return Activity({(account, start): UsageCounts(admitted, **more)}, {}, {})
+def activity(account: int, start: int, admitted: int = 1, operation: str = "listOrders", **more: int) -> Activity:
+    """What a process that has just started counted."""
+    recorder = UsageRecorder()
+    recorder.put_back(Activity({(account, start, operation): UsageCounts(admitted, **more)}, {}, {}))
+    return recorder.take()
 
 
 async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
@@ -181,8 +240,44 @@ async def test_requests_without_a_key_have_a_history_of_their_own(each_backend: 
 
 async def test_an_account_that_a_restore_removed_is_skipped(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        await store.usage.save({}, [], Activity({(99, FIRST): UsageCounts(1)}, {}, {"key_gone": FIRST}))
+        await store.usage.save({}, [], Activity({(99, FIRST, "getPet"): UsageCounts(1)}, {}, {"key_gone": FIRST}))
         assert {} == await store.usage.totals(*ALL_TIME)
+        assert {} == await store.usage.users(0)
+
+
+async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_late(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as other:
+        ids = []
+        for name in ("one", "two"):
+            await add_key(one, name, name)
+            ids.append((await one.accounts.find(name)).id)
+        uses = [
+            (one, 2, "getPet"),
+            (other, 1, "getPet"),
+            (other, 3, "v2.getUsage"),
+            (one, 1, "listOrders"),
+            (one, 4, "none"),
+        ]
+        for store, hour, operation in uses:
+            await store.usage.save({}, [], activity(ids[0], FIRST + hour * HOUR, operation=operation))
+        await one.usage.save({}, [], activity(ids[1], FIRST, 0, "listOrders", refused_banned=1))
+        hours = {"getPet": 2, "listOrders": 1, "v1.*": 2, "v2.*": 3, "v2.getUsage": 3}
+        assert {used: FIRST + hour * HOUR for used, hour in hours.items()} == await other.usage.last_used(ids[0])
+        assert {"listOrders": FIRST, "v1.*": FIRST} == await other.usage.last_used(ids[1])
+        assert {"getPet": 1, "listOrders": 2, "v1.*": 2, "v2.*": 1, "v2.getUsage": 1} == await one.usage.users(FIRST)
+        assert {"v2.*": 1, "v2.getUsage": 1} == await one.usage.users(FIRST + 2.5 * HOUR)
+
+
+async def test_the_deprecated_operations_are_those_of_the_contracts() -> None:
+    found = set()
+    for version, name in ("v1", "openapi.yaml"), ("v2", "openapi-v2.yaml"):
+        contract = yaml.safe_load((files("petstore_server.api") / name).read_text())
+        for methods in contract["paths"].values():
+            for operation in methods.values():
+                if isinstance(operation, dict) and operation.get("deprecated"):
+                    found.add(operation["operationId"])
+                    assert (operation["operationId"], f"{version}.*") == uses_of(operation["operationId"])
+    assert set(DEPRECATED) == found
 
 
 async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_does_not(each_backend: Stores) -> None:
@@ -209,14 +304,18 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
         account = (await one.accounts.find("zoo")).id
         for hour in range(0, 8 * 24, 3):
             counts = UsageCounts(*[source.randrange(9) for _ in UsageCounts._fields])
-            start = FIRST + hour * HOUR
-            await one.usage.save({}, [], Activity({(account, start): counts}, {start: KeylessCounts(1, 2)}, {}))
+            start, operation = FIRST + hour * HOUR, source.choice(("listOrders", "getPet", "none"))
+            await one.usage.save(
+                {}, [], Activity({(account, start, operation): counts}, {start: KeylessCounts(1, 2)}, {})
+            )
         before = await days_of(one.usage.history(account, *ALL_TIME, Granularity.DAY))
         keyless = await days_of(one.usage.keyless_history(*ALL_TIME, Granularity.DAY))
+        operations = await one.usage.operations(account, FIRST + 2 * DAY, FIRST + 9 * DAY)
         now = FIRST + 7 * DAY + 12 * HOUR  # hours of the last two days stay, and days of the last five
         await asyncio.gather(*[compact_history(each.usage, settings, now) for each in (one, other)])
         assert before[2:] == await days_of(one.usage.history(account, *ALL_TIME, Granularity.DAY))
         assert keyless[2:] == await days_of(one.usage.keyless_history(*ALL_TIME, Granularity.DAY))
+        assert operations == await one.usage.operations(account, *ALL_TIME)
         hours = await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
         assert FIRST + 5 * DAY == next(iter(hours))
         # A process that saves an old hour late adds to its day.
@@ -240,12 +339,18 @@ async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_i
         await service.client.get("/v1/store/orders")
         account = (await service.backend.store.accounts.find("account 1")).id
         period = (int(START) - DAY, int(START) + DAY, Granularity.HOUR)
-        expected = {Granularity.HOUR.start(START): UsageCounts(60, refused_minute=4, cancelled=1)}
+        counts = UsageCounts(60, refused_minute=4, cancelled=1, conflict=1, not_found=58)
+        expected = {Granularity.HOUR.start(START): counts}
         assert expected == await service.backend.history(account, *period)  # nothing is saved yet
         assert {} == await service.backend.store.usage.history(account, *period)
         await service.background_round()
         assert expected == await service.backend.history(account, *period)
         assert expected == await service.backend.store.usage.history(account, *period)
+        assert {
+            "cancelOrder": UsageCounts(3, cancelled=1, conflict=1, not_found=1),
+            "getPet": UsageCounts(56, refused_minute=4, not_found=56),
+            "none": UsageCounts(1, not_found=1),
+        } == await service.backend.store.usage.operations(account, *period[:2])
         keyless = await service.backend.store.usage.keyless_history(*period)
         assert [KeylessCounts(refused_key=1)] == list(keyless.values())
 
@@ -269,12 +374,39 @@ async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
         assert ["full", "busy"] == names(AccountSort.REFUSED)
         assert ["full", "busy"] == names(AccountSort.SHARE)
         assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
+        await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=331))
+        totals = await store.usage.totals(FIRST, FIRST + 100)
+        rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
+        assert (["busy", "full"], ["busy", "full"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
+        await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=1))
+        totals = await store.usage.totals(FIRST, FIRST + 100)
+        rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
+        assert (["busy", "full"], ["full", "busy"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
         assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
         # The console ranks by the same share, though the other account has used its minute.
         rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
         ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items
         assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
         assert [] == top_accounts(with_usage(await store.accounts.list(), None, totals, FIRST), AccountSort.SHARE, 10)
+
+
+async def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(file_store: Stores) -> None:
+    async with file_store.opened() as store:
+        used = {}
+        for name, day_used in (("a", 0), ("b", 900), ("c", 1000), ("d", 10_000), ("e", 0)):
+            plan = Plan.PRO if name == "d" else Plan.FREE
+            account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
+            used[account.id] = Usage(Count(FIRST, 0), Count(FIRST, day_used))
+        rows = with_usage(await store.accounts.list(), used, {}, FIRST + 1)
+        for by, descending, expected in (
+            (AccountSort.SHARE, True, "dcbae"),
+            (AccountSort.SHARE, False, "aebdc"),
+            (AccountSort.REFUSED, True, "dcbae"),
+            (AccountSort.NAME, True, "edcba"),
+        ):
+            page = page_of_accounts(rows, lambda _: True, by, 1, descending=descending)
+            assert expected == "".join(row.account.name for row in page.items)
+        assert ["d", "c", "b"] == [row.account.name for row in top_accounts(rows, AccountSort.SHARE, 5)]
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:
@@ -318,7 +450,7 @@ async def test_hours_that_are_kept_for_no_days_end_with_their_day(
         account_id = (await store.accounts.create("acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)).id
         today = FIRST + DAY
         for start in (FIRST + HOUR, today):
-            await store.usage.save({}, [], Activity({(account_id, start): UsageCounts(1)}, {}, {}))
+            await store.usage.save({}, [], activity(account_id, start))
         await compact_history(store.usage, read_settings(settings), today + 2 * HOUR)
         hours = await store.usage.history(account_id, FIRST, today + DAY, Granularity.HOUR)
         assert [today] == list(hours)

@@ -35,14 +35,12 @@ from petstore_server.domain.windows import ADMITTED, BANNED
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.server.messages import Answer, Disconnected, Request, RequestError, Response
-from petstore_server.telemetry.metrics import Metrics
+from petstore_server.telemetry.metrics import NOT_ADMITTED, Metrics
 
 MAX_CONCURRENT = 1024  # of all accounts together that are answered at the same time
 MAX_CONCURRENT_PER_ACCOUNT = 256
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
-
-_NOT_ADMITTED = (401, 429)
 
 _log = logging.getLogger(__name__)
 
@@ -117,10 +115,11 @@ class Gate:
             if call.decision is None:  # the key could not be looked up
                 call.decision = await self.limiter.admit_address(self._address(request), charge=False)
             more = limit_headers(call.decision)
-            if match.route is not None and match.route.notices and response.status not in _NOT_ADMITTED:
+            if match.route is not None and match.route.notices and response.status not in NOT_ADMITTED:
                 more += match.route.notices
         seconds = perf_counter() - began
         self.metrics.responded(call.operation, response.status, seconds)
+        self.usage.responded(call.principal, call.operation, response.status)
         if self.access_log is not None:
             self.access_log.responded(call, response, seconds)
         return response, b"%sx-request-id: %s\r\n" % (more, request_id)
@@ -133,17 +132,20 @@ class Gate:
         if principal is None:
             principal = await self._identify(call, authorization)
         call.principal = principal
+        operation = match.operation(request.method)
+        if operation is not None:
+            call.operation = operation.id
         call.decision = decision = await self.limiter.admit(principal)
         self.metrics.decided(principal.plan, decision)
-        self.usage.decided(principal, decision)
+        self.usage.decided(principal, call.operation, decision)
         if decision.outcome is not ADMITTED:
             raise errors.ApiKeyBanned if decision.outcome is BANNED else errors.RateLimitExceeded
         if request.fault is not None:
             raise request.fault
         if not request.complete:
             await request.receive_body()
-        operation = match.operation(request.method)
-        call.operation = operation.id
+        if operation is None:
+            raise match.missing()
         if operation.scope is not None and operation.scope not in principal.scopes:
             raise InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
@@ -162,7 +164,7 @@ class Gate:
         except (MissingApiKey, InvalidApiKey) as error:
             call.decision = decision = await self.limiter.admit_address(self._address(call.request))
             self.metrics.decided("none", decision)
-            self.usage.decided(None, decision)
+            self.usage.decided(None, call.operation, decision)
             if decision.outcome is not ADMITTED:
                 raise errors.RateLimitExceeded from None
             if isinstance(error, InvalidApiKey) and error.key is not None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
+from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
 
@@ -22,14 +23,14 @@ class Call:
     """A request, and what the gate finds out about it.
 
     `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded. `operation` is
-    the identifier of the operation, or "none"; `principal` and `decision` are None until the gate has them,
-    `code` is that of the error that the response reports.
+    the identifier of the operation that a request with a valid key asks for, or NO_OPERATION; `principal` and
+    `decision` are None until the gate has them, `code` is that of the error that the response reports.
     """
 
     request: Request
     request_id: bytes
     segments: list[str]
-    operation: str = "none"
+    operation: str = NO_OPERATION
     principal: Principal | None = None
     decision: Decision | None = None
     code: str | None = None
@@ -73,14 +74,14 @@ class Match(NamedTuple):
     version: str | None
     route: Route | None
 
-    def operation(self, method: str) -> Operation:
-        """The operation of the method. Raises RouteNotFound, MethodNotAllowed."""
+    def operation(self, method: str) -> Operation | None:
+        """The operation of the method; without one, `missing` is the error."""
+        return None if self.route is None else self.route.operations.get(method)
+
+    def missing(self) -> RouteNotFound | MethodNotAllowed:
         if self.route is None:
-            raise RouteNotFound(self.version or "v1")
-        operation = self.route.operations.get(method)
-        if operation is None:
-            raise MethodNotAllowed(", ".join(self.route.operations))
-        return operation
+            return RouteNotFound(self.version or "v1")
+        return MethodNotAllowed(", ".join(self.route.operations))
 
 
 class Routes:

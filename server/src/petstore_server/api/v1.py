@@ -14,7 +14,6 @@ from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.orders import CANCEL, is_int64, parse_order_id
 from petstore_server.domain.windows import Decision
-from petstore_server.limits.activity import UsageRecorder
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 from petstore_server.store import Store
@@ -22,10 +21,10 @@ from petstore_server.store import Store
 _CACHING = b"cache-control: private, no-cache\r\nvary: Authorization\r\n"
 
 
-def routes(store: Store, usage: UsageRecorder, clock: Callable[[], float], settings: Settings) -> list[Route]:
-    """The routes of version 1 over a store; `usage` counts cancelled orders. `clock` gives Unix seconds."""
+def routes(store: Store, clock: Callable[[], float], settings: Settings) -> list[Route]:
+    """The routes of version 1 over a store. `clock` gives Unix seconds."""
     list_orders = Operation("listOrders", Scope.ORDERS_READ, _list_orders(store))
-    cancel = Operation("cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, usage, clock))
+    cancel = Operation("cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, clock))
     get_pet = Operation("getPet", Scope.PETS_READ, _get_pet(store, clock, settings.pets_sunset))
     notices = deprecation_notices(settings.pets_deprecated_at, settings.pets_sunset)
     return [
@@ -36,12 +35,9 @@ def routes(store: Store, usage: UsageRecorder, clock: Callable[[], float], setti
 
 
 def cancel_order(
-    store: Store,
-    usage: UsageRecorder,
-    clock: Callable[[], float],
-    check_query: Callable[[bytes], object] = lambda query: None,
+    store: Store, clock: Callable[[], float], check_query: Callable[[bytes], object] = lambda query: None
 ) -> Handler:
-    """The handler of cancelOrder, which version 2 has too (spec S4; D5). `usage` counts what it cancels.
+    """The handler of cancelOrder, which version 2 has too (spec S4; D5).
 
     `clock` gives Unix seconds. `check_query` raises if a version refuses the query. The handler's response is sent once
     the cancel is durable. It raises InvalidOrderId, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled.
@@ -51,7 +47,6 @@ def cancel_order(
         order_id = parse_order_id(call.segments[-1])
         check_query(call.request.query)
         await store.orders.change(order_id, CANCEL, call.actor(principal, clock()), principal.account_id)
-        usage.cancelled(principal)
         return Response(204)
 
     return handle

@@ -21,7 +21,6 @@ from petstore_server.domain.orders import Placement, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import Decision
-from petstore_server.limits.activity import UsageRecorder
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 
@@ -36,15 +35,13 @@ ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Mapping[int, UsageC
 """Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
 
 
-def routes(store: Store, usage: UsageRecorder, read_usage: ReadUsage, clock: Callable[[], float]) -> list[Route]:
-    """The routes of version 2 over a store. `usage` counts cancelled orders. `clock` gives Unix seconds."""
+def routes(store: Store, read_usage: ReadUsage, clock: Callable[[], float]) -> list[Route]:
+    """The routes of version 2 over a store. `clock` gives Unix seconds."""
     handlers = _Handlers(store, read_usage, clock)
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
-    cancel = Operation(
-        "v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, usage, clock, v2_input.NO_PARAMETERS.read)
-    )
+    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, clock, v2_input.NO_PARAMETERS.read))
     get_usage = Operation("v2.getUsage", None, handlers.get_usage)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),

@@ -14,7 +14,8 @@ from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, plan_limits
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.timestamps import format_hour, format_unix
+from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.audit import shown_fields
 from petstore_server.store import Store
@@ -64,10 +65,11 @@ def list_accounts() -> None:
 @accounts.command("show")
 @click.argument("name", type=ACCOUNT_NAME)
 def show_account(name: str) -> None:
-    """Show one account: its limits, the usage of both windows, its keys and their bans.
+    """Show one account: its limits, the usage of both windows, what it uses of the API, its keys and their bans.
 
     The usage is read from where servers count: from Redis if PETSTORE_REDIS_URL is set, else from the store, where it
-    is at most a second old.
+    is at most a second old. What the account uses has the hour of its last request, admitted or
+    refused; `v1.*` is any operation of version 1.
 
     $ petstore accounts show acme
     """
@@ -82,8 +84,13 @@ def show_account(name: str) -> None:
                 windows = [each._asdict() for each in operations.report_windows(account, usage, now)]
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation
+        uses = [
+            {"operation": used, "deprecated": used in DEPRECATED, "lastUsed": format_hour(hour)}
+            for used, hour in (await store.usage.last_used(account.id)).items()
+        ]
         keys = [key_fields(key, now) for key in await store.keys.list(name)]
-        return _fields(account), {"windows": shown_fields(windows), "usageProblem": problem, "keys": keys}
+        rest = {"windows": shown_fields(windows), "usageProblem": problem, "uses": uses, "keys": keys}
+        return _fields(account), rest
 
     account, rest = with_store(read)
     show(account | rest, lambda: _page(account, rest))
@@ -178,9 +185,13 @@ def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
     if rest["windows"] is not None:
         titles = ("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS")
         usage = table(titles, [list(window.values()) for window in rest["windows"]])
+    uses = "It has not used the API since its use is recorded."
+    if rest["uses"]:
+        used = [(name, last, "deprecated" if old else None) for name, old, last in map(dict.values, rest["uses"])]
+        uses = table(("OPERATION", "LAST USED", "STATE"), used)
     listed = f"No keys yet; create one with `petstore keys create {account['name']}`."
     if rest["keys"]:
         columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", "NOTE")
         rows = [(key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"]) for key in rest["keys"]]
         listed = table(columns, rows, shrinks=["NOTE"])
-    return f"{details(account.items())}\n\n{usage}\n\n{listed}"
+    return f"{details(account.items())}\n\n{usage}\n\n{uses}\n\n{listed}"

@@ -1,7 +1,7 @@
 """`petstore usage`: the usage history, and the accounts that are most active, most refused, or near a limit."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import click
@@ -19,11 +19,14 @@ from petstore_server.store import Store
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR, _MIN_BAR = 30, 10  # characters
 _REASONS = slice(3, 6)  # the columns that divide the refused requests, left out where a terminal has no room for bars
-_RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.SHARE)]
+_RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.REQUESTS, AccountSort.SHARE)]
 
 
 _COUNTS = {"admitted": "ADMITTED", "refused": "REFUSED", "refusedMinute": "BY MINUTE", "refusedDay": "BY DAY"}
 _COUNTS |= {"refusedBanned": "BANNED", "cancelled": "CANCELLED"}  # titles of columns, by the names in JSON
+_RESPONSES = {"succeeded": "SUCCEEDED", "unchanged": "UNCHANGED", "forbidden": "FORBIDDEN", "notFound": "NOT FOUND"}
+_RESPONSES |= {"conflict": "CONFLICT", "gone": "GONE", "invalid": "INVALID", "failed": "FAILED"}
+_OPERATION = "operation"
 
 
 class _UsageGroup(Noun):
@@ -39,9 +42,10 @@ class _UsageGroup(Noun):
 usage = _UsageGroup(
     "usage",
     help=(
-        f"{COMMANDS['usage']}\n\nWithout a command, `show` runs, with its options: --since WHEN for the period, and "
-        "--by hour or --by day.\n\n"
-        "$ petstore usage acme\n$ petstore usage acme --since 30d --by day\n$ petstore usage top"
+        f"{COMMANDS['usage']}\n\nWithout a command, `show` runs, with its options: --since WHEN and --until WHEN for "
+        "the period, and --by hour, --by day or --by operation.\n\n"
+        "$ petstore usage acme\n$ petstore usage acme --since 30d --by day\n"
+        "$ petstore usage acme --by operation\n$ petstore usage top"
     ),
 )
 SINCE = click.option(
@@ -55,13 +59,18 @@ SINCE = click.option(
 @usage.command("show")
 @click.argument("account", type=ACCOUNT_NAME, required=False)
 @SINCE
+@click.option("--until", type=PAST, help="End of the period, which is not included; now if not given.")
 @click.option(
     "--by",
-    type=click.Choice([str(each) for each in Granularity]),
-    help="Group by hour or by day. Default: hour for periods of up to 3 days, day for longer ones.",
+    type=click.Choice([*map(str, Granularity), _OPERATION]),
+    help="Group by hour, day or operation. Default: hour for periods of up to 3 days, day for longer ones.",
 )
-def show_usage(account: str | None, since: float, by: str | None) -> None:
-    """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC.
+def show_usage(account: str | None, since: float, until: float | None, by: str | None) -> None:
+    """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC, or by operation.
+
+    By operation, the responses to admitted requests are shown by class: SUCCEEDED is 2xx, but cancelled orders have
+    their own column, UNCHANGED 304, INVALID every 4xx that has no column, FAILED 5xx. `none` has the requests whose
+    path or method is not served.
 
     Hours and days without requests are left out, and on a narrow terminal the reasons of refusals. Servers save their
     counts four times a second. Hours are kept for PETSTORE_USAGE_HOURLY_RETENTION_DAYS, days for
@@ -69,11 +78,17 @@ def show_usage(account: str | None, since: float, by: str | None) -> None:
 
     $ petstore usage acme
     $ petstore usage acme --since 30d --by day
+    $ petstore usage acme --by operation --since 2026-11-20 --until 2026-11-21
     """
     _say_if_off()
-    now = time.time()
-    granularity = Granularity(by or ("hour" if now - since <= _BY_HOUR_SECONDS else "day"))
-    report = with_store(lambda store: operations.report_usage(store, account, since, now, granularity))
+    end = time.time() + 1 if until is None else until
+    if by == _OPERATION:
+        found = with_store(lambda store: operations.report_operations(store, account, since, end))
+        listed = [{"operation": name, **_count_fields(found[name], _COUNTS | _RESPONSES)} for name in sorted(found)]
+        show({"account": account, "by": by, "operations": listed}, lambda: _operations_page(listed))
+        return
+    granularity = Granularity(by or ("hour" if end - since <= _BY_HOUR_SECONDS + 1 else "day"))
+    report = with_store(lambda store: operations.report_usage(store, account, since, end, granularity))
     fields = _report_fields(account, granularity, report)
     show(fields, lambda: _report_page(fields))
 
@@ -84,7 +99,7 @@ def show_usage(account: str | None, since: float, by: str | None) -> None:
     "--by",
     type=click.Choice(_RANKINGS),
     default=_RANKINGS[0],
-    help="Order by requests admitted, by requests refused, or by the used share of the day's limit.",
+    help="Order by requests admitted, refused, or both (requests), or by the used share of the day's limit.",
 )
 @click.option(
     "--limit",
@@ -98,7 +113,7 @@ def top(since: float, by: str, limit: int) -> None:
     """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
 
     $ petstore usage top
-    $ petstore usage top --since 7d --by refused
+    $ petstore usage top --since 7d --by requests
     $ petstore usage top --by share
     """
     _say_if_off()
@@ -139,8 +154,15 @@ def _top_fields(entry: AccountUsage) -> dict[str, Any]:
     return {"account": entry.account.name, "plan": str(entry.account.plan), **counts, "dayShare": share}
 
 
-def _count_fields(counts: UsageCounts) -> dict[str, int]:
-    return dict(zip(_COUNTS, (counts.admitted, counts.refused, *counts[1:]), strict=True))
+def _count_fields(counts: UsageCounts, names: Collection[str] = _COUNTS.keys()) -> dict[str, int]:
+    return dict(zip(names, (counts.admitted, counts.refused, *counts[1 : len(names) - 1]), strict=True))
+
+
+def _operations_page(listed: Sequence[dict[str, Any]]) -> str:
+    if not listed:
+        return "No requests in this period."
+    rows = [(name, *(count or None for count in counts)) for name, *counts in map(dict.values, listed)]
+    return table(["OPERATION", *_COUNTS.values(), *_RESPONSES.values()], rows)
 
 
 def _report_page(report: dict[str, Any]) -> str:

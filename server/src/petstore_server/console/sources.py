@@ -225,4 +225,4 @@ class Sources:
 
     async def _read_history(self, days: int) -> UsageReport:
         now = self.clock()
-        return await report_usage(self.store, None, now - days * DAY, now, Granularity.HOUR)
+        return await report_usage(self.store, None, now - days * DAY, now + 1, Granularity.HOUR)

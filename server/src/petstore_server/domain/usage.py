@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.timestamps import DAY, HOUR
@@ -29,17 +30,34 @@ class Granularity(StrEnum):
 
 
 class UsageCounts(NamedTuple):
-    """Requests of an account with a valid key: admitted, and refused by each window or for a ban; orders cancelled."""
+    """Requests of an account with a valid key: admitted, and refused by each window or for a ban; and responses.
+
+    The responses to admitted requests: orders cancelled (204), succeeded (other 2xx), unchanged (304), forbidden (403),
+    not_found (404), conflict (409), gone (410), invalid (other 4xx), failed (5xx). A request that is not answered yet,
+    or whose client has disconnected, has none.
+    """
 
     admitted: int = 0
     refused_minute: int = 0
     refused_day: int = 0
     refused_banned: int = 0
     cancelled: int = 0
+    succeeded: int = 0
+    unchanged: int = 0
+    forbidden: int = 0
+    not_found: int = 0
+    conflict: int = 0
+    gone: int = 0
+    invalid: int = 0
+    failed: int = 0
 
     @property
     def refused(self) -> int:
         return self.refused_minute + self.refused_day + self.refused_banned
+
+    @property
+    def requests(self) -> int:
+        return self.admitted + self.refused
 
 
 class KeylessCounts(NamedTuple):
@@ -52,15 +70,29 @@ class KeylessCounts(NamedTuple):
 Counts = TypeVar("Counts", UsageCounts, KeylessCounts)
 
 
+NO_OPERATION = "none"
+"""Stands for the operation of a request whose path or method is not served."""
+
+DEPRECATED = ("getPet",)
+
+
+def uses_of(operation: str) -> tuple[str, ...]:
+    """What is used with an operation: itself, and its version, which `v1.*` stands for."""
+    version, dot, _ = operation.partition(".")
+    return () if operation == NO_OPERATION else (operation, f"{version if dot else 'v1'}.*")
+
+
 class Activity(NamedTuple):
     """What one process counted since it last saved. Hours are their starts in Unix seconds.
 
-    `accounts` has counts by account id and hour, `keyless` by hour, and `keys` the hour in which each was last used.
+    `accounts` has counts by account id, hour and operation, `keyless` by hour, `keys` the hour in which each was last
+    used, and `uses` the hour in which an account last used an operation or a version (`uses_of`).
     """
 
-    accounts: Mapping[tuple[int, int], UsageCounts]
+    accounts: Mapping[tuple[int, int, str], UsageCounts]
     keyless: Mapping[int, KeylessCounts]
     keys: Mapping[str, int]
+    uses: Mapping[tuple[int, str], int] = MappingProxyType({})
 
     def __bool__(self) -> bool:
         return bool(self.accounts or self.keyless or self.keys)

@@ -16,11 +16,12 @@ PAGE_SIZE = 50
 
 
 class AccountSort(StrEnum):
-    """What a list of accounts is sorted by, ties by name: the used share of a limit, requests admitted or refused."""
+    """What a list of accounts is sorted by: the used share of a limit, requests in all, admitted or refused."""
 
     NAME = "name"
     MINUTE = "minute"
     SHARE = "share"
+    REQUESTS = "requests"
     ADMITTED = "admitted"
     REFUSED = "refused"
     CREATED = "created"
@@ -44,10 +45,6 @@ class AccountUsage(NamedTuple):
         """The used part of the day's limit, from 0 to 1; 0 if it is not known."""
         return min(1.0, (self.day or 0) / self.account.limits.per_day)
 
-    @property
-    def refused(self) -> int | None:
-        return None if self.counts is None else self.counts.refused
-
 
 def with_usage(
     accounts: Sequence[Account],
@@ -55,7 +52,10 @@ def with_usage(
     totals: Mapping[int, UsageCounts] | None,
     now: float,
 ) -> list[AccountUsage]:
-    """The accounts with their usage at `now` (Unix seconds). `usages` and `totals` are by account id."""
+    """The accounts with their usage at `now` (Unix seconds), those first that used most in the day, then by name.
+
+    `usages` and `totals` are by account id.
+    """
     unused, nothing = Usage(), UsageCounts()
     found = []
     for account in accounts:
@@ -65,7 +65,7 @@ def with_usage(
             minute, day = roll_window(usage.minute, MINUTE, now).used, roll_window(usage.day, DAY, now).used
         counts = None if totals is None else totals.get(account.id, nothing)
         found.append(AccountUsage(account, minute, day, counts))
-    return found
+    return sorted(found, key=lambda row: -(row.day or 0))
 
 
 def page_of_accounts(
@@ -76,7 +76,7 @@ def page_of_accounts(
     *,
     descending: bool,
 ) -> NumberedPage[AccountUsage]:
-    """One page of the accounts that match. `rows` are sorted by name."""
+    """One page of the accounts that match, ties in the given order."""
     # Sorting keeps the order of ties.
     found = sorted((row for row in rows if matches(row.account)), key=_SORT_KEYS[sort], reverse=descending)
     number, pages = page_place(len(found), PAGE_SIZE, number)
@@ -87,8 +87,9 @@ _SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], Any]] = {
     AccountSort.NAME: lambda row: row.account.name,
     AccountSort.MINUTE: lambda row: row.minute_share,
     AccountSort.SHARE: lambda row: row.share,
-    AccountSort.ADMITTED: lambda row: 0 if row.counts is None else row.counts.admitted,
-    AccountSort.REFUSED: lambda row: row.refused or 0,
+    AccountSort.REQUESTS: lambda row: row.counts.requests if row.counts else 0,
+    AccountSort.ADMITTED: lambda row: row.counts.admitted if row.counts else 0,
+    AccountSort.REFUSED: lambda row: row.counts.refused if row.counts else 0,
     AccountSort.CREATED: lambda row: row.account.created_at,
 }
 
@@ -109,9 +110,18 @@ class UsageReport(NamedTuple):
     keyless: Mapping[int, KeylessCounts]
 
 
+async def report_operations(store: Store, account: str | None, start: float, end: float) -> Mapping[str, UsageCounts]:
+    """What an account asked for, or any, in the hours of a period, by operation. Raises AccountNotFound."""
+    account_id = None if account is None else (await store.accounts.find(account)).id
+    return await store.usage.operations(account_id, Granularity.HOUR.start(start), int(end))
+
+
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
-    """The history of an account, or of the service, in this period (Unix seconds). Raises AccountNotFound."""
-    period = by.start(start), int(end) + 1
+    """The history of an account, or of the service, in a period (Unix seconds), `end` excluded.
+
+    Raises AccountNotFound.
+    """
+    period = by.start(start), int(end)
     account_id = None if account is None else (await store.accounts.find(account)).id
     rows = await store.usage.history(account_id, *period, by)
     return UsageReport(rows, await store.usage.keyless_history(*period, by) if account is None else {})

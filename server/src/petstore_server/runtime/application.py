@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,6 +22,8 @@ from petstore_server.console.sources import Pace, Service, Sources
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
+from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks
 from petstore_server.runtime.health import examine
@@ -30,6 +33,8 @@ from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import SAMPLE_SECONDS, Metrics, build_info
+
+_IN_USE_SECONDS = 30 * DAY
 
 _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
@@ -47,14 +52,14 @@ class Application:
         self.backend = backend
         self.draining = False
         self._started_at = clock()
+        self._users: dict[str, int] | None = None  # not known
         self.metrics = Metrics()
         self.concurrency = Concurrency()
         self.routes = Routes(
-            [
-                *v1.routes(backend.store, backend.activity, clock, settings),
-                *v2.routes(backend.store, backend.activity, backend.history, clock),
-            ]
+            [*v1.routes(backend.store, clock, settings), *v2.routes(backend.store, backend.history, clock)]
         )
+        operations = [each.id for route in self.routes.all for each in route.operations.values()]
+        self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         client_address = ClientAddress(settings.trusted_proxies, settings.forwarded_header)
         access_log = AccessLog(settings.access_log, client_address, clock)
@@ -93,6 +98,9 @@ class Application:
     async def collect(self) -> list[Metric]:
         """All metrics of this process. Readiness is evaluated for them: nothing else may ever ask."""
         ready, _ = await self.readiness()
+        if ready and self._settings.usage_daily_retention_days:
+            with suppress(ServiceUnavailable):  # and keep the numbers that were read last
+                self._users = self._unused | await self.backend.store.usage.users(self._clock() - _IN_USE_SECONDS)
         return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
@@ -135,6 +143,12 @@ class Application:
         too_many = "Requests refused because too many were being answered at the same time."
         yield CounterMetricFamily("petstore_requests_refused", too_many, self.concurrency.refused)
         yield CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
+        if self._users is not None:
+            used = "Accounts that used an operation in 30 days."
+            users = GaugeMetricFamily("petstore_accounts_using", used, labels=("operation",))
+            for operation, number in self._users.items():
+                users.add_metric((operation,), number)
+            yield users
         if (contents := self.backend.store.contents) is not None:
             yield from _of_store(contents)
 

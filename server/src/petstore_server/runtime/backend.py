@@ -104,7 +104,7 @@ class Backend:
         """
         async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
             saved = await self.store.usage.history(account_id, start, end, by)
-            pending = self.activity.pending(account_id).items()
+            pending = self.activity.pending(account_id)
         return merge(
             [*saved.items(), *((hour, counts) for hour, counts in pending if start <= by.start(hour) < end)], by
         )

@@ -20,7 +20,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
-from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
+from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from petstore_server.operations.accounts import create_account, issue_key
 from petstore_server.store import Store
@@ -31,6 +31,7 @@ _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
 _PENDING, _SHIPPED = 1, 4  # ids of orders
 _SUSPENDED, _BANNED, _PARTNER = "Quiet Cat Cafe", "Paws Express", "Harbour Pets"
 _DAYS = 90  # of history; the last three have a row for each hour
+_REQUESTS = (("listOrders", 0.97, "unchanged"), ("getPet", 0.02, "succeeded"), ("cancelOrder", 0.01, "cancelled"))
 _BANS = (4, 5, 6)  # levels; the last one is in force
 
 
@@ -105,21 +106,25 @@ async def _add_account(store: Store, environment: Environment, name: str, actor:
     used = round(account.limits.per_day * profile.share)
     if used:
         usage = Usage(day=Count(int(actor.at) - DAY // 2, used))
-        history = {(account.id, start): counts for start, counts in _history(name, used, actor.at)}
-        activity = Activity(history, {}, {key_id: Granularity.HOUR.start(actor.at)})
+        history = {(account.id, *where): counts for where, counts in _history(name, used, actor.at)}
+        now = Granularity.HOUR.start(actor.at)
+        uses = {(account.id, each): now for operation, *_ in _REQUESTS for each in uses_of(operation)}
+        activity = Activity(history, {}, {key_id: now}, uses)
         await store.usage.save({account.id: usage}, [], activity)
     return key_id
 
 
-def _history(name: str, used: int, now: float) -> Iterator[tuple[int, UsageCounts]]:
+def _history(name: str, used: int, now: float) -> Iterator[tuple[tuple[int, str], UsageCounts]]:
     """What an account did in each day, and in each hour of the last ones, when it uses so much of a day's limit."""
     profile, numbers = _PROFILES[name], random.Random(name)  # noqa: S311 - the same sample data every time
     first, hourly = Granularity.DAY.start(now) - _DAYS * DAY, _first_hour(now)
     for start in (*range(first, hourly, DAY), *range(hourly, int(now) + 1, HOUR)):
         wave = 1.0 if start < hourly else (1 - 0.9 * math.cos((start % DAY - 2 * HOUR) / DAY * math.tau)) / 24
         admitted = round(used * wave * numbers.uniform(0.6, 1.0))
-        counts = UsageCounts(admitted, cancelled=admitted // 100)
-        yield start, counts._replace(**{profile.reason: round(admitted * profile.refused)})
+        for operation, share, response in _REQUESTS:
+            if number := round(admitted * share):
+                counts = {"admitted": number, response: number, profile.reason: round(number * profile.refused)}
+                yield (start, operation), UsageCounts(**counts)
 
 
 def _first_hour(now: float) -> int:

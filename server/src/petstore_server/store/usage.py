@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from petstore_server.domain.audit import SERVICE, Actor, Change
 from petstore_server.domain.bans import Ban
@@ -51,10 +52,15 @@ def _sum_into_day(table: str, subject: str, names: Sequence[str]) -> str:
 _HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
 _COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
 _ADD = f"""
-    INSERT INTO petstore.usage_history (account_id, seconds, start, {", ".join(_COUNTS)})
-    SELECT id, {HOUR}, %s, %s, %s, %s, %s, %s FROM petstore.accounts WHERE id = %s
-    ON CONFLICT (account_id, seconds, start) {_added("usage_history", _COUNTS)}
+    INSERT INTO petstore.usage_history (account_id, seconds, start, operation, {", ".join(_COUNTS)})
+    SELECT id, {HOUR}, %s, %s, {", ".join(["%s"] * len(_COUNTS))} FROM petstore.accounts WHERE id = %s
+    ON CONFLICT (account_id, seconds, start, operation) {_added("usage_history", _COUNTS)}
 """  # noqa: S608 - constants
+_SET_API_USE = """
+    INSERT INTO petstore.api_use (account_id, used, last_hour) SELECT id, %s, %s FROM petstore.accounts WHERE id = %s
+    ON CONFLICT (account_id, used) DO UPDATE SET last_hour = excluded.last_hour
+    WHERE excluded.last_hour > api_use.last_hour
+"""
 _ADD_KEYLESS = f"""
     INSERT INTO petstore.keyless_history (seconds, start, {", ".join(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
     ON CONFLICT (seconds, start) {_added("keyless_history", _KEYLESS)}
@@ -72,7 +78,7 @@ _OLDEST = f"""
 
 _PERIODS = f"seconds IN ({HOUR}, %s) AND start >= %s AND start < %s"  # days are stored as days, or still as their hours
 _SUMMED = {
-    "usage_history": _sum_into_day("usage_history", "account_id,", _COUNTS),
+    "usage_history": _sum_into_day("usage_history", "account_id, operation,", _COUNTS),
     "keyless_history": _sum_into_day("keyless_history", "", _KEYLESS),
 }
 
@@ -110,20 +116,36 @@ class UsageStore(Part):
                 changed |= yield from _save_ban(ban)
         if changed:
             yield ACCESS_CHANGED
-        hours = [(start, *counts, account_id) for (account_id, start), counts in sorted(activity.accounts.items())]
+        hours = [
+            (start, operation, *counts, account_id)
+            for (account_id, start, operation), counts in sorted(activity.accounts.items())
+        ]
         keyless = [(start, *counts) for start, counts in sorted(activity.keyless.items())]
         keys = [(hour, key_id) for key_id, hour in sorted(activity.keys.items())]
-        for sql, rows in ((_ADD, hours), (_ADD_KEYLESS, keyless), (_SET_KEY_USE, keys)):
+        uses = [(used, hour, account_id) for (account_id, used), hour in sorted(activity.uses.items())]
+        for sql, rows in ((_ADD, hours), (_ADD_KEYLESS, keyless), (_SET_KEY_USE, keys), (_SET_API_USE, uses)):
             if rows:
                 yield Commands(sql, rows)
 
     @snapshot
     def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[dict[int, UsageCounts]]:
         """The hours or days with requests of an account, or the sums of all if it is None, by start, ascending."""
-        chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
-        sql = f"SELECT start, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY start"  # noqa: S608
-        rows = yield Query(sql, (by.seconds, start, end, *values))
-        return merge([(first, UsageCounts(*counts)) for first, *counts in rows], by)
+        return merge((yield from _summed("start", account_id, by, start, end)).items(), by)
+
+    @snapshot
+    def operations(self, account_id: int | None, start: int, end: int) -> Work[dict[str, UsageCounts]]:
+        """The sums of each operation that an account asked for, or any if it is None, by its identifier."""
+        return (yield from _summed("operation", account_id, Granularity.DAY, start, end))
+
+    async def last_used(self, account_id: int) -> dict[str, int]:
+        """The hour in which the account last used each operation and each version (`uses_of`)."""
+        sql = "SELECT used, last_hour FROM petstore.api_use WHERE account_id = %s ORDER BY used"
+        return dict(await self._engine.query(sql, (account_id,)))
+
+    async def users(self, since: float) -> dict[str, int]:
+        """The number of accounts that have used each operation and each version `since` (Unix seconds)."""
+        sql = "SELECT used, count(*) FROM petstore.api_use WHERE last_hour >= %s GROUP BY used ORDER BY used"
+        return dict(await self._engine.query(sql, (since,), short=False))
 
     @snapshot
     def keyless_history(self, start: int, end: int, by: Granularity) -> Work[dict[int, KeylessCounts]]:
@@ -135,8 +157,7 @@ class UsageStore(Part):
     @snapshot
     def totals(self, start: int, end: int) -> Work[dict[int, UsageCounts]]:
         """The sums of each active account, by id."""
-        sql = f"SELECT account_id, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} GROUP BY account_id"  # noqa: S608
-        return {account: UsageCounts(*counts) for account, *counts in (yield Query(sql, (DAY, start, end)))}
+        return (yield from _summed("account_id", None, Granularity.DAY, start, end))
 
     @bulk_transaction
     def compact(self, hours_before: int, days_before: int) -> Work[bool]:
@@ -156,6 +177,14 @@ class UsageStore(Part):
             yield Command(sum_into_day, (day, day, day + DAY))
             yield Command(f"DELETE FROM petstore.{table} WHERE {_HOURS}", (day, day + DAY))  # noqa: S608
         return True
+
+
+def _summed(column: str, account_id: int | None, by: Granularity, start: int, end: int) -> Work[dict[Any, UsageCounts]]:
+    """The sums of a period for each value of a column, of one account or of all."""
+    chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
+    sql = f"SELECT {column}, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY {column}"  # noqa: S608
+    rows = yield Query(f"{sql} ORDER BY {column}", (by.seconds, start, end, *values))
+    return {value: UsageCounts(*counts) for value, *counts in rows}
 
 
 def _save_ban(ban: Ban) -> Work[bool]:

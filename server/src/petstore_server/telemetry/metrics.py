@@ -14,9 +14,11 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from petstore_server import __version__, commit
+from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.domain.windows import ADMITTED, Decision, Outcome
 
-REFUSED_STATUSES = (401, 403, 429)  # without a valid key, without the scope, over a limit or banned
+NOT_ADMITTED = (401, 429)  # without a valid key, over a limit or banned
+REFUSED_STATUSES = (*NOT_ADMITTED, 403)  # without the scope
 
 SAMPLE_SECONDS = 60  # seconds between two samples: the length of one interval of a report
 
@@ -67,9 +69,9 @@ class Metrics:
         self.rebuilds = _Histogram(_LATENCIES)
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
-        """Count a response."""
+        """Count a response. Refusals take no time, so they are not among the latencies of the operation."""
         self._responses[operation, status] += 1
-        self._seconds[operation].observe(seconds)
+        self._seconds[NO_OPERATION if status in NOT_ADMITTED else operation].observe(seconds)
 
     def decided(self, plan: str, decision: Decision) -> None:
         """Count a limit decision. `plan` is `none` for callers without a valid key."""
@@ -109,6 +111,7 @@ class Metrics:
 _SAME = {  # what all processes see of the store, and when the last of them started
     "petstore_last_backup_timestamp_seconds",
     "petstore_store_has",
+    "petstore_accounts_using",
     "petstore_postgresql_connections",
     "petstore_postgresql_max_connections",
     "petstore_start_timestamp_seconds",

@@ -138,19 +138,29 @@ CREATE TABLE petstore.usage (
     day_used bigint NOT NULL
 );
 
--- What each account did in each hour, and after some months in each day: `seconds` is the length of a period, and `start`
--- its begin, whole in UTC, in Unix seconds. A row is written for an active account only. Every process adds what it
--- counted since it last saved.
+-- What each account did in each hour, and after some months in each day, with each operation ("none": its path is not
+-- served): `seconds` is the length of a period, and `start` its begin, whole in UTC, in Unix seconds. A row is written
+-- only for what was used. Every process adds what it counted since it last saved. After `cancelled` (204), the columns
+-- are the other responses to admitted requests, as `UsageCounts` has them.
 CREATE TABLE petstore.usage_history (
     account_id bigint NOT NULL REFERENCES petstore.accounts,
     seconds bigint NOT NULL CHECK (seconds = 3600 OR seconds = 86400),
     start bigint NOT NULL,
+    operation text COLLATE "C" NOT NULL,
     admitted bigint NOT NULL,
     refused_minute bigint NOT NULL,
     refused_day bigint NOT NULL,
     refused_banned bigint NOT NULL,
     cancelled bigint NOT NULL,
-    PRIMARY KEY (account_id, seconds, start)
+    succeeded bigint NOT NULL,
+    unchanged bigint NOT NULL,
+    forbidden bigint NOT NULL,
+    not_found bigint NOT NULL,
+    conflict bigint NOT NULL,
+    gone bigint NOT NULL,
+    invalid bigint NOT NULL,
+    failed bigint NOT NULL,
+    PRIMARY KEY (account_id, seconds, start, operation)
 ) WITH (fillfactor = 70); -- the newest rows are updated every second: room is left so that no index is touched
 
 -- Finds the most active accounts of a period, and the hours that are old enough to be summed into days.
@@ -163,6 +173,14 @@ CREATE TABLE petstore.keyless_history (
     refused_key bigint NOT NULL,
     refused_address bigint NOT NULL,
     PRIMARY KEY (seconds, start)
+) WITH (fillfactor = 70);
+
+-- The hour in which each account last used each operation of the API ("getPet"), and each version ("v1.*").
+CREATE TABLE petstore.api_use (
+    account_id bigint NOT NULL REFERENCES petstore.accounts,
+    used text COLLATE "C" NOT NULL,
+    last_hour bigint NOT NULL,
+    PRIMARY KEY (account_id, used)
 ) WITH (fillfactor = 70);
 
 -- The hour in which each key was last used.

@@ -138,19 +138,29 @@ CREATE TABLE usage (
     day_used INTEGER NOT NULL
 ) STRICT;
 
--- What each account did in each hour, and after some months in each day: `seconds` is the length of a period, and `start`
--- its begin, whole in UTC, in Unix seconds. A row is written for an active account only. Every process adds what it
--- counted since it last saved.
+-- What each account did in each hour, and after some months in each day, with each operation ("none": its path is not
+-- served): `seconds` is the length of a period, and `start` its begin, whole in UTC, in Unix seconds. A row is written
+-- only for what was used. Every process adds what it counted since it last saved. After `cancelled` (204), the columns
+-- are the other responses to admitted requests, as `UsageCounts` has them.
 CREATE TABLE usage_history (
     account_id INTEGER NOT NULL REFERENCES accounts,
     seconds INTEGER NOT NULL CHECK (seconds = 3600 OR seconds = 86400),
     start INTEGER NOT NULL,
+    operation TEXT NOT NULL,
     admitted INTEGER NOT NULL,
     refused_minute INTEGER NOT NULL,
     refused_day INTEGER NOT NULL,
     refused_banned INTEGER NOT NULL,
     cancelled INTEGER NOT NULL,
-    PRIMARY KEY (account_id, seconds, start)
+    succeeded INTEGER NOT NULL,
+    unchanged INTEGER NOT NULL,
+    forbidden INTEGER NOT NULL,
+    not_found INTEGER NOT NULL,
+    conflict INTEGER NOT NULL,
+    gone INTEGER NOT NULL,
+    invalid INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    PRIMARY KEY (account_id, seconds, start, operation)
 ) STRICT, WITHOUT ROWID;
 
 -- Finds the most active accounts of a period, and the hours that are old enough to be summed into days.
@@ -163,6 +173,14 @@ CREATE TABLE keyless_history (
     refused_key INTEGER NOT NULL,
     refused_address INTEGER NOT NULL,
     PRIMARY KEY (seconds, start)
+) STRICT, WITHOUT ROWID;
+
+-- The hour in which each account last used each operation of the API ("getPet"), and each version ("v1.*").
+CREATE TABLE api_use (
+    account_id INTEGER NOT NULL REFERENCES accounts,
+    used TEXT NOT NULL,
+    last_hour INTEGER NOT NULL,
+    PRIMARY KEY (account_id, used)
 ) STRICT, WITHOUT ROWID;
 
 -- The hour in which each key was last used.
