@@ -1,0 +1,224 @@
+"""Transactions next to others: what one waits for, what one that fails leaves, and what is never done twice."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from petstore_server.domain.accounts import suspend
+from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
+from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
+from petstore_server.domain.orders import KEY_LIFETIME, Placement
+from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.sqlite import connections, engine
+from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.store.engine import Command, Engine, Query, Work
+from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, successor
+from support.subprocesses import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+NOW = 10_000.0
+
+
+@asynccontextmanager
+async def engine_of(stores: Stores) -> AsyncIterator[Engine]:
+    """The engine of an existing store, as another process has it."""
+    async with stores.opened():
+        pass
+    path = Path(stores.url.removeprefix("sqlite:///"))
+    opened: Engine = SqliteEngine(path) if stores.is_sqlite else PostgresEngine(stores.url)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@asynccontextmanager
+async def other_program(stores: Stores) -> AsyncIterator[psycopg.AsyncConnection]:
+    """A transaction of another program, which ends with its `commit`."""
+    connection = await psycopg.AsyncConnection.connect(stores.url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def waits_for_lock(stores: Stores, task: "asyncio.Task[object]") -> None:
+    """Wait until a statement waits for the other program. A task that does not wait fails the test."""
+    sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    connection = await psycopg.AsyncConnection.connect(stores.url, autocommit=True)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while await (await connection.execute(sql)).fetchone() is None:
+                assert not task.done(), "it did not wait"
+                await asyncio.sleep(0.01)
+    finally:
+        await connection.close()
+
+
+async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store)
+        async with other_program(postgres_stores) as other:
+            await other.execute("UPDATE petstore.accounts SET contact = 'a@example.com' WHERE name = 'zoo'")
+            changing = asyncio.create_task(store.accounts.change("zoo", suspend(NOW), BY))
+            await waits_for_lock(postgres_stores, changing)
+            await other.commit()
+            await changing
+        account = await store.accounts.find("zoo")
+    assert ("a@example.com", NOW) == (account.contact, account.suspended_at)
+
+
+async def test_a_key_that_is_being_revoked_is_not_rotated(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        key = await add_key(store)
+        async with other_program(postgres_stores) as other:
+            await other.execute("UPDATE petstore.keys SET revoked_at = 5 WHERE id = %s", (key.id,))
+            rotating = asyncio.create_task(store.keys.rotate(key.id, successor("two"), NOW, BY))
+            await waits_for_lock(postgres_stores, rotating)
+            await other.commit()
+            with pytest.raises(KeyNotUsable):
+                await rotating
+        assert [key.id] == [each.id for each in await store.keys.list()]
+
+
+async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        key = await add_key(store)
+        await store.usage.save({}, [Ban(key.id, 1, 2, 1)])  # an earlier ban: saving the next needs no new row
+        async with other_program(postgres_stores) as other:
+            await other.execute("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key.id,))
+            await other.execute(
+                "INSERT INTO petstore.keys"
+                " (id, account_id, digest, environment, scopes, note, created_at, rotated_from)"
+                " SELECT 'key_two', account_id, %s, environment, scopes, note, %s, id FROM petstore.keys",
+                (api_key("two").digest, NOW),
+            )
+            saving = asyncio.create_task(store.usage.save({}, [Ban(key.id, int(NOW), int(NOW) + 60, 1)]))
+            await waits_for_lock(postgres_stores, saving)
+            await other.commit()
+            await saving
+        assert {key.id, "key_two"} == {ban.key_id for ban in await store.usage.bans() if ban.holds(NOW)}
+
+
+async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(each_backend: Stores) -> None:
+    def write(pet_id: int, error: Exception | None) -> Work[int]:
+        yield Command("INSERT INTO petstore.pets (id, record) VALUES (%s, %s)", (pet_id, "{}"))
+        [(found,)] = yield Query("SELECT count(*) FROM petstore.pets WHERE id = %s", (pet_id,))
+        if error is not None:
+            raise error
+        return int(found)
+
+    async with engine_of(each_backend) as opened:
+        outcomes = await asyncio.gather(
+            opened.transaction(lambda: write(1, None)),
+            opened.transaction(lambda: write(2, ZeroDivisionError())),
+            opened.transaction(lambda: write(3, None)),
+            return_exceptions=True,
+        )
+        assert [int, ZeroDivisionError, int] == [type(outcome) for outcome in outcomes]
+        assert [(1,), (3,)] == await opened.query("SELECT id FROM petstore.pets ORDER BY id")
+
+
+async def test_an_idempotency_key_that_was_used_again_after_a_day_has_the_new_response(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        placement = Placement((await store.accounts.find("zoo")).id, "one", 7, 1, None)
+        later = BY._replace(at=BY.at + KEY_LIFETIME + 1)
+        assert 1 == (await store.orders.place(placement, BY)).order_id
+        assert 2 == (await store.orders.place(placement, later)).order_id
+        again = await store.orders.place(placement, later._replace(at=later.at + 1))
+    assert (2, True) == (again.order_id, again.replayed)
+
+
+async def test_no_more_idempotency_keys_are_forgotten_in_one_transaction_than_asked_for(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        account_id = (await store.accounts.find("zoo")).id
+        for name in ("one", "two", "three"):
+            await store.orders.place(Placement(account_id, name, 7, 1, None), BY)
+        await store.orders.forget(NOW, 2)
+    async with engine_of(each_backend) as opened:
+        assert [(1,)] == await opened.query("SELECT count(*) FROM petstore.idempotency_keys")
+
+
+async def test_a_key_stops_being_usable_when_it_expires(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
+        account_id = (await store.accounts.find("zoo")).id
+        for now, usable in ((NOW - 0.5, 2), (NOW, 1)):
+            page = await store.keys.page(account_id, now, 10, usable=True)
+            others = await store.keys.page(account_id, now, 10, usable=False)
+            assert (usable, 2 - usable) == (page.total, others.total)
+
+
+async def test_a_key_is_listed_as_banned_exactly_while_its_ban_holds(each_backend: Stores) -> None:
+    began, until = 5_000, 6_000
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        ban = Ban(key.id, began, until, 1)
+        await store.usage.save({}, [ban])
+        for now in (began - CLOCK_TOLERANCE - 1, began - CLOCK_TOLERANCE, began, until - 1, until):
+            banned = await store.keys.banned(float(now), 10)
+            assert ban.holds(now) is bool(banned.total) is bool(await store.keys.banned_accounts(float(now)))
+
+
+async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores: Stores) -> None:
+    """The commit itself ends the connection; a sequence counts the attempts, which no rollback takes back."""
+    async with engine_of(postgres_stores) as opened, other_program(postgres_stores) as other:
+        await other.execute("""
+            CREATE SEQUENCE attempts;
+            CREATE FUNCTION end_connection() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN PERFORM nextval(''attempts''), pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+            CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON petstore.pets DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW EXECUTE FUNCTION end_connection();
+        """)
+        await other.commit()
+
+        def write() -> Work[None]:
+            yield Command("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
+
+        with pytest.raises(ServiceUnavailable):
+            await opened.transaction(write)
+        attempts = await (await other.execute("SELECT last_value, is_called FROM attempts")).fetchone()
+    assert (1, True) == attempts
+
+
+async def test_postgres_ends_a_change_that_its_process_does_not_go_on_with(postgres_stores: Stores) -> None:
+    def setting() -> Work[str]:
+        [(value,)] = yield Query("SHOW idle_in_transaction_session_timeout")
+        return str(value)
+
+    async with engine_of(postgres_stores) as opened:
+        assert ["5s", "5s"] == [await opened.transaction(setting, bulk=bulk) for bulk in (False, True)]
+
+
+def test_sqlite_checks_references_between_tables(tmp_path: Path) -> None:
+    path = Path(SqlitePlaces(tmp_path).new_store().removeprefix("sqlite:///"))
+    connection = connections.connect_writer(path)
+    try:
+        assert 1 == connection.pragma("foreign_keys")
+    finally:
+        connection.close()
+
+
+async def test_others_can_write_between_two_bulk_transactions(
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "BULK_GAP_SECONDS", 0.2)
+
+    def nothing() -> Work[None]:
+        yield Query("SELECT 1")
+
+    async with engine_of(file_store) as opened:
+        await opened.transaction(nothing, bulk=True)
+        ended = time.monotonic()
+        await opened.transaction(nothing, bulk=True)
+        assert time.monotonic() - ended > 0.19
