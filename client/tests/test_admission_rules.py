@@ -310,9 +310,11 @@ def test_waits_are_logged_and_so_is_a_faulty_hook(caplog: pytest.LogCaptureFixtu
 
     with caplog.at_level(logging.INFO, "petstore_client"):
         assert [30.0] == Call(held(30.0), on_rate_limit=hook).enter()
+        assert [5.0] == Call(held(5.0)).enter()
     assert [
-        ("petstore_client", logging.INFO, "list_orders: a limit imposes a wait of 30.0 s (request req_1)"),
+        ("petstore_client", logging.WARNING, "list_orders: a limit imposes a wait of 30.0 s (request req_1)"),
         ("petstore_client", logging.ERROR, "A hook failed (request req_1)"),
+        ("petstore_client", logging.INFO, "list_orders: a limit imposes a wait of 5.0 s (request req_1)"),
     ] == caplog.record_tuples
     assert caplog.records[1].exc_info
     assert [30.0] == Call(held(30.0), on_rate_limit=None).enter()

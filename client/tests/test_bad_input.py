@@ -304,6 +304,7 @@ def test_the_error_tree_is_as_documented() -> None:
         "    PermissionDeniedError",
         "    NotFoundError",
         "    ConflictError",
+        "    ChangesResetError",
         "    RateLimitError",
         "      KeyBannedError",
         "    ServerError",

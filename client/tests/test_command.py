@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
@@ -172,6 +175,7 @@ def test_json_is_one_array_and_jsonl_one_line_per_order(run: Run) -> None:
     assert RECORDS == [json.loads(line) for line in lines]
 
 
+T0 = datetime(2026, 11, 1, tzinfo=UTC)
 V2_ORDERS = [
     Order(id=1, pet_id=7, complete=True),
     Order(id=2, pet_id=7, ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC)),
@@ -194,11 +198,14 @@ V2_ORDERS = [
         (["--sort", "-id"], [4, 3, 2, 1]),
         (["--sort=-id", "--limit", "2"], [4, 3]),
         (["--limit", "2000"], [1, 2, 3, 4]),
+        (["--reference", "A"], [5]),
+        (["--reference", "A", "--reference", "B"], [5, 6]),
     ],
     ids=str,
 )
 def test_filters_use_version_2(run: Run, options: list[str], ids: list[int]) -> None:
-    fake = FakePetstore(V2_ORDERS, shipped=[2], work_limit=2)
+    named = [v2.Order(id=5 + n, status="pending", created_at=T0, updated_at=T0, reference="AB"[n]) for n in range(2)]
+    fake = FakePetstore([*V2_ORDERS, *(named if "--reference" in options else ())], shipped=[2], work_limit=2)
     done = run(fake, "orders", "list", *options, "--jsonl")
     assert (0, "") == (done.code, done.err)
     records = [json.loads(line) for line in done.out.splitlines()]
@@ -466,6 +473,14 @@ def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
         ["orders", "list", "--updated-from", "2026-11-20T12:00:00+00:60"],
         ["orders", "list", "--sort", "quantity"],
         ["orders", "list", "--limit", "0"],
+        ["orders", "get"],
+        ["orders", "get", "007"],
+        ["orders", "place", "--pet-id", "1"],
+        ["orders", "place", "--quantity", "1"],
+        ["orders", "place", "--pet-id", "1", "--quantity", "0"],
+        ["orders", "place", "--pet-id", "1", "--quantity", "1", "--ship-date", "tomorrow"],
+        ["orders", "place", "--pet-id", "1", "--quantity", "1", "--idempotency-key", "two words"],
+        ["usage", "--by", "year"],
         ["--max-wait", "-1", "orders", "list"],
         ["nonsense"],
     ],
@@ -559,3 +574,162 @@ def test_a_cancel_goes_on_when_the_service_is_reached_again(run: Run) -> None:
     fake.then(*[Unreachable()] * 8)
     done = run(fake, "orders", "cancel", "1", LAST)
     assert (0, f"order 1: cancelled\norder {LAST}: cancelled\n") == (done.code, done.out)
+
+
+def test_orders_are_shown_with_their_status(run: Run) -> None:
+    fake = FakePetstore(V2_ORDERS, shipped=[2])
+    done = run(fake, "orders", "get", "2", "1")
+    assert (0, "") == (done.code, done.err)
+    assert ["shipped", "pending"] == [line.split()[5] for line in done.out.splitlines()[1:]]
+    assert [1, 3] == [order["id"] for order in json.loads(run(fake, "orders", "get", "1", "3", "--json").out)]
+
+
+def test_the_first_failure_of_get_is_the_exit_code_and_the_others_are_shown(run: Run) -> None:
+    done = run(FakePetstore(V2_ORDERS), "orders", "get", "1", "99", "2", "--jsonl")
+    assert (5, [1, 2]) == (done.code, [json.loads(line)["id"] for line in done.out.splitlines()])
+    assert ("order_not_found", 99) == (json.loads(done.err)["code"], json.loads(done.err)["id"])
+
+
+def test_an_order_is_placed(run: Run) -> None:
+    fake = FakePetstore()
+    arguments = ["--pet-id", "7", "--quantity", "2", "--reference", "PO 17", "--ship-date", "2026-12-01T10:00:00+01:00"]
+    done = run(fake, "orders", "place", *arguments, "--idempotency-key", "k", "--json")
+    (placed,) = json.loads(done.out)
+    assert (0, "PO 17", "2026-12-01T09:00:00Z") == (done.code, placed["reference"], placed["shipDate"])
+    again = run(fake, "orders", "place", *arguments, "--idempotency-key", "k", "--json")
+    assert ([placed], 1) == (json.loads(again.out), len(fake.orders))
+    assert "pending" in run(fake, "orders", "place", *arguments).out.splitlines()[1]
+    assert 2 == len(fake.orders)
+
+
+def test_a_placement_that_may_have_been_applied_says_with_which_key_to_repeat_it(run: Run) -> None:
+    fake = FakePetstore()
+    fake.then(*[Dropped()] * 5)
+    arguments = ["orders", "place", "--pet-id", "7", "--quantity", "2"]
+    done = run(fake, *arguments)
+    assert 1 == done.code
+    says, _, key = done.err.strip().rpartition(" ")
+    assert says.endswith("The order may have been placed: run the command again with --idempotency-key")
+    assert 0 == run(fake, *arguments, "--idempotency-key", key.rstrip(".")).code
+    assert 1 == len(fake.orders)
+
+
+def test_an_interrupted_placement_says_with_which_key_to_repeat_it(run: Run) -> None:
+    fake = FakePetstore()
+    fake.then(Interrupted())
+    done = run(fake, "orders", "place", "--pet-id", "7", "--quantity", "2", "--idempotency-key", "a$b")
+    assert (130, True) == (done.code, done.err.endswith("run the command again with --idempotency-key 'a$b'.\n"))
+    assert "cancelled" not in done.err
+
+
+class Served(NamedTuple):
+    """A process that runs the command against a fake on a port, and what it writes."""
+
+    process: subprocess.Popen[str]
+    fake: FakePetstore
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+
+@pytest.fixture(name="watch")
+def _watch() -> Iterator[Callable[..., Served]]:
+    with ExitStack() as stack:
+
+        def start(fake: FakePetstore, *arguments: str) -> Served:
+            environ = {"PETSTORE_BASE_URL": stack.enter_context(served(fake)), "PETSTORE_API_KEY": fake.api_key}
+            command = [sys.executable, "-m", "petstore_client", "orders", "watch", *arguments]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, env={**os.environ, **environ}, stdout=pipe, stderr=pipe, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return Served(process, fake)
+
+        yield start
+
+
+def test_changes_are_printed_and_the_token_is_remembered(watch: Callable[..., Served], tmp_path: Path) -> None:
+    state = tmp_path / "position"
+    fake = FakePetstore([Order(id=1), Order(id=2)], clock=SYSTEM_CLOCK)
+    first = watch(fake, "--state", str(state))
+    assert [1, 2] == [first.line()["id"] for _ in range(2)]
+    while not state.exists():
+        time.sleep(0.01)
+    fake.cancelled.add(2)
+    before = state.read_text()
+    assert {"id": 2, "status": "cancelled"}.items() <= first.line().items()
+    while state.read_text() == before:  # it is written after the line
+        time.sleep(0.01)
+    first.process.send_signal(signal.SIGINT)
+    assert 130 == first.process.wait(10)
+    fake.shipped.add(1)
+    second = watch(fake, "--state", str(state), "--after", "ignored")
+    assert {"id": 1, "status": "shipped"}.items() <= second.line().items()
+    assert [state.name] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_a_reader_that_goes_away_ends_a_watch_that_waits(watch: Callable[..., Served]) -> None:
+    following = watch(FakePetstore([Order(id=1)], clock=SYSTEM_CLOCK))
+    assert 1 == following.line()["id"]
+    assert following.process.stdout
+    following.process.stdout.close()
+    assert 141 == following.process.wait(10)
+    assert following.process.stderr
+    assert "" == following.process.stderr.read()
+
+
+def test_after_a_restore_a_watch_says_so(run: Run, tmp_path: Path) -> None:
+    fake = FakePetstore([Order(id=1)])
+    state = tmp_path / "position"
+    state.write_text("1.0.5.1\n")
+    fake.restore()
+    done = run(fake, "orders", "watch", "--state", str(state))
+    assert (1, "", "changes_reset") == (done.code, done.out, json.loads(done.err)["code"])
+    assert "1.0.5.1\n" == state.read_text()
+
+
+def test_a_token_is_not_remembered_before_its_page_was_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: str) -> None:
+        raise BrokenPipeError
+
+    state = tmp_path / "position"
+    monkeypatch.setattr(sys.stdout, "write", broken)
+    assert 141 == run(FakePetstore([Order(id=1)]), "orders", "watch", "--state", str(state)).code
+    assert not state.exists()
+
+
+def test_usage_is_shown(run: Run) -> None:
+    done = run(FakePetstore(per_minute=60, per_day=1000), "usage")
+    assert (0, "") == (done.code, done.err)
+    lines = done.out.splitlines()
+    assert ["plan    enterprise", "key     fake, orders:read orders:cancel orders:write pets:read"] == lines[:2]
+    assert "minute  59 of 60 left until 2027-01-15 08:01Z" == lines[2]
+    fake = FakePetstore()
+    ban = {"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:02:00Z"}
+    key = {"id": "k1", "scopes": ["orders:read"], "expiresAt": "2026-12-20T12:00:00Z", "lastBan": ban}
+    entry = {"start": "2026-11-20T12:00:00Z", "admitted": 5, "refused": 1}
+    body = json.dumps({"plan": "free", "key": key, "windows": [], "history": [entry]}).encode()
+    fake.then(Answered(200, body), Answered(200, body))
+    assert [
+        "plan    free",
+        "key     k1, orders:read, until 2026-12-20 12:00Z",
+        "ban     until 2026-11-20 12:02Z",
+        "FROM                 ADMITTED     REFUSED",
+        "2026-11-20 12:00Z           5           1",
+    ] == run(fake, "usage", "--by", "day").out.splitlines()
+    assert json.loads(body) == json.loads(run(fake, "usage", "--json").out)
+
+
+@pytest.mark.parametrize(("out", "err", "shown"), [(False, True, True), (True, True, False), (False, False, False)])
+def test_a_long_cancel_shows_its_progress_on_stderr_if_only_that_is_a_terminal(
+    run: Run, monkeypatch: pytest.MonkeyPatch, out: bool, err: bool, shown: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: out)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: err)
+    done = run(FakePetstore(V2_ORDERS), "orders", "cancel", "1", "2", "3")
+    assert (0, "".join(f"order {number}: cancelled\n" for number in (1, 2, 3))) == (done.code, done.out)
+    assert ("100%" in done.err) is shown

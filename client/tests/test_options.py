@@ -300,3 +300,38 @@ def test_control_characters_of_the_server_are_escaped_in_str_only(connect: Conne
         petstore.cancel_order(1)
     assert message == caught.value.message
     assert r"No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e (409 x)" == str(caught.value)
+
+
+def test_a_request_id_of_the_program_is_that_of_all_attempts(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        named = petstore.with_options(request_id="warehouse-17")
+        fake.then(Failing(500))
+        named.list_orders()
+        assert ["warehouse-17"] == [event.request_id for event in seen(named)]
+        with pytest.raises(APIStatusError) as caught:
+            named.cancel_order(99)
+        assert "warehouse-17" == caught.value.request_id
+        petstore.list_orders()
+    sent = [request.headers["x-request-id"] for request in fake.requests]
+    assert ["warehouse-17"] * 3 == sent[:3]
+    assert sent[3].startswith("petstore-client-")
+
+
+@pytest.mark.parametrize("request_id", ["", "two words", "x" * 129, "ключ", "of pso_live_x", "my-pso_test_x"])
+def test_a_request_id_that_the_service_would_replace_is_refused(connect: Connect, request_id: str) -> None:
+    with connect(FakePetstore()) as petstore, pytest.raises(ConfigurationError, match="request_id must be 1 to 128"):
+        petstore.with_options(request_id=request_id)
+
+
+def test_a_request_id_among_the_headers_says_where_to_pass_it(connect: Connect) -> None:
+    with connect(FakePetstore()) as petstore, pytest.raises(ConfigurationError, match="request_id to with_options"):
+        petstore.with_options(headers={"X-Request-ID": "warehouse-17"})
+
+
+def test_a_timeout_of_httpx_says_which_one_to_use() -> None:
+    class Timeout:
+        """Stands for that of httpx, which is not installed."""
+
+    with pytest.raises(ConfigurationError, match=r"an httpx2.Timeout .*this client uses httpx2, not httpx"):
+        FakePetstore().client(timeout=Timeout())

@@ -3,6 +3,8 @@
 import ast
 import dataclasses
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 import warnings
@@ -16,9 +18,8 @@ import petstore_client
 import petstore_client.testing
 import petstore_client.v2
 from petstore_client import AsyncClient, Client, NotFoundError, Pet
-from petstore_client._async_client import AsyncV2
-from petstore_client._client import V2
 from petstore_client._options import CallOptions, Options
+from petstore_client._versions import V2, AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore
 from support.variants import Connect
 
@@ -83,14 +84,32 @@ def test_version_2_has_the_same_methods_and_parameters_in_both_clients() -> None
         }
 
     assert methods(V2) == methods(AsyncV2)
-    expected = {"list_orders", "iter_orders", "get_order", "cancel_order", "place_order", "get_usage"}
+    expected = {
+        "list_orders", "iter_orders", "follow_changes", "get_order", "cancel_order", "place_order", "get_usage"
+    }  # fmt: skip
     assert expected == set(methods(V2))
     assert ["self", "limit", "cursor", "filters"] == list(methods(V2)["list_orders"])
     assert ["self", "limit", "filters"] == list(methods(V2)["iter_orders"])
     assert (100, None) == tuple(methods(V2)["list_orders"][name] for name in ("limit", "cursor"))
-    filters = ["status", "pet_id", "complete", "ship_date_from", "ship_date_to", "updated_from", "sort"]
+    filters = ["status", "pet_id", "complete", "ship_date_from", "ship_date_to", "updated_from"]
+    filters += ["reference", "sort"]
     assert filters == list(petstore_client.v2.Filters.__annotations__)
-    assert ["self", "pet_id", "quantity", "ship_date", "idempotency_key"] == list(methods(V2)["place_order"])
+    order = ["pet_id", "quantity", "ship_date", "reference", "idempotency_key"]
+    assert ["self", *order] == list(methods(V2)["place_order"])
+    assert {"after": None, "limit": 1000, "wait": 30}.items() <= methods(V2)["follow_changes"].items()
+
+
+@pytest.mark.parametrize("method", [V2.list_orders, V2.iter_orders, AsyncV2.list_orders, AsyncV2.iter_orders])
+def test_help_names_every_filter(method: Any) -> None:
+    shown = pydoc.plain(pydoc.render_doc(method))
+    named = set(re.findall(r"\w+", shown.partition("filters: ")[2]))
+    assert petstore_client.v2.Filters.__annotations__.keys() <= named
+
+
+def test_dir_shows_what_there_is() -> None:
+    code = "import petstore_client as p; print(*dir(p)); p.testing.FakePetstore, p.v2.Order, p.AsyncClient, p.Client"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"AsyncClient", "Client", "testing", "v2", *petstore_client.__all__} <= set(done.stdout.split())
 
 
 def documented(text: str | None) -> set[str]:
@@ -110,6 +129,7 @@ def test_every_argument_is_documented() -> None:
 
 def test_with_options_takes_options_of_the_constructor_with_the_same_types() -> None:
     fields = {field.name: field.type for field in dataclasses.fields(Options)}
+    assert {"request_id"} == CallOptions.__annotations__.keys() - inspect.signature(Client).parameters.keys()
     assert CallOptions.__annotations__.items() <= fields.items()
 
 

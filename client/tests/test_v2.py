@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import uuid
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -19,6 +20,7 @@ from petstore_client import (
     PermissionDeniedError,
     PetstoreError,
     RateLimitError,
+    ResponseEvent,
     ServerError,
     v2,
 )
@@ -73,6 +75,7 @@ def test_every_filter_is_sent_by_its_name(connect: Connect) -> None:
             ship_date_from=datetime(2026, 11, 20, 17, 30, 0, 1, east),
             ship_date_to=NOON + timedelta(days=1),
             updated_from=NOON,
+            reference=("PO 1", "ü"),
             sort="-updatedAt",
             limit=7,
         )
@@ -80,7 +83,7 @@ def test_every_filter_is_sent_by_its_name(connect: Connect) -> None:
     assert (
         "status=pending&status=shipped&petId=-9223372036854775808&complete=false"
         "&shipDateFrom=2026-11-20T12%3A00%3A00.000001Z&shipDateTo=2026-11-21T12%3A00%3A00Z"
-        "&updatedFrom=2026-11-20T12%3A00%3A00Z&sort=-updatedAt&limit=7"
+        "&updatedFrom=2026-11-20T12%3A00%3A00Z&reference=PO%201&reference=%C3%BC&sort=-updatedAt&limit=7"
     ) == fake.requests[0].query
     assert "status=cancelled&limit=100" == fake.requests[1].query
 
@@ -170,7 +173,7 @@ def test_an_iteration_retries_each_page_and_repeats_no_order(connect: Connect) -
 def test_a_cursor_that_does_not_advance_ends_the_iteration_with_an_error(connect: Connect) -> None:
     fake = FakePetstore()
     fake.then(*[Answered(200, b'{"data":[],"nextCursor":"same"}', JSON)] * 3)
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="never end"):
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="endless"):
         list(petstore.v2.iter_orders())
     assert 2 == len(fake.requests)
 
@@ -283,9 +286,17 @@ def test_usage_shows_the_limits_and_the_requests(connect: Connect) -> None:
         assert [("minute", 3, 2), ("day", 100, 99)] == [
             (each.name, each.limit, each.remaining) for each in usage.windows
         ]
-        fake.then(Answered(200, json.dumps({"plan": "free", "windows": [window], "history": [entry]}).encode(), JSON))
+        assert [60, 86_400] == [(each.reset - START).total_seconds() for each in usage.windows]
+        assert ("fake", None, None) == (usage.key.id, usage.key.expires_at, usage.key.last_ban)
+        ban = {"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:02:00Z"}
+        key = {"id": "k1", "scopes": ["orders:read"], "expiresAt": "2026-11-20T12:00:00Z", "lastBan": ban}
+        body = {"plan": "new", "key": key, "windows": [window], "history": [entry], "later": 1}
+        fake.then(Answered(200, json.dumps(body).encode(), JSON))
         by_day = petstore.v2.get_usage(granularity="day", start=NOON, end=NOON + timedelta(days=1))
         assert [v2.UsageEntry(start=NOON, admitted=5, refused=1)] == by_day.history
+        ban_of_two_minutes = v2.Ban(began=NOON, ended=NOON + timedelta(minutes=2))
+        assert v2.UsageKey(id="k1", scopes=["orders:read"], expires_at=NOON, last_ban=ban_of_two_minutes) == by_day.key
+        assert [1_800_000_060] == [each["reset"] for each in by_day.to_dict()["windows"]]
         with pytest.raises(ConfigurationError):
             petstore.v2.get_usage(start=START.replace(tzinfo=None))
     assert "/usage" == fake.requests[-1].path
@@ -439,3 +450,45 @@ def test_wrong_arguments_of_a_placement_send_nothing(
 def test_a_base_url_of_version_2_says_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean https://api.example.com/v1\?"):
         FakePetstore().client(base_url="https://api.example.com/v2/")
+
+
+def test_an_order_has_the_reference_that_it_was_placed_with(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    with connect(fake) as petstore:
+        placed = petstore.v2.place_order(pet_id=3, quantity=1, reference="PO 17")
+        petstore.v2.cancel_order(placed.id)
+        other = petstore.v2.place_order(pet_id=3, quantity=1, reference="PO 18")
+        assert ("PO 17", "PO 17", None) == (
+            placed.reference, petstore.v2.get_order(placed.id).reference, petstore.v2.get_order(1).reference
+        )  # fmt: skip
+        assert [placed.id] == ids(petstore.v2.iter_orders(reference="PO 17"))
+        assert [placed.id, other.id] == ids(petstore.v2.list_orders(reference=("PO 17", "PO 18")).data)
+        assert "reference" not in petstore.list_orders()[1].to_dict()
+    assert "reference=PO%2017&limit=1000" in [request.query for request in fake.requests]
+
+
+def test_an_idempotency_key_can_be_a_uuid_and_a_replay_is_shown(connect: Connect) -> None:
+    fake = FakePetstore()
+    key = uuid.UUID(int=7)
+    events: list[ResponseEvent] = []
+    with connect(fake, on_response=events.append) as petstore:
+        first = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=key)
+        again = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=str(key))
+        assert events[-1] == petstore.last_response
+    assert [False, True] == [event.replayed for event in events]
+    assert [f"orders/{first.id}"] * 2 == [event.headers["Location"] for event in events]
+    assert (first, {str(key)}) == (again, {request.headers["idempotency-key"] for request in fake.requests})
+
+
+def test_values_that_this_version_does_not_know_are_accepted(connect: Connect) -> None:
+    fake = FakePetstore()
+    order = b'{"id":1,"status":"lost","colour":"red",' + TIMES + b"}"
+    fake.then(Answered(200, order, {**JSON, "ratelimit": '"week";r=9;t=5, "minute";r=1;t=2;x=1'}))
+    with connect(fake) as petstore:
+        assert "lost" == petstore.v2.get_order(1).status
+        fake.then(Answered(409, b'{"code":"order_lost","message":"Lost.","status":409}'))
+        with pytest.raises(ConflictError, match="order_lost"):
+            petstore.v2.cancel_order(1)
+        fake.then(Answered(418, b'{"code":"teapot","message":"Short and stout.","status":418}'))
+        with pytest.raises(APIStatusError, match="teapot"):
+            petstore.v2.cancel_order(1)

@@ -22,6 +22,7 @@ ORDERS = st.dictionaries(
         DATES,
         st.sampled_from(["pending", "shipped", "cancelled"]),
         st.integers(0, 5),
+        st.sampled_from([None, "a", "b", "c"]),
     ),
     max_size=12,
 )
@@ -31,6 +32,7 @@ FILTERS: dict[str, st.SearchStrategy[Any]] = {
     "complete": st.none() | st.booleans(),
     "ship_date_from": DATES,
     "updated_from": DATES,
+    "reference": st.sampled_from([None, "a", ("a", "b")]),
     "sort": st.sampled_from(["id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"]),
     "limit": st.integers(1, 4),
 }
@@ -40,9 +42,9 @@ def orders_of(drawn: dict[int, tuple[Any, ...]]) -> list[v2.Order]:
     return [
         v2.Order(
             id=order_id, pet_id=pet, complete=complete, ship_date=shipped, status=status,
-            created_at=START, updated_at=START + timedelta(hours=hours),
+            created_at=START, updated_at=START + timedelta(hours=hours), reference=reference,
         )
-        for order_id, (pet, complete, shipped, status, hours) in drawn.items()
+        for order_id, (pet, complete, shipped, status, hours, reference) in drawn.items()
     ]  # fmt: skip
 
 
@@ -53,6 +55,7 @@ def expected(orders: Iterable[v2.Order], filters: dict[str, Any]) -> list[int]:
         order
         for order in orders
         if (statuses is None or order.status in statuses)
+        and (filters["reference"] is None or (order.reference or "-") in filters["reference"])
         and (filters["pet_id"] is None or order.pet_id == filters["pet_id"])
         and (filters["complete"] is None or (order.complete is True) is filters["complete"])
         and (

@@ -1,5 +1,6 @@
 """The types that users of the package rely on. Only type-checked, never run."""
 
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import Literal, assert_type
@@ -43,6 +44,14 @@ def blocking() -> None:
         for found in petstore.v2.iter_orders(sort="-updatedAt"):
             assert_type(found, v2.Order)
         assert_type(petstore.v2.place_order(pet_id=3, quantity=1), v2.Order)
+        assert_type(petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=uuid.uuid4()).reference, str | None)
+        for page in petstore.v2.follow_changes(after="now"):
+            assert_type(page, v2.Changes)
+        assert_type(petstore.v2.get_usage().windows[0].reset, datetime)
+        petstore.with_options(request_id="warehouse-17").cancel_order(7)
+        if petstore.last_response is not None:
+            assert_type(petstore.last_response.replayed, bool)
+        petstore.v2.place_order(pet_id=3)  # type: ignore[call-arg]
         petstore.v2.list_orders(status="lost")  # type: ignore[arg-type]
         petstore.v2.iter_orders(cursor="x")  # type: ignore[call-arg]
     Client("https://api.example.com/v1", "key")  # type: ignore[call-arg]
@@ -60,6 +69,10 @@ async def awaited() -> None:
         assert_type(await petstore.v2.list_orders(), v2.Page)
         async for found in petstore.v2.iter_orders(pet_id=3):
             assert_type(found, v2.Order)
+        async for page in petstore.v2.follow_changes(wait=5):
+            assert_type(page.data, list[v2.Order])
+        assert_type(await petstore.v2.place_order(pet_id=3, quantity=1, reference="A-1"), v2.Order)
+        await petstore.v2.list_orders(status="lost")  # type: ignore[arg-type]
         assert_type(await petstore.v2.get_usage(), v2.Usage)
 
 

@@ -12,6 +12,7 @@ from petstore_client.errors import (
     APIStatusError,
     APITimeoutError,
     AuthenticationError,
+    ChangesResetError,
     ConfigurationError,
     ConflictError,
     ErrorCode,
@@ -29,20 +30,27 @@ if typing.TYPE_CHECKING:
     from petstore_client._async_client import AsyncClient
     from petstore_client._client import Client
 else:
+    _LAZY = {"AsyncClient": "_async_client", "Client": "_client", "testing": "testing", "v2": "v2"}
 
     def __getattr__(name):
         """Load each client when it is first used: blocking programs need no asyncio, and `--help` no HTTP."""
-        module = {"AsyncClient": "_async_client", "Client": "_client"}.get(name)
-        if module is None:
+        if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return globals().setdefault(name, getattr(importlib.import_module(f"{__name__}.{module}"), name))
+        module = importlib.import_module(f"{__name__}.{_LAZY[name]}")
+        return globals().setdefault(name, getattr(module, name, module))
 
 
 __all__ = [
-    "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AuthenticationError", "Client", "Clock",
-    "ConfigurationError", "ConflictError", "ErrorCode", "InvalidResponseError", "KeyBannedError", "NotFoundError",
-    "Order", "PermissionDeniedError", "Pet", "PetstoreError", "RateLimit", "RateLimitError", "RateLimitEvent",
-    "RateWindow", "ResponseEvent", "RetryEvent", "ServerError", "__version__", "idempotency_key_of",
+    "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AuthenticationError",
+    "ChangesResetError", "Client", "Clock", "ConfigurationError", "ConflictError", "ErrorCode", "InvalidResponseError",
+    "KeyBannedError", "NotFoundError", "Order", "PermissionDeniedError", "Pet", "PetstoreError", "RateLimit",
+    "RateLimitError", "RateLimitEvent", "RateWindow", "ResponseEvent", "RetryEvent", "ServerError", "__version__",
+    "idempotency_key_of",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "testing", "v2"})
+
 
 logging.getLogger("petstore_client").addHandler(logging.NullHandler())

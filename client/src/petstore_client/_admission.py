@@ -20,6 +20,7 @@ _OF_THE_ACCOUNT = frozenset({304, 400, 403, 404, 409, 410, 415, 422, 429})
 _BANNED = "api_key_banned"
 _PATIENCE = 60.0  # seconds to wait for another request that has no timeout
 _MAX_PATIENCE = 86_400.0  # operating systems do not wait for an infinite time
+_LONG = 5.0  # seconds of a wait that should not be silent
 _TICK = 0.001  # a sleep may end this much early
 
 
@@ -56,8 +57,11 @@ class Admission:
         deadline = session.options.deadline
         self.deadline = float("inf") if deadline is None else self._clock.monotonic() + deadline
 
-    def enter(self) -> Effects[None]:
-        """Wait for permission to send one request. Raises RateLimitError if the wait is too long."""
+    def enter(self) -> Effects[bool]:
+        """Wait for permission to send one request, and return whether others wait for the response to it.
+
+        Raises RateLimitError if the wait is too long.
+        """
         arrived = self._clock.monotonic()
         ticket = self._ticket = self._gate.enter(arrived, min(self._options.max_wait, self.deadline - arrived))
         while True:
@@ -68,7 +72,7 @@ class Admission:
                 self.waited += now - arrived
                 if now >= self.deadline:
                     raise self._held_back("The call waited too long for its turn", 0.0, "deadline")
-                return
+                return self._gate.is_probe(ticket)
             wait = ticket.until - now
             if ticket.place is Place.HELD and wait >= _TICK:
                 self._accept(wait, ticket.banned)
@@ -157,7 +161,8 @@ class Admission:
         return datetime.fromtimestamp(self._clock.now() + min(wait, MAX_WAIT), UTC)
 
     def _report(self, wait: float, refused: bool, waits: bool) -> None:
-        log.info("%s: a limit imposes a wait of %.1f s (request %s)", self._operation, wait, self._request_id)
+        level = logging.WARNING if wait > _LONG and waits else logging.INFO
+        log.log(level, "%s: a limit imposes a wait of %.1f s (request %s)", self._operation, wait, self._request_id)
         event = RateLimitEvent(self._operation, wait, self._time_after(wait), refused, waits, self._request_id)
         notify(self._options.on_rate_limit, event)
 

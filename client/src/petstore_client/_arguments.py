@@ -49,12 +49,17 @@ def query(arguments: Mapping[str, object]) -> str:
     return urlencode(given, doseq=True, quote_via=quote)
 
 
-def new_order(pet_id: object, quantity: object, ship_date: object, idempotency_key: object) -> tuple[bytes, str]:
+def new_order(
+    pet_id: object, quantity: object, ship_date: object, reference: object, idempotency_key: object
+) -> tuple[bytes, str]:
     """The body of a request that places an order, and its key, a new one for None. Raises as `query` does."""
     body: dict[str, object] = {"petId": integer("pet_id", pet_id), "quantity": integer("quantity", quantity)}
     if ship_date is not None:
         body["shipDate"] = timestamp("ship_date", ship_date)
-    key = uuid.uuid4().hex if idempotency_key is None else _text("idempotency_key", idempotency_key)
+    if reference is not None:
+        body["reference"] = _text("reference", reference)
+    given = str(idempotency_key) if isinstance(idempotency_key, uuid.UUID) else idempotency_key
+    key = uuid.uuid4().hex if given is None else _text("idempotency_key", given)
     if not _KEY.fullmatch(key):
         raise ConfigurationError("idempotency_key must be 1 to 255 visible ASCII characters, without spaces.")
     return json.dumps(body).encode(), key
@@ -93,9 +98,11 @@ _PARAMETERS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "ship_date_from": ("shipDateFrom", timestamp),
     "ship_date_to": ("shipDateTo", timestamp),
     "updated_from": ("updatedFrom", timestamp),
+    "reference": ("reference", _texts),
     "sort": ("sort", _text),
     "limit": ("limit", integer),
     "cursor": ("cursor", _text),
+    "after": ("after", _text),
     "granularity": ("granularity", _text),
     "start": ("from", timestamp),
     "end": ("to", timestamp),

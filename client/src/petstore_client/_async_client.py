@@ -3,22 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from datetime import datetime
-from typing import Any, Self, SupportsIndex, Unpack
+from typing import Any, Self, SupportsIndex
 
 import httpx2
 
 from petstore_client import _operations as operations
-from petstore_client import v2
 from petstore_client._admission import Session
-from petstore_client._arguments import new_order
 from petstore_client._base import BaseClient, deprecated
 from petstore_client._core import BaseDriver
 from petstore_client._effects import Effects, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._types import Order, Pet
+from petstore_client._versions import AsyncV2
 from petstore_client.errors import PetstoreError, keep_key
-from petstore_client.v2 import Granularity, Usage
 
 
 class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
@@ -70,13 +67,17 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         self._core.loop = loop
         return session
 
-    async def _run(self, effects: Effects[T]) -> T:
-        driver = _Driver(effects, self._core, self._options)
+    async def _run(self, effects: Effects[T], key: str = "") -> T:
         try:
-            await driver.run()
-        finally:
-            await driver.close()
-        return driver.result
+            driver = _Driver(effects, self._core, self._options)
+            try:
+                await driver.run()
+            finally:
+                await driver.close()
+            return driver.result  # noqa: TRY300 - an interruption here needs the key too
+        except BaseException as error:
+            keep_key(error, key)
+            raise
 
     async def _iterate(self, effects: Effects[None]) -> AsyncGenerator[Any, None]:
         driver = _Driver(effects, self._core, self._options)
@@ -86,61 +87,6 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
                     yield order
         finally:
             await driver.close()
-
-
-class AsyncV2:
-    """Version 2 of the API (beta) for asyncio. The arguments and errors are those of `V2`."""
-
-    def __init__(self, client: "AsyncClient") -> None:
-        self._client = client
-
-    async def list_orders(
-        self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[v2.Filters]
-    ) -> v2.Page:
-        """One page of the orders that match all filters, as `V2.list_orders`."""
-        page = operations.list_page(self._client._session(), limit=limit, cursor=cursor, **filters)
-        return await self._client._run(page)
-
-    def iter_orders(
-        self, *, limit: SupportsIndex = 1000, **filters: Unpack[v2.Filters]
-    ) -> AsyncGenerator[v2.Order, None]:
-        """The orders that match all filters, one by one, in the memory of one page, as `V2.iter_orders`."""
-        pages = operations.iter_pages(self._client._session, limit=limit, **filters)
-        return self._client._iterate(pages)
-
-    async def get_order(self, order_id: SupportsIndex) -> v2.Order:
-        """One order. Raises NotFoundError."""
-        return await self._client._run(operations.get_order(self._client._session(), order_id))
-
-    async def cancel_order(self, order_id: SupportsIndex) -> None:
-        """Cancel a pending order, as `AsyncClient.cancel_order` does."""
-        await self._client._run(operations.cancel_order(self._client._session(), order_id, operations.CANCEL_ORDER_V2))
-
-    async def place_order(
-        self,
-        *,
-        pet_id: SupportsIndex,
-        quantity: SupportsIndex,
-        ship_date: datetime | None = None,
-        idempotency_key: str | None = None,
-    ) -> v2.Order:
-        """Place an order, once, however often the request is repeated, as `V2.place_order`.
-
-        Every exception, a CancelledError too, has the `idempotency_key` with which the call can be repeated.
-        """
-        body, key = new_order(pet_id, quantity, ship_date, idempotency_key)
-        try:
-            return await self._client._run(operations.place_order(self._client._session(), body, key))
-        except BaseException as error:
-            keep_key(error, key)
-            raise
-
-    async def get_usage(
-        self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
-    ) -> Usage:
-        """The plan and the limits of the account, and its requests by hour or day, as `V2.get_usage`."""
-        usage = operations.get_usage(self._client._session(), granularity=granularity, start=start, end=end)
-        return await self._client._run(usage)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:

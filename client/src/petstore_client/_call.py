@@ -4,21 +4,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from petstore_client import _http as http
+from petstore_client import errors
 from petstore_client._admission import Admission, Session, log, notify
 from petstore_client._effects import Effects, Emit, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater
 from petstore_client._types import ResponseEvent, RetryEvent
-from petstore_client.errors import (
-    APIConnectionError,
-    APIStatusError,
-    APITimeoutError,
-    InvalidResponseError,
-    PetstoreError,
-    RateLimitError,
-    ServerError,
-)
 
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 20.0
 """Upper bounds, in seconds, of the first backoff, which doubles with each failed attempt, and of the longest."""
@@ -45,16 +37,20 @@ class Operation(NamedTuple):
 class Call:
     """One call of an operation, from its first attempt to its result or error."""
 
-    def __init__(self, session: Session, operation: Operation, identifier: int | None = None, text: str = "") -> None:
+    def __init__(
+        self, session: Session, operation: Operation, identifier: int | None = None, text: str = "", hold: int = 0
+    ) -> None:
         self._session = session
         self.target = session.target
         self._options = session.options
         self._clock = session.options.clock
         self.operation = operation
         self._path = operation.path.format(id=identifier) + (f"?{text}" if text else "")
-        self.request_id = http.new_request_id()
+        self.request_id = str(session.options.request_id or http.new_request_id())
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.content: bytes | None = None
+        self.reply = Reply(0, {}, "")  # the latest
+        self.held = self._hold = hold  # seconds for which the server may hold the latest request, and any
         self.in_doubt = False  # an attempt whose response was lost may have been carried out
         self.committed = False  # part of the result was handed out, so there is no further attempt
         self._admission = Admission(session, operation.name, self.request_id)
@@ -69,12 +65,12 @@ class Call:
         """Send until a response below 400 arrives, and return what `receive` makes of it. Raises PetstoreError."""
         try:
             while True:
-                yield from self._admission.enter()
+                probes = yield from self._admission.enter()
                 try:
-                    reply = yield from self._send()
-                    self.report_success(reply.status, reply.headers.get("etag"))
+                    reply = yield from self._send(0 if probes else self._hold)  # others wait for a probe
+                    self.report_success()
                     result = yield from receive(reply)
-                except PetstoreError as error:
+                except errors.PetstoreError as error:
                     self._consider(error)
                 else:
                     return result
@@ -94,7 +90,7 @@ class Call:
         except http.TRANSPORT_ERRORS as error:
             raise http.connection_error(error, self.target) from error
         if not self.committed and self._clock.monotonic() > self._admission.deadline:
-            raise APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
+            raise errors.APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
         return piece
 
     def read_small(self, reply: Reply, longest: int = http.MAX_SMALL_BODY) -> Effects[bytes]:
@@ -105,12 +101,12 @@ class Call:
         began = self._clock.monotonic()
         while (piece := (yield from self.read())) is not None:
             if timeout is not None and self._clock.monotonic() - began > timeout:
-                raise APITimeoutError(f"{base_url} sends its response too slowly.")
+                raise errors.APITimeoutError(f"{base_url} sends its response too slowly.")
             for text in inflate.feed(piece):
                 body += text
                 if len(body) > longest:
                     what = f"{base_url} responded {reply.status} with more data than this API sends"
-                    raise InvalidResponseError(f"{what}; is the base URL right?", reply.status)
+                    raise errors.InvalidResponseError(f"{what}; is the base URL right?", reply.status)
         for text in inflate.finish():
             body += text
         return bytes(body)
@@ -121,26 +117,32 @@ class Call:
         yield Emit(orders)
         self._session.check()
 
-    def report_success(self, status: int, etag: str | None) -> None:
-        """Record a successful response, and call the hook."""
-        event = ResponseEvent(self.operation.name, status, self.request_id, etag, self._attempt)
+    def report_success(self) -> None:
+        """Record the latest response as a success, and call the hook."""
+        status, headers, _ = self.reply
+        etag = headers.get("etag")
+        event = ResponseEvent(self.operation.name, status, self.request_id, etag, self._attempt, headers)
         self._session.observed.last_response = event
         notify(self._options.on_response, event)
 
-    def _send(self) -> Effects[Reply]:
-        """Send once, and inform the gate. A response of 400 or above is raised as its exception."""
+    def _send(self, hold: int) -> Effects[Reply]:
+        """Send once, to be held for `hold` seconds, and inform the gate. A response of 400 or above is raised."""
         operation, observed = self.operation, self._session.observed
         self._attempt += 1
         self._unanswered = True
         began = self._clock.monotonic()
-        timeout = self._options.timeout_within(self._admission.deadline - began)
-        url = self.target.url(operation.version, self._path)
+        left = self._admission.deadline - began
+        self.held = int(min(hold, left / 2))
+        timeout = self._options.timeout_within(left, max(0, self.held))
+        url = self.target.url(operation.version, self._path + (f"&wait={self.held}" if self.held else ""))
         try:
             reply: Reply = yield Send(operation.method, url, dict(self.headers), timeout, self.content)
         except http.TRANSPORT_ERRORS as error:
+            self._admission.waited += min(self.held, self._clock.monotonic() - began)  # is not for retry_timeout
             raise http.connection_error(error, self.target) from error
         now = self._clock.monotonic()
         limits = read_limits(reply.headers, self._clock.now())
+        self.reply = reply
         log.debug(
             "%s: %s %s responded %d in %.3f s (attempt %d, request %s)",
             operation.name, operation.method, self._path, reply.status, now - began, self._attempt, self.request_id,
@@ -154,7 +156,7 @@ class Call:
         self._unanswered = reply.status >= 500
         try:
             body = yield from self.read_small(reply)
-        except (APIConnectionError, InvalidResponseError):
+        except (errors.APIConnectionError, errors.InvalidResponseError):
             if reply.status < 500 and reply.status != 429:
                 raise
             body = b""  # the status is enough
@@ -162,13 +164,14 @@ class Call:
             raise self._admission.refusal(body, limits.pause, now, moved)
         raise http.refusal(reply, body, self.target, limits.retry_after)
 
-    def _consider(self, error: PetstoreError) -> None:
+    def _consider(self, error: errors.PetstoreError) -> None:
         """Decide on a failed attempt: set the wait before the next one, or raise the error."""
         doubtful = leaves_doubt(error) and self._unanswered
         self._admission.leave(charged=doubtful)
         self.in_doubt = self.in_doubt or doubtful
         self._unanswered = False
         self._wait = self._wait_after(error)
+        self._session.check()
         log.warning(
             "%s: attempt %d failed (%s); retrying in %.1f s (request %s)",
             self.operation.name, self._attempt, error, self._wait, self.request_id,
@@ -176,9 +179,9 @@ class Call:
         event = RetryEvent(self.operation.name, self._attempt, self._wait, error, self.request_id)
         notify(self._options.on_retry, event)
 
-    def _wait_after(self, error: PetstoreError) -> float:
+    def _wait_after(self, error: errors.PetstoreError) -> float:
         """Seconds before the next attempt. Raises the error if there is none."""
-        if isinstance(error, RateLimitError):
+        if isinstance(error, errors.RateLimitError):
             return self._admission.wait_after(error)
         if self.committed or not is_transient(error):
             raise error
@@ -186,7 +189,7 @@ class Call:
         if not is_outage(error):
             self._retries += 1
         wait = self._options.jitter() * min(MAX_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 16))
-        if isinstance(error, APIStatusError):
+        if isinstance(error, errors.APIStatusError):
             wait = max(wait, error.retry_after or 0.0)
         spent = self._clock.monotonic() - self._began - self._admission.waited
         if self._retries > self._options.max_retries or not self._options.max_retries:
@@ -202,9 +205,9 @@ class Call:
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
         doubt = self.operation.doubt
-        conclusive = isinstance(error, APIStatusError) and error.status in self.operation.conclusive
+        conclusive = isinstance(error, errors.APIStatusError) and error.status in self.operation.conclusive
         in_doubt = bool(doubt) and (self.in_doubt or self._unanswered) and not conclusive
-        if isinstance(error, PetstoreError):
+        if isinstance(error, errors.PetstoreError):
             if self._attempt:
                 error.request_id = self.request_id
             error.may_have_been_applied = error.may_have_been_applied or in_doubt
@@ -213,24 +216,24 @@ class Call:
             error.add_note(doubt)
 
 
-def is_transient(error: PetstoreError) -> bool:
+def is_transient(error: errors.PetstoreError) -> bool:
     """Whether a repetition of the same request may succeed. 4xx are permanent, except a key that is in use just now."""
-    if isinstance(error, APIStatusError):
+    if isinstance(error, errors.APIStatusError):
         return error.status in RETRIED_STATUSES or error.code == "idempotency_key_in_use"
-    if isinstance(error, InvalidResponseError):
+    if isinstance(error, errors.InvalidResponseError):
         return error.truncated
-    return isinstance(error, APIConnectionError) and error.retryable
+    return isinstance(error, errors.APIConnectionError) and error.retryable
 
 
-def is_outage(error: PetstoreError) -> bool:
+def is_outage(error: errors.PetstoreError) -> bool:
     """Whether the service could not be reached, as during a restart. Only time helps, so retries are not counted."""
-    return isinstance(error, APIConnectionError) and not error.sent
+    return isinstance(error, errors.APIConnectionError) and not error.sent
 
 
-def leaves_doubt(error: PetstoreError) -> bool:
+def leaves_doubt(error: errors.PetstoreError) -> bool:
     """Whether the server may have carried the request out although its response was lost."""
-    if isinstance(error, APIConnectionError):
+    if isinstance(error, errors.APIConnectionError):
         return error.sent
-    if isinstance(error, InvalidResponseError):
+    if isinstance(error, errors.InvalidResponseError):
         return error.status is not None and error.status < 300
-    return isinstance(error, ServerError)
+    return isinstance(error, errors.ServerError)

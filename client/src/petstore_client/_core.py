@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Generic
+from weakref import WeakSet
 
 import httpx2
 
@@ -70,12 +71,18 @@ class Core(Generic[HttpT]):
         finally:
             self._wakers.discard(wake)
 
+    def trace(self, event: str, info: dict[str, Any]) -> None:
+        """Note the socket of each new connection (an extension of httpx2)."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self.sockets.add(info["return_value"].get_extra_info("socket"))
+
     def _start(self) -> None:
         options = self._options
         self.generation = gates.generation
         self.gate = gates.gate_for(self.target.base_url, self.target.key.text, options.clock)
         self.loop: object = None  # the event loop of an AsyncClient
         self._wakers: set[Callable[[], object]] = set()
+        self.sockets: WeakSet[Any] = WeakSet()
         with checked_environment():
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self.http = options.http_client or self._make_http(transport=options.transport, cookies=no_cookies)

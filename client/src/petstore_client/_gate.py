@@ -149,6 +149,10 @@ class Gate:
             else:
                 self.give_up(ticket)
 
+    def is_probe(self, ticket: Ticket) -> bool:
+        """Whether the others wait for the response to this request."""
+        return ticket is self._probe
+
     def held_for(self, now: float) -> float:
         """Seconds until the gate reopens; 0 if it is open."""
         with self._lock:

@@ -11,22 +11,9 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from petstore_client import errors
 from petstore_client._types import UNDECODABLE
 from petstore_client._version import __version__
-from petstore_client.errors import (
-    APIConnectionError,
-    APIStatusError,
-    APITimeoutError,
-    AuthenticationError,
-    ConfigurationError,
-    ConflictError,
-    InvalidResponseError,
-    NotFoundError,
-    PermissionDeniedError,
-    PetstoreError,
-    ServerError,
-    causes,
-)
 
 USER_AGENT = f"petstore-client/{__version__} python/{platform.python_version()} httpx2/{httpx2.__version__}"
 MAX_SMALL_BODY = 1 << 16
@@ -47,11 +34,11 @@ _NOT_SENT = (
 _PERMANENT = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 _SPACE = re.compile(r"[\s\x00-\x1f]")
 _KEY = re.compile(r"[!-~]+", re.ASCII)
-_KIND: dict[int, type[APIStatusError]] = {
-    401: AuthenticationError,
-    403: PermissionDeniedError,
-    404: NotFoundError,
-    409: ConflictError,
+_KIND: dict[int, type[errors.APIStatusError]] = {
+    401: errors.AuthenticationError,
+    403: errors.PermissionDeniedError,
+    404: errors.NotFoundError,
+    409: errors.ConflictError,
 }
 
 
@@ -128,7 +115,7 @@ def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str,
     key = _given("api_key", api_key, environ)
     if not _KEY.fullmatch(key):
         what = "space or a line break around it" if _KEY.fullmatch(key.strip()) else "characters that keys do not have"
-        raise ConfigurationError(f"The API key has {what}; copy it again.")
+        raise errors.ConfigurationError(f"The API key has {what}; copy it again.")
     return Target(_base_url(url), Secret(key))
 
 
@@ -136,9 +123,10 @@ def _given(name: str, value: object, environ: Mapping[str, str]) -> str:
     variable = f"PETSTORE_{name.upper()}"
     text = environ.get(variable, "") if value is None else value
     if not isinstance(text, str):
-        raise ConfigurationError(f"{name} must be a string, not a {type(text).__name__}.")
+        raise errors.ConfigurationError(f"{name} must be a string, not a {type(text).__name__}.")
     if not text:
-        raise ConfigurationError(f"{name} is {'missing' if value is None else 'empty'}; pass it, or set {variable}.")
+        what = "missing" if value is None else "empty"
+        raise errors.ConfigurationError(f"{name} is {what}; pass it, or set {variable}.")
     return text
 
 
@@ -151,35 +139,35 @@ def _base_url(url: str) -> str:
     except (ValueError, httpx2.InvalidURL):
         valid = False
     if not valid:
-        raise ConfigurationError("The base URL is not a valid address; it must look like https://HOST/v1.")
+        raise errors.ConfigurationError("The base URL is not a valid address; it must look like https://HOST/v1.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigurationError(
-            "The base URL must not contain a user, a query or a fragment; pass the key separately."
+        raise errors.ConfigurationError(
+            "The base URL must not contain a user, query or fragment; pass the key by itself."
         )
     base_url = str(address).rstrip("/")  # one spelling of each address, so that it has one gate
     if not base_url.endswith("/v1"):
         service = base_url.removesuffix("/v2")  # client.v2 finds version 2 next to version 1
-        raise ConfigurationError(f"The base URL must end with the version, /v1; did you mean {service}/v1?")
+        raise errors.ConfigurationError(f"The base URL must end with the version, /v1; did you mean {service}/v1?")
     return base_url
 
 
-def connection_error(error: Exception, target: Target) -> APIConnectionError:
+def connection_error(error: Exception, target: Target) -> errors.APIConnectionError:
     """The exception for a failure of the transport (one of TRANSPORT_ERRORS)."""
     sent, retryable = not isinstance(error, _NOT_SENT), not isinstance(error, _PERMANENT)
     where = f"{target.base_url}{f' (if {target.proxy} applies, through that proxy)' if target.proxy else ''}"
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
-    if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error)):
+    if any(isinstance(each, ssl.SSLCertVerificationError) for each in errors.causes(error)):
         sent = retryable = False
         what = f"The certificate of {where} is not valid ({reason}); is the address right? For a certificate authority"
         message = f"{what} of your own pass transport=httpx2.HTTPTransport(verify=...)."
     elif isinstance(error, httpx2.TimeoutException | TimeoutError):
         what = f"{where} did not respond" if sent else f"No connection to {where}"
-        return APITimeoutError(f"{what} within the timeout ({reason}).", sent)
+        return errors.APITimeoutError(f"{what} within the timeout ({reason}).", sent)
     elif sent:
         message = f"The connection to {where} broke before the response was complete ({reason})."
     else:
         message = f"No connection to {where} ({reason}); is the address right, and is the server running?"
-    return APIConnectionError(message, sent, retryable)
+    return errors.APIConnectionError(message, sent, retryable)
 
 
 def new_request_id() -> str:
@@ -195,7 +183,7 @@ def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
     """
     found = reply.headers.get("x-request-id", "")
     if found.startswith(_REQUEST_ID_PREFIX) and found != request_id and reply.status < 500 and reply.status != 429:
-        raise APIConnectionError(
+        raise errors.APIConnectionError(
             f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
             f"{request_id!r}. Does another process use this connection?"
         )
@@ -220,19 +208,21 @@ def check_success(reply: Reply, expected: int, target: Target) -> None:
         why = "does the base URL lead to the API, or to a page or proxy in front of it?"
     else:
         return
-    raise InvalidResponseError(f"{target.base_url} {what}; {why}", status)
+    raise errors.InvalidResponseError(f"{target.base_url} {what}; {why}", status)
 
 
-def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None) -> PetstoreError:
+def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None) -> errors.PetstoreError:
     """The exception for a response of 400 or above, except 429."""
     record = read_error(body)
     status = reply.status
     if record is None and status == 404:  # a 404 of this API says what is missing
-        return InvalidResponseError(
+        return errors.InvalidResponseError(
             f"{target.base_url} responded 404 without the Error record of this API; is the base URL right?", status
         )
     code, message = (record.code, target.key.redact(record.message)) if record else ("", _foreign(reply, target))
-    kind = _KIND.get(status, ServerError if status >= 500 else APIStatusError)
+    kind = _KIND.get(status, errors.ServerError if status >= 500 else errors.APIStatusError)
+    if code == "changes_reset":
+        kind = errors.ChangesResetError
     return kind(code, message, status, retry_after)
 
 

@@ -7,15 +7,15 @@ from typing import NamedTuple, SupportsIndex, TypeVar
 
 import msgspec
 
-from petstore_client import v2
+from petstore_client import errors, v2
 from petstore_client._admission import Session
 from petstore_client._arguments import integer, query
 from petstore_client._call import Call, Operation
-from petstore_client._effects import Effects, Emit
+from petstore_client._effects import Effects, Emit, Sleep
 from petstore_client._http import MAX_SMALL_BODY, Reply, check_success
+from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater, OrdersDecoder, is_truncation
 from petstore_client._types import UNDECODABLE, Order, Pet, Record
-from petstore_client.errors import APIConnectionError, APITimeoutError, ConflictError, InvalidResponseError
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -29,10 +29,15 @@ LIST_PAGE = LIST_ORDERS._replace(version="v2")
 CANCEL_ORDER_V2 = CANCEL_ORDER._replace(version="v2")
 GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
 PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACED, frozenset({422}))
+LIST_CHANGES = Operation("listChanges", "GET", "/store/changes", 200, "v2")
 GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
 
 MAX_PAGE_BYTES = 1 << 22
 """Bytes. No page of 1000 orders, and no usage history, is longer."""
+
+
+MIN_ROUND = 1.0
+"""Seconds from a request for changes that got none, to the next one."""
 
 
 class Listed(NamedTuple):
@@ -77,15 +82,15 @@ def cancel_order(session: Session, order_id: SupportsIndex, operation: Operation
         check_success(reply, operation.success, session.target)
         try:
             yield from call.read_small(reply)
-        except (APIConnectionError, InvalidResponseError):
+        except (errors.APIConnectionError, errors.InvalidResponseError):
             return  # the order is cancelled, whatever happens after the 204
 
     try:
         yield from call.run(receive)
-    except ConflictError as error:
+    except errors.ConflictError as error:
         if not (call.in_doubt and error.code == "order_already_cancelled"):
             raise
-        call.report_success(error.status, None)
+        call.report_success()
 
 
 def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datetime | None]]:
@@ -102,12 +107,6 @@ def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datet
 def list_page(session: Session, **arguments: object) -> Effects[v2.Page]:
     """One page of orders."""
     return _get(Call(session, LIST_PAGE, text=query(arguments)), v2.Page)
-
-
-def iter_pages(enter: Callable[[], Session], **arguments: object) -> Effects[None]:
-    """The orders of all pages, emitted page by page. Each page is a separate call."""
-    query(arguments)  # raises the errors of the arguments here, not when the iteration begins
-    return _iter_pages(enter, arguments)
 
 
 def get_order(session: Session, order_id: SupportsIndex) -> Effects[v2.Order]:
@@ -128,7 +127,8 @@ def get_usage(session: Session, **arguments: object) -> Effects[v2.Usage]:
     return _get(Call(session, GET_USAGE, text=query(arguments)), v2.Usage)
 
 
-def _iter_pages(enter: Callable[[], Session], arguments: dict[str, object]) -> Effects[None]:
+def iter_pages(enter: Callable[[], Session], **arguments: object) -> Effects[None]:
+    """The orders of all pages, emitted page by page. Each page is a separate call."""
     cursor: str | None = None
     while True:
         page = yield from list_page(enter(), **arguments, cursor=cursor)
@@ -136,10 +136,33 @@ def _iter_pages(enter: Callable[[], Session], arguments: dict[str, object]) -> E
         if page.next_cursor is None:
             return
         if page.next_cursor == cursor:
-            raise InvalidResponseError(
-                "The next page has the same cursor as this one, so the list would never end.", 200
-            )
+            raise errors.InvalidResponseError("The next page has the same cursor as this one: an endless list.", 200)
         cursor = page.next_cursor
+
+
+def follow_changes(
+    enter: Callable[[], Session], closed: Callable[[], bool], wait: int, after: str | None, **more: object
+) -> Effects[None]:
+    """The pages of changes that are not empty, emitted one by one, until the client is closed."""
+    session = enter()
+    clock = session.options.clock
+    try:
+        while True:
+            call = Call(session, LIST_CHANGES, text=query({"after": after, **more}), hold=wait)
+            began = clock.monotonic()
+            page = yield from _get(call, v2.Changes)
+            earliest = clock.monotonic() + (read_limits(call.reply.headers, clock.now()).retry_after or 0.0)
+            if page.data:
+                yield Emit([page])
+            elif call.held or not wait:  # what does not hold a request must not be asked again and again
+                earliest = max(earliest, began + MIN_ROUND)
+            after = page.next
+            if (pause := earliest - clock.monotonic()) > 0:
+                yield Sleep(pause)
+            session = enter()
+    except errors.PetstoreError:
+        if not closed():
+            raise
 
 
 def _get(call: Call, kind: type[RecordT]) -> Effects[RecordT]:
@@ -154,7 +177,7 @@ def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = M
         return msgspec.json.decode(body, type=kind)
     except UNDECODABLE as error:
         message = f"The response is not a valid {kind.__name__.lower()}: {error}."
-        raise InvalidResponseError(message, reply.status, is_truncation(error)) from None
+        raise errors.InvalidResponseError(message, reply.status, is_truncation(error)) from None
 
 
 def _receive_orders(call: Call, reply: Reply, orders: list[Order] | None = None) -> Effects[None]:
@@ -182,10 +205,11 @@ def _receive_orders(call: Call, reply: Reply, orders: list[Order] | None = None)
 def _next_piece(call: Call, reply: Reply) -> Effects[bytes | None]:
     try:
         return (yield from call.read())
-    except APITimeoutError:
+    except errors.APITimeoutError:
         raise
-    except APIConnectionError as error:
-        raise InvalidResponseError(f"The list is incomplete: {error} Request it again.", reply.status, True) from error
+    except errors.APIConnectionError as error:
+        text = f"The list is incomplete: {error} Request it again."
+        raise errors.InvalidResponseError(text, reply.status, True) from error
 
 
 def _sunset(reply: Reply) -> datetime | None:

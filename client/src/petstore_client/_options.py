@@ -29,6 +29,7 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("max_wait", int | float, "number"),
     ("retry_timeout", int | float, "number"),
 )
+_REQUEST_ID = re.compile(r"(?!.*pso_)[!-~]{1,128}", re.ASCII)  # the service replaces others
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?", re.ASCII)
 _PRODUCT = re.compile(rf"{_TOKEN.pattern}(/{_TOKEN.pattern})?( {_TOKEN.pattern}(/{_TOKEN.pattern})?)*", re.ASCII)
@@ -55,6 +56,7 @@ class Options(Generic[HttpT, TransportT]):
     on_response: OnResponse
     clock: Clock
     jitter: Callable[[], float]
+    request_id: str | None = None
 
     def __post_init__(self) -> None:
         for name, kind, what in _NUMBERS:
@@ -69,6 +71,8 @@ class Options(Generic[HttpT, TransportT]):
         _check_headers({} if self.headers is None else self.headers)
         if not _PRODUCT.fullmatch("none" if self.app_name is None else str(self.app_name)):
             raise ConfigurationError(f"app_name must look like 'acme-sync' or 'acme-sync/1.4', not {self.app_name!r}.")
+        if not _REQUEST_ID.fullmatch("none" if self.request_id is None else str(self.request_id)):
+            raise ConfigurationError("request_id must be 1 to 128 visible ASCII characters, without spaces and 'pso_'.")
         for name in ("on_retry", "on_rate_limit", "on_response"):
             _check_hook(name, getattr(self, name))
 
@@ -77,16 +81,21 @@ class Options(Generic[HttpT, TransportT]):
         """Seconds to wait for each part of a response, or None."""
         return self.timeout.read if isinstance(self.timeout, httpx2.Timeout) else self.timeout
 
-    def timeout_within(self, seconds: float) -> httpx2.Timeout:
-        """The timeouts of a request that has this many seconds left."""
+    def timeout_within(self, seconds: float, hold: float) -> httpx2.Timeout:
+        """The timeouts of a request that has this many seconds left, and that the server may hold for `hold`."""
         left = max(seconds, MIN_TIMEOUT)
         bound = left if isfinite(left) else None
         given = httpx2.Timeout(self.timeout).as_dict()
+        given["read"] = None if given["read"] is None else given["read"] + hold
         return httpx2.Timeout(**{name: bound if each is None else min(each, left) for name, each in given.items()})
 
 
 class CallOptions(TypedDict, total=False):
-    """The options that `with_options` can change; they mean the same as for `Client`."""
+    """The options that `with_options` can change; they mean the same as for `Client`.
+
+    request_id: the X-Request-Id of all requests of the copy, 1 to 128 visible ASCII characters without `pso_`; None
+        makes one for each call.
+    """
 
     timeout: Timeout
     max_retries: int
@@ -98,6 +107,7 @@ class CallOptions(TypedDict, total=False):
     on_retry: OnRetry
     on_rate_limit: OnRateLimit
     on_response: OnResponse
+    request_id: str | None
 
 
 substitutes: list[Callable[[Options[Any, Any]], Options[Any, Any]]] = []
@@ -112,8 +122,8 @@ def _check_timeout(timeout: Timeout) -> None:
     for seconds in timeout.as_dict().values() if isinstance(timeout, httpx2.Timeout) else [timeout]:
         if seconds is not None and not (_is_number(seconds) and 0 < seconds <= MAX_TIMEOUT):
             raise ConfigurationError(
-                f"timeout must be more than 0 and at most {MAX_TIMEOUT:.0f} seconds, or None to wait forever, "
-                f"not {timeout!r}."
+                f"timeout must be more than 0 and at most {MAX_TIMEOUT:.0f} seconds, an httpx2.Timeout of such "
+                f"numbers (this client uses httpx2, not httpx), or None to wait forever, not {timeout!r}."
             )
 
 
@@ -122,7 +132,10 @@ def _check_headers(headers: object) -> None:
         raise ConfigurationError(f"headers must be a mapping of names to values, not a {type(headers).__name__}.")
     for name, value in headers.items():
         if not (isinstance(name, str) and _TOKEN.fullmatch(name)) or _OWN_HEADERS.fullmatch(name):
-            raise ConfigurationError(f"headers contains {name!r}, which is not valid, or which the client sets itself.")
+            hint = " Pass request_id to with_options()." if str(name).lower() == "x-request-id" else ""
+            raise ConfigurationError(
+                f"headers contains {name!r}, which is not valid, or which the client sets itself.{hint}"
+            )
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ConfigurationError(f"The value of {name} in headers is not valid: it must be visible ASCII text.")
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -53,6 +53,7 @@ class ResponseEvent(NamedTuple):
     """A successful response, when its headers have arrived.
 
     `operation` is the operationId; `etag` is None if the response has none; `attempts` counts the requests of the call.
+    The names of `headers` may be written in any case.
     """
 
     operation: str
@@ -60,6 +61,12 @@ class ResponseEvent(NamedTuple):
     request_id: str
     etag: str | None
     attempts: int
+    headers: Mapping[str, str] = {}
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the order was placed by an earlier request with the same idempotency key."""
+        return self.headers.get("idempotency-replayed") == "true"
 
 
 class RetryEvent(NamedTuple):
@@ -114,14 +121,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of this host."""
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    now, monotonic, sleep = staticmethod(time.time), staticmethod(time.monotonic), staticmethod(time.sleep)
 
     async def sleep_async(self, seconds: float) -> None:
         import asyncio  # which blocking programs do not load

@@ -1,32 +1,15 @@
-"""The exceptions of the client.
-
-PetstoreError
-├── ConfigurationError       an argument is invalid; nothing was sent (also a ValueError)
-├── APIConnectionError       no complete response: refused, broken or unreachable connection
-│   └── APITimeoutError      no response within the timeout
-├── InvalidResponseError     a response that does not follow this API: HTML, a redirect, a truncated list
-└── APIStatusError           the API refused the request
-    ├── AuthenticationError      401
-    ├── PermissionDeniedError    403
-    ├── NotFoundError            404
-    ├── ConflictError            409
-    ├── RateLimitError           429, or a call that the client stopped before it was sent
-    │   └── KeyBannedError       429 `api_key_banned`
-    └── ServerError              500 and above
-
-All exceptions can be pickled, for example to cross a process boundary. None contains the API key.
-"""
+"""The exceptions of the client, subclasses of PetstoreError. They can be pickled, and contain no API key."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal, cast
 
 ErrorCode = Literal[
-    "api_key_banned", "bad_request", "gone", "headers_too_large", "idempotency_key_in_use", "idempotency_key_missing",
-    "idempotency_key_reused", "insufficient_scope", "internal_error", "invalid_api_key", "invalid_body",
-    "invalid_cursor", "invalid_order_id", "invalid_parameter", "method_not_allowed", "missing_api_key", "not_found",
-    "order_already_cancelled", "order_already_shipped", "order_not_found", "payload_too_large", "pet_not_found",
-    "rate_limit_exceeded", "service_unavailable", "unsupported_media_type", "uri_too_long",
+    "api_key_banned", "bad_request", "changes_reset", "gone", "headers_too_large", "idempotency_key_in_use",
+    "idempotency_key_missing", "idempotency_key_reused", "insufficient_scope", "internal_error", "invalid_api_key",
+    "invalid_body", "invalid_cursor", "invalid_order_id", "invalid_parameter", "method_not_allowed", "missing_api_key",
+    "not_found", "order_already_cancelled", "order_already_shipped", "order_not_found", "payload_too_large",
+    "pet_not_found", "rate_limit_exceeded", "service_unavailable", "unsupported_media_type", "uri_too_long",
 ]  # fmt: skip
 """The codes of versions 1 and 2 of the API (D3, D20). A later server may send others."""
 
@@ -138,6 +121,10 @@ class ConflictError(APIStatusError):
     """
 
 
+class ChangesResetError(APIStatusError):
+    """410 `changes_reset`: the token is from before a restore. Begin again without one, and with an empty copy."""
+
+
 class RateLimitError(APIStatusError):
     """The limits allow no request before `retry_at`, an aware datetime in UTC by this host's clock.
 
@@ -171,7 +158,9 @@ def idempotency_key_of(error: BaseException) -> str | None:
 
 
 def keep_key(error: BaseException, key: str) -> None:
-    """Add the idempotency key to an exception that leaves `place_order`."""
+    """Add the idempotency key to an exception that leaves `place_order`, which is the only call that has one."""
+    if not key:
+        return
     error.idempotency_key = key  # type: ignore[attr-defined]
     if not isinstance(error, PetstoreError):
         error.add_note(f"The order may have been placed; repeat the call with idempotency_key={key!r} to find out.")

@@ -1,7 +1,7 @@
 """The records and types of version 2 of the API (beta), which `client.v2` uses."""
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, SupportsIndex, TypedDict
 
 from msgspec import field
@@ -9,7 +9,10 @@ from msgspec import field
 from petstore_client._types import Order as OrderV1
 from petstore_client._types import Record, Timestamp
 
-__all__ = ["Filters", "Granularity", "Order", "Page", "Sort", "Status", "Usage", "UsageEntry", "UsageWindow"]
+__all__ = [
+    "Ban", "Changes", "Filters", "Granularity", "Order", "Page", "Sort", "Status", "Usage", "UsageEntry", "UsageKey",
+    "UsageWindow",
+]  # fmt: skip
 
 Status = Literal["pending", "shipped", "cancelled"]
 """The states of an order by which a list can be filtered."""
@@ -29,6 +32,7 @@ class Filters(TypedDict, total=False):
     complete: whether the orders are complete; False matches those without the field too.
     ship_date_from, ship_date_to: aware datetimes, inclusive and exclusive; either excludes orders without a ship date.
     updated_from: an aware datetime; orders that have changed since, inclusive.
+    reference: the `reference` of the orders, or several.
     sort: "id" (the default), "shipDate" or "updatedAt", or "-id" and so on for descending; orders without a ship date
         come last.
     """
@@ -39,6 +43,7 @@ class Filters(TypedDict, total=False):
     ship_date_from: datetime | None
     ship_date_to: datetime | None
     updated_from: datetime | None
+    reference: str | Collection[str] | None
     sort: Sort
 
 
@@ -46,13 +51,14 @@ class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An order of version 2: the fields of version 1, its status and the times of its creation and last change.
 
     `status` is one of `Status`; a later server may send others. `created_at` is when the order was first imported or
-    placed. All datetimes are aware.
+    placed. `reference` is the partner's own number of the order, or None. All datetimes are aware.
     """
 
     id: int
     status: str
     created_at: Timestamp = field(name="createdAt")
     updated_at: Timestamp = field(name="updatedAt")
+    reference: str | None = None
 
 
 class Page(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -65,13 +71,29 @@ class Page(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     next_cursor: str | None = field(default=None, name="nextCursor")
 
 
+class Changes(Record, frozen=True, kw_only=True, gc=False):
+    """One page of changes: orders in the order of their last change, each as it is now.
+
+    `next` is the token from which to continue, and `more` says whether there is something already.
+    """
+
+    data: list[Order]
+    next: str
+    more: bool
+
+
 class UsageWindow(Record, frozen=True, kw_only=True, gc=False):
-    """One limit of the account, after the request was counted. `reset` is in Unix seconds by the server's clock."""
+    """One limit of the account, after the request was counted. It resets at `reset_seconds`, a Unix timestamp."""
 
     name: str
     limit: int
     remaining: int
-    reset: int
+    reset_seconds: int = field(name="reset")
+
+    @property
+    def reset(self) -> datetime:
+        """When the window resets, an aware datetime in UTC by the server's clock."""
+        return datetime.fromtimestamp(self.reset_seconds, UTC)
 
 
 class UsageEntry(Record, frozen=True, kw_only=True, gc=False):
@@ -82,9 +104,26 @@ class UsageEntry(Record, frozen=True, kw_only=True, gc=False):
     refused: int
 
 
+class Ban(Record, frozen=True, kw_only=True, gc=False):
+    """A ban of a key, from `began` until `ended`, aware datetimes."""
+
+    began: Timestamp
+    ended: Timestamp
+
+
+class UsageKey(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The key of the request. `expires_at`, an aware datetime, and `last_ban` are None if there is none."""
+
+    id: str
+    scopes: list[str]
+    expires_at: Timestamp | None = field(default=None, name="expiresAt")
+    last_ban: Ban | None = field(default=None, name="lastBan")
+
+
 class Usage(Record, frozen=True, kw_only=True, gc=False):
     """The plan of the account, its limits, and its requests by hour or day; hours without requests are left out."""
 
     plan: str
+    key: UsageKey = UsageKey(id="", scopes=[])
     windows: list[UsageWindow]
     history: list[UsageEntry]

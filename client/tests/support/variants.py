@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, SupportsIndex, TypeVar
 
 from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent, v2
-from petstore_client._async_client import AsyncV2
+from petstore_client._versions import AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore
 
 T = TypeVar("T")
@@ -17,6 +17,7 @@ class AnyV2(Protocol):
 
     def list_orders(self, **query: Any) -> v2.Page: ...
     def iter_orders(self, **filters: Any) -> Iterator[v2.Order]: ...
+    def follow_changes(self, **options: Any) -> Iterator[v2.Changes]: ...
     def get_order(self, order_id: SupportsIndex) -> v2.Order: ...
     def cancel_order(self, order_id: SupportsIndex) -> None: ...
     def place_order(self, *arguments: Any, **order: Any) -> v2.Order: ...
@@ -96,6 +97,9 @@ class SynchronousV2:
     def iter_orders(self, **filters: Any) -> Iterator[v2.Order]:
         return _blocking(self._version.iter_orders(**filters), self._run)
 
+    def follow_changes(self, **options: Any) -> Iterator[v2.Changes]:
+        return _blocking(self._version.follow_changes(**options), self._run)
+
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **options: self._run(getattr(self._version, name)(*args, **options))
 
@@ -108,7 +112,10 @@ def _blocking(items: AsyncGenerator[T, None], run: Callable[[Coroutine[Any, Any,
         while (item := run(following())) is not None:
             yield item
     finally:
-        run(_closed(items))
+        closing = _closed(items)
+        with suppress(RuntimeError):  # an iteration that was abandoned, and whose loop has been closed
+            run(closing)
+        closing.close()
 
 
 async def _closed(orders: Any) -> None:

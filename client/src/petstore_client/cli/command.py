@@ -3,33 +3,33 @@
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 
 import petstore_client as api  # which loads a client, and HTTP, when a command uses it
+from petstore_client import errors
 from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
-from petstore_client.cli.console import EXIT_CODES_HELP, RETRY_TIMEOUT, log_to_stderr, report, say
-from petstore_client.cli.filters import filter_options, filtered, given
-from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, write_columns, write_table
-from petstore_client.errors import (
-    AuthenticationError,
-    ConfigurationError,
-    PermissionDeniedError,
-    PetstoreError,
-    RateLimitError,
-)
+from petstore_client.cli import console
+from petstore_client.cli.console import say
+from petstore_client.cli.filters import INTEGER, filter_options, filtered, given, timestamp
+from petstore_client.cli.output import COLUMNS, COLUMNS_V2, Output, usage_text
+from petstore_client.v2 import Granularity
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors are JSON on stderr.")
 JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors are JSON too.")
+CANCELLED = "may have been cancelled: run the command again."
+IDS = click.argument("order_ids", nargs=-1, required=True, metavar="ID...|-")
 SECONDS = click.FloatRange(0, min_open=True)
 
 
-@click.group(epilog=EXIT_CODES_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=console.EXIT_CODES_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="petstore-client")
 @click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
 @click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")
@@ -39,7 +39,7 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--verbose", is_flag=True, help="Log every request to stderr, without the key.")
 @click.pass_context
 def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> None:
-    """List and cancel the orders of a pet store.
+    """List, follow, place and cancel the orders of a pet store.
 
     Set PETSTORE_API_KEY to the API key. It is not an option, because options appear in the process list.
 
@@ -52,15 +52,16 @@ def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> Non
       petstore-client orders list
       petstore-client orders list --status pending --pet-id 7
       petstore-client orders cancel 42
+      petstore-client orders watch --state position
     """
     if verbose:
-        log_to_stderr(ctx)
+        console.log_to_stderr(ctx)
     ctx.obj = {**options, "on_retry": _report_retry, "on_rate_limit": _report_limit}
 
 
 @petstore_client.group()
 def orders() -> None:
-    """List and cancel orders."""
+    """List, show, follow, place and cancel orders."""
 
 
 @orders.command("list")
@@ -82,24 +83,38 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
       petstore-client orders list --status pending --pet-id 7
       petstore-client orders list --sort=-updatedAt --limit 10 --jsonl
     """
-    _not_both(as_json, as_lines)
+    output = Output(as_json, as_lines)
     filters = given(filters)
     columns = COLUMNS_V2 if filters else COLUMNS
     with _connect(options) as client:
         found: Iterable[Order] = filtered(client.v2.iter_orders, filters) if filters else client.iter_orders()
-        if as_json or as_lines:
-            writer = JsonWriter(as_lines)
-            for order in found:
-                writer.write(order)
-            writer.close()
-        elif sys.stdout.isatty():
-            write_table(found, columns)
-        else:
-            write_columns(found, columns)
+        output.write_orders(found, columns)
+
+
+@orders.command("get", context_settings={"ignore_unknown_options": True})
+@IDS
+@JSON
+@JSONL
+@click.pass_context
+def get_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as_lines: bool) -> None:
+    """Show orders with their status. With - the IDs are read from stdin, one per line. The exit code is
+    that of the first failure.
+
+    \b
+    Examples:
+      petstore-client orders get 42
+      petstore-client orders get 42 43 --json
+    """
+    output = Output(as_json, as_lines)
+    codes: list[int] = []
+    with _connect(ctx.obj) as client:
+        found = console.each(client.v2.get_order, _order_ids(order_ids), codes, output.in_json)
+        output.write_orders((order for _, order in found), COLUMNS_V2)
+    ctx.exit(codes[0] if codes else 0)
 
 
 @orders.command("cancel", context_settings={"ignore_unknown_options": True})
-@click.argument("order_ids", nargs=-1, required=True, metavar="ID...|-")
+@IDS
 @JSON
 @JSONL
 @click.pass_context
@@ -108,59 +123,115 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
     is that of the first failure.
 
     With - the IDs are read from stdin, one per line, and checked before the first order is
-    cancelled. Ctrl-C and SIGTERM end the command; what was cancelled until then is printed.
+    cancelled. Ctrl-C and SIGTERM end the command; what was cancelled until then is printed. If only
+    stderr is a terminal, it shows the progress.
 
     \b
     Examples:
       petstore-client orders cancel 42 43
       petstore-client orders cancel - --jsonl < ids.txt
     """
-    _not_both(as_json, as_lines)
-    numbers = _read_ids() if order_ids == ("-",) else [_order_id(text) for text in order_ids]
-    in_json = as_json or as_lines
-    with _connect(ctx.obj) as client:
-        writer = JsonWriter(as_lines)
-        try:
-            code = _cancel_each(client, numbers, writer if in_json else None)
-        finally:
-            if in_json:
-                writer.close()  # whatever ends the command, the list of what was done is valid JSON
-    ctx.exit(code)
-
-
-def _cancel_each(client: "api.Client", numbers: list[int], writer: JsonWriter | None) -> int:
-    """Cancel orders one by one. Return the exit code, which is that of the first failure."""
+    output = Output(as_json, as_lines)
+    numbers = _order_ids(order_ids)
     codes: list[int] = []
-    for number in numbers:
+    hidden = sys.stdout.isatty() or not sys.stderr.isatty()
+    with _connect(ctx.obj) as client, click.progressbar(numbers, file=sys.stderr, hidden=hidden) as progress:
         try:
-            client.cancel_order(number)
-            if writer is None:
-                sys.stdout.write(f"order {number}: cancelled\n")
-            else:
-                writer.write({"id": number, "cancelled": True})
+            for number, _ in console.each(client.cancel_order, progress, codes, output.in_json, CANCELLED):
+                output.write({"id": number, "cancelled": True}, f"order {number}: cancelled\n")
+                sys.stdout.flush()
+        finally:
+            output.close()  # whatever ends the command, the list of what was done is valid JSON
+    ctx.exit(codes[0] if codes else 0)
+
+
+@orders.command("place")
+@click.option("--pet-id", type=INTEGER, required=True, metavar="ID", help="The pet.")
+@click.option("--quantity", type=click.IntRange(1, 2**63 - 1), required=True, metavar="N", help="How many.")
+@click.option("--ship-date", callback=timestamp, metavar="WHEN", help="When the order should ship.")
+@click.option("--reference", metavar="TEXT", help="Your own number of the order.")
+@click.option("--idempotency-key", metavar="KEY", help="That of an earlier attempt, which may have placed the order.")
+@JSON
+@JSONL
+@click.pass_obj
+def place_order(options: dict[str, Any], /, as_json: bool, as_lines: bool, **order: Any) -> None:
+    """Place an order, once, however often the request is repeated. The key needs the scope orders:write.
+
+    If the order may have been placed although the command failed, the message has the idempotency key
+    with which to run the command again.
+
+    \b
+    Example:
+      petstore-client orders place --pet-id 7 --quantity 2 --reference PO-1042
+    """
+    output = Output(as_json, as_lines)
+    with _connect(options) as client:
+        output.write_orders([client.v2.place_order(**order)], COLUMNS_V2)
+
+
+@orders.command("watch")
+@click.option("--after", metavar="TOKEN", help="Begin after this token, or with now; default: the beginning.")
+@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="File that keeps the token.")
+@click.pass_obj
+def watch_orders(options: dict[str, Any], after: str | None, state: Path | None) -> None:
+    """Print each order that changes as a line of JSON, until the command is ended. At first, unless --after is
+    given, every order is printed.
+
+    With --state the command goes on where it ended: after each page was written, the file gets its
+    token. A page may come again if the command is ended in between. Once the file exists, --after has
+    no effect. After a restore of the store the command exits with 1: remove the file, and begin with
+    an empty copy.
+
+    \b
+    Examples:
+      petstore-client orders watch --state position
+      petstore-client orders watch --after now | jq .status
+    """
+    output = Output(as_json=False, as_lines=True)
+    token = state.read_text().strip() if state and state.exists() else after
+    with _connect(options) as client:
+        threading.Thread(target=console.close_with_stdout, args=[client], daemon=True).start()
+        for page in client.v2.follow_changes(after=token or None):
+            for order in page.data:
+                output.write(order)
             sys.stdout.flush()
-        except PetstoreError as error:
-            codes.append(report(error, writer is not None, number))
-            if isinstance(error, AuthenticationError | PermissionDeniedError | RateLimitError | ConfigurationError):
-                break  # this error would stop the others as well
-        except KeyboardInterrupt as error:
-            error.add_note(f"Order {number} may have been cancelled: run the command again.")
-            raise
-    return codes[0] if codes else 0
+            if state:
+                new = state.with_name(f"{state.name}.new")
+                new.write_text(f"{page.next}\n")
+                new.replace(state)
+    raise BrokenPipeError  # which was the only reason to close the client
+
+
+@petstore_client.command()
+@click.option("--by", type=click.Choice(["hour", "day"]), default="hour", help="The length of an entry (hour).")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object; errors are JSON on stderr.")
+@click.pass_obj
+def usage(options: dict[str, Any], by: Granularity, as_json: bool) -> None:
+    """Show the plan, the key, the limits, and the requests of the last 24 hours.
+
+    \b
+    Example:
+      petstore-client usage --by day
+    """
+    with _connect(options) as client:
+        found = client.v2.get_usage(granularity=by)
+    Output(as_json=False, as_lines=as_json).write(found, usage_text(found))
 
 
 def _connect(options: dict[str, Any]) -> "api.Client":
     """A client. Raises ConfigurationError, which names the options of this command."""
     base_url: str | None = options["base_url"]
     if not (os.environ.get("PETSTORE_BASE_URL") if base_url is None else base_url):
-        raise ConfigurationError("There is no base URL: give --base-url, or set PETSTORE_BASE_URL.")
+        raise errors.ConfigurationError("There is no base URL: give --base-url, or set PETSTORE_BASE_URL.")
     if not os.environ.get("PETSTORE_API_KEY"):
-        raise ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
-    return api.Client(**options, retry_timeout=RETRY_TIMEOUT)
+        raise errors.ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
+    return api.Client(**options, retry_timeout=console.RETRY_TIMEOUT)
 
 
-def _read_ids() -> list[int]:
-    """The identifiers on stdin, one per line; empty lines are skipped."""
+def _order_ids(given: tuple[str, ...]) -> list[int]:
+    """The identifiers that were given, or for `-` those on stdin, one per line; empty lines are skipped."""
+    if given != ("-",):
+        return [_order_id(text) for text in given]
     if sys.stdin.isatty():
         say("Enter one order identifier per line; end with Ctrl-D.")
     text = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace")
@@ -173,11 +244,6 @@ def _order_id(text: str, where: str = "") -> int:
     if not _ORDER_ID.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise click.UsageError(f"{where}'{text}' is not an order identifier: a whole number of at most 64 bits.")
     return int(text)
-
-
-def _not_both(as_json: bool, as_lines: bool) -> None:
-    if as_json and as_lines:
-        raise click.UsageError("--json and --jsonl cannot be combined.")
 
 
 def _report_retry(event: RetryEvent) -> None:

@@ -4,25 +4,23 @@ import json
 import logging
 import os
 import re
+import select
+import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from petstore_client.errors import (
-    REASONS,
-    APIStatusError,
-    ConfigurationError,
-    ConflictError,
-    NotFoundError,
-    PetstoreError,
-    printable,
-)
+from petstore_client import errors
 
+if TYPE_CHECKING:
+    from petstore_client import Client
+
+T = TypeVar("T")
 RETRY_TIMEOUT = 120.0
 FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
@@ -48,8 +46,43 @@ def run(command: click.Command, arguments: Sequence[str]) -> NoReturn:
         _abandon_stdout()
         code = PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - so that no traceback reaches a user
-        code = report(error, as_json="--json" in arguments or "--jsonl" in arguments)
+        code = report(error, as_json=not {"--json", "--jsonl", "watch"}.isdisjoint(arguments))
     sys.exit(code)
+
+
+def each(
+    call: Callable[[int], T], numbers: Iterable[int], codes: list[int], as_json: bool, doubt: str = ""
+) -> Iterator[tuple[int, T]]:
+    """The results of a call for each order. Failures are reported, and their exit codes are added to `codes`.
+
+    `doubt` says what may have happened to the order of an interrupted call.
+    """
+    for number in numbers:
+        try:
+            yield number, call(number)
+        except errors.PetstoreError as error:
+            codes.append(report(error, as_json, number))
+            if isinstance(error, _OF_ALL):
+                return
+        except KeyboardInterrupt as error:
+            if doubt:
+                error.add_note(f"Order {number} {doubt}")
+            raise
+
+
+def close_with_stdout(client: "Client") -> None:
+    """Close the client, which ends an iteration, when the reader of stdout has gone."""
+    with suppress(AttributeError, OSError, ValueError):  # Windows has no poll, and not every stream is a file
+        poll = select.poll()
+        poll.register(sys.stdout, 0)
+        poll.poll()  # until there is an error
+        client.close()
+
+
+_OF_ALL = (
+    errors.AuthenticationError, errors.PermissionDeniedError, errors.RateLimitError, errors.ConfigurationError
+)  # fmt: skip
+"""Errors that would stop the calls for other orders as well."""
 
 
 class _Handler(logging.Handler):
@@ -69,7 +102,7 @@ def log_to_stderr(ctx: click.Context) -> None:
 
 def say(message: str) -> None:
     """Print a line to stderr. Text of the server and of arguments must not control the terminal."""
-    click.echo(printable(message), err=True)
+    click.echo(errors.printable(message), err=True)
 
 
 def report(error: BaseException, as_json: bool, order_id: int | None = None) -> int:
@@ -88,30 +121,36 @@ def report(error: BaseException, as_json: bool, order_id: int | None = None) -> 
 def explain(error: BaseException) -> tuple[str, str, int]:
     """The code, the message and the exit code of an error."""
     if isinstance(error, KeyboardInterrupt):
-        notes: list[str] = getattr(error, "__notes__", [])
+        notes: list[str] = [_placed(error)] if errors.idempotency_key_of(error) else getattr(error, "__notes__", [])
         number: int = getattr(error, "number", signal.SIGINT)
         return "interrupted", " ".join(["Interrupted.", *notes[-1:]]), 128 + number
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), USAGE
-    if isinstance(error, PetstoreError):
+    if isinstance(error, errors.PetstoreError):
         return _explain_petstore_error(error)
     if isinstance(error, OSError):
         return "io_error", f"{error.strerror or error}.", FAILURE
     return "internal_error", f"internal error: {type(error).__name__}: {' '.join(str(error).split())}", FAILURE
 
 
-def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
-    code = (error.code if isinstance(error, APIStatusError) else "") or _snake(type(error).__name__)
+def _explain_petstore_error(error: errors.PetstoreError) -> tuple[str, str, int]:
+    code = (error.code if isinstance(error, errors.APIStatusError) else "") or _snake(type(error).__name__)
     message: str = getattr(error, "message", None) or str(error.args[0])
     if error.ended_by in OPTIONS:  # the command has this option of the client
-        reason = "" if error.ended_by in message else f" {REASONS[error.ended_by]}"
+        reason = "" if error.ended_by in message else f" {errors.REASONS[error.ended_by]}"
         message = f"{message}{reason}".replace(error.ended_by, OPTIONS[error.ended_by])
     elif error.ended_by is not None:
         message += f" Gave up after {RETRY_TIMEOUT:.0f} seconds."
     if error.may_have_been_applied:
-        message += " The order may have been cancelled: run the command again."
-    kinds = ((ConfigurationError, USAGE), (NotFoundError, NOT_FOUND), (ConflictError, CONFLICT))
+        key = error.idempotency_key
+        message += f" {_placed(error)}" if key else " The order may have been cancelled: run the command again."
+    kinds = ((errors.ConfigurationError, USAGE), (errors.NotFoundError, NOT_FOUND), (errors.ConflictError, CONFLICT))
     return code, message, next((exit_code for kind, exit_code in kinds if isinstance(error, kind)), FAILURE)
+
+
+def _placed(error: BaseException) -> str:
+    key = shlex.quote(errors.idempotency_key_of(error) or "")
+    return f"The order may have been placed: run the command again with --idempotency-key {key}."
 
 
 def _snake(name: str) -> str:

@@ -13,7 +13,7 @@ from petstore_client.v2 import Order, Sort, Status
 MAX_PAGE = 1000
 
 
-def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+def timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """An RFC 3339 date-time with an offset, as an aware datetime. Raises BadParameter."""
     if value is None:
         return None
@@ -24,9 +24,10 @@ def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"'{value}' is not {wanted}.", ctx, param) from None
 
 
+INTEGER = click.IntRange(-(2**63), 2**63 - 1)
 _OPTIONS = (
     click.option("--status", type=click.Choice(get_args(Status)), multiple=True, help="Only this state; repeatable."),
-    click.option("--pet-id", type=click.IntRange(-(2**63), 2**63 - 1), metavar="ID", help="Only orders of this pet."),
+    click.option("--pet-id", type=INTEGER, metavar="ID", help="Only orders of this pet."),
     click.option(
         "--complete",
         type=click.Choice(["true", "false"]),
@@ -35,9 +36,10 @@ _OPTIONS = (
         metavar="[true|false]",
         help="Only orders that are complete, or with false only those that are not.",
     ),
-    click.option("--ship-date-from", callback=_timestamp, metavar="WHEN", help="Only orders that ship then or later."),
-    click.option("--ship-date-to", callback=_timestamp, metavar="WHEN", help="Only orders that ship before."),
-    click.option("--updated-from", callback=_timestamp, metavar="WHEN", help="Only orders that changed then or later."),
+    click.option("--ship-date-from", callback=timestamp, metavar="WHEN", help="Only orders that ship then or later."),
+    click.option("--ship-date-to", callback=timestamp, metavar="WHEN", help="Only orders that ship before."),
+    click.option("--updated-from", callback=timestamp, metavar="WHEN", help="Only orders that changed then or later."),
+    click.option("--reference", multiple=True, metavar="TEXT", help="Only this reference; repeatable."),
     click.option("--sort", type=click.Choice(get_args(Sort)), help="The order of the list; - for descending."),
     click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N orders at most."),
 )

@@ -9,15 +9,18 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import click
 import msgspec
 
 from petstore_client._types import Order
 from petstore_client.errors import printable
+from petstore_client.v2 import Usage
 
 PAGE = 500
 """Orders for each table, so that memory stays bounded."""
 
 _GAP = "  "
+_TIME = "%Y-%m-%d %H:%MZ"
 _TO_THE_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+Z")
 
 
@@ -85,20 +88,48 @@ def _lines(rows: Iterable[Sequence[str]], columns: Sequence[Column]) -> Iterator
     return (line.format(*row).rstrip() + "\n" for row in rows)
 
 
-class JsonWriter:
-    """Writes a JSON array, or JSON Lines, as the records arrive. Until `close`, the array is visibly incomplete."""
+class Output:
+    """Writes records to stdout as they arrive: as JSON Lines, as a JSON array, or as text."""
 
-    def __init__(self, lines: bool) -> None:
-        self._lines = lines
-        self._before = "" if lines else "["
+    def __init__(self, as_json: bool, as_lines: bool) -> None:
+        if as_json and as_lines:
+            raise click.UsageError("--json and --jsonl cannot be combined.")
+        self.in_json = as_json or as_lines
+        self._lines = as_lines
+        self._before = "" if as_lines else "["
 
-    def write(self, record: Any) -> None:
-        """Write a record."""
-        text = msgspec.json.encode(record).decode()
-        sys.stdout.write(f"{text}\n" if self._lines else f"{self._before}{text}")
+    def write(self, record: Any, text: str = "") -> None:
+        """Write a record, or its text. Until `close`, an array is visibly incomplete."""
+        if self.in_json:
+            text = msgspec.json.encode(record).decode()
+            text = f"{text}\n" if self._lines else f"{self._before}{text}"
+        sys.stdout.write(text)
         self._before = ",\n"
 
     def close(self) -> None:
         """Write the end of the array."""
-        if not self._lines:
+        if self.in_json and not self._lines:
             sys.stdout.write("[]\n" if self._before == "[" else "]\n")
+
+    def write_orders(self, orders: Iterable[Order], columns: Sequence[Column]) -> None:
+        """Write orders, as text in a table on a terminal, or in columns in a pipe."""
+        if not self.in_json:
+            (write_table if sys.stdout.isatty() else write_columns)(orders, columns)
+            return
+        for order in orders:
+            self.write(order)
+        self.close()
+
+
+def usage_text(usage: Usage) -> str:
+    """The plan, the key, the limits and the history, for people."""
+    key = usage.key
+    lines = [
+        f"plan    {usage.plan}",
+        f"key     {key.id}, {' '.join(key.scopes)}" + (f", until {key.expires_at:{_TIME}}" if key.expires_at else ""),
+        *([f"ban     until {key.last_ban.ended:{_TIME}}"] if key.last_ban else ()),
+        *(f"{each.name:7} {each.remaining} of {each.limit} left until {each.reset:{_TIME}}" for each in usage.windows),
+        f"{'FROM':17}  {'ADMITTED':>10}  {'REFUSED':>10}",
+        *(f"{each.start:{_TIME}}  {each.admitted:10}  {each.refused:10}" for each in usage.history),
+    ]
+    return "".join(f"{printable(line)}\n" for line in lines)

@@ -14,7 +14,8 @@ JSON = {"content-type": "application/json"}
 
 class Raw(NamedTuple):
     """A response as it is sent. The body arrives in `pieces`, each after `pause` seconds; the connection
-    breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response starts."""
+    breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response starts. A
+    request for changes that found none may be held, and continues at the token `idle`."""
 
     status: int
     headers: Mapping[str, str]
@@ -22,6 +23,7 @@ class Raw(NamedTuple):
     pause: float = 0.0
     cut: bool = False
     ban: int = 0
+    idle: str = ""
 
 
 Serve = Callable[[], Raw]
@@ -112,6 +114,17 @@ class KeyInUse:
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
         message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
         return error(409, "idempotency_key_in_use", message, self.retry_after)
+
+
+@dataclass(frozen=True)
+class NotHeld:
+    """A request for changes is answered at once, with Retry-After: the service holds too many already."""
+
+    retry_after: int = 2
+
+    def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+        raw = serve()
+        return raw._replace(headers={**raw.headers, "retry-after": str(self.retry_after)})
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
 import httpx2
@@ -22,6 +22,7 @@ _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
     "shipDateTo": lambda order, text: order.ship_date is not None and order.ship_date < read_timestamp(text),
     "updatedFrom": lambda order, text: order.updated_at >= read_timestamp(text),
 }
+KEY = v2.UsageKey(id="fake", scopes=["orders:read", "orders:cancel", "orders:write", "pets:read"])
 Place = tuple[int, int, int]
 """Where an order is in the sort order, as a key that sorts ascending."""
 
@@ -32,6 +33,7 @@ class NewOrder(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     pet_id: int
     quantity: int
     ship_date: Timestamp | None = None
+    reference: str | None = None
 
 
 def perform(store: Store, request: httpx2.Request, version: str, path: str, now: float) -> Raw:
@@ -43,12 +45,12 @@ def perform(store: Store, request: httpx2.Request, version: str, path: str, now:
             return _list(store, request)
         case ["v2", "POST", "store", "orders"]:
             return _place(store, request, now)
-        case ["v2", "GET", "store", "orders", number]:
-            return _missing(store, number) or _represent(request, store.tracked[int(number)])
-        case ["v1" | "v2", "DELETE", "store", "orders", number]:
-            return _missing(store, number) or _cancel(store, int(number))
+        case ["v2", "GET", "store", "orders", number] | ["v1" | "v2", "DELETE", "store", "orders", number]:
+            return _missing(store, number) or _one(store, request, int(number))
         case ["v1", "GET", "pets", number]:
             return _pet(store, number)
+        case ["v2", "GET", "store", "changes"]:
+            return _changes(store, request)
         case ["v2", "GET", "usage"]:
             return _usage(store, request, now)
     return error(404, "not_found", "There is no such path.")
@@ -61,7 +63,10 @@ def _missing(store: Store, number: str) -> Raw | None:
     return None if int(number) in store.orders else error(404, "order_not_found", f"There is no order {number}.")
 
 
-def _cancel(store: Store, number: int) -> Raw:
+def _one(store: Store, request: httpx2.Request, number: int) -> Raw:
+    """One order, which is cancelled if the method is DELETE."""
+    if request.method == "GET":
+        return _represent(request, store.tracked[number])
     for state, numbers in (("shipped", store.shipped), ("cancelled", store.cancelled)):
         if number in numbers:
             return error(409, f"order_already_{state}", f"Order {number} is already {state}.")
@@ -80,7 +85,8 @@ def _pet(store: Store, number: str) -> Raw:
 def _list(store: Store, request: httpx2.Request) -> Raw:
     """One page of the orders that match. It examines at most `work_limit` orders, so it may be short, even empty."""
     given = parse_qsl(request.url.query.decode())
-    query, states = dict(given), [value for name, value in given if name == "status"]
+    query = dict(given)
+    states, references = [[value for name, value in given if name == wanted] for wanted in ("status", "reference")]
     sort = query.get("sort", "id")
     places = sorted((_place_of(order, sort), order) for order in store.tracked.values())
     try:
@@ -91,7 +97,8 @@ def _list(store: Store, request: httpx2.Request) -> Raw:
     found: list[v2.Order] = []
     cursor = None
     for number, (place, order) in enumerate(rest[: store.work_limit], 1):
-        if (not states or order.status in states) and _matches(order, query):
+        known = (not states or order.status in states) and (not references or order.reference in references)
+        if known and _matches(order, query):
             found.append(order)
         cursor = ".".join(map(str, place)) if number < len(rest) else None
         if len(found) == int(query["limit"]):
@@ -99,12 +106,36 @@ def _list(store: Store, request: httpx2.Request) -> Raw:
     return _represent(request, v2.Page(data=found, next_cursor=cursor))
 
 
+def _changes(store: Store, request: httpx2.Request) -> Raw:
+    """The orders that have changed after a token, which is the history and the place of the last one."""
+    query = dict(parse_qsl(request.url.query.decode()))
+    after = query.get("after", f"{store.history}.0.0.{-(2**63)}")
+    if after == "now":
+        after = f"{store.history}.0.{_microseconds(store.last_change)}.{2**63 - 1}"
+    if not re.fullmatch(r"\d+\.\d+\.\d+\.-?\d+", after):
+        return error(400, "invalid_cursor", "This token is not one of this service.")
+    history, *place = map(int, after.split("."))
+    if history != store.history:
+        return error(410, "changes_reset", "The store was restored: read everything again, into an empty copy.")
+    places = sorted((_place_of(order, "updatedAt"), order) for order in store.tracked.values())
+    found = [each for each in places if each[0] > tuple(place)]
+    page = found[: int(query.get("limit", 100))]
+    token = ".".join(map(str, (history, *page[-1][0]))) if page else after
+    changes = v2.Changes(data=[order for _, order in page], next=token, more=len(found) > len(page))
+    idle = "" if page else token
+    return Raw(200, {**JSON, "cache-control": "no-store"}, (msgspec.json.encode(changes),), idle=idle)
+
+
 def _place_of(order: v2.Order, sort: str) -> Place:
     sign = -1 if sort.startswith("-") else 1
     date = {"id": None, "shipDate": order.ship_date, "updatedAt": order.updated_at}[sort.removeprefix("-")]
     if date is None:  # without a ship date: last in both directions
         return 1, 0, sign * order.id
-    return 0, sign * (int(date.timestamp()) * 1_000_000 + date.microsecond), sign * order.id
+    return 0, sign * _microseconds(date), sign * order.id
+
+
+def _microseconds(date: datetime) -> int:
+    return int(date.timestamp()) * 1_000_000 + date.microsecond
 
 
 def _matches(order: v2.Order, query: dict[str, str]) -> bool:
@@ -125,6 +156,7 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
         return error(400, "invalid_body", f"The body is not an order: {wrong}.")
     number = store.highest_id + 1
     ship_date = new.ship_date and new.ship_date.astimezone(UTC)
+    store.references[number] = new.reference
     store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
     store.track(now)
     headers = {**JSON, "location": f"orders/{number}"}
@@ -136,10 +168,10 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
 def _usage(store: Store, request: httpx2.Request, now: float) -> Raw:
     """The account's windows, with an empty history."""
     windows = [
-        v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset=each.ends)
+        v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_seconds=each.ends)
         for each in store.limits.windows
     ]
-    return _represent(request, v2.Usage(plan="enterprise", windows=windows, history=[]))
+    return _represent(request, v2.Usage(plan="enterprise", key=KEY, windows=windows, history=[]))
 
 
 def _represent(request: httpx2.Request, content: object) -> Raw:

@@ -22,6 +22,7 @@ from petstore_client.testing.operations import perform
 from petstore_client.testing.store import Store
 
 _numbers = itertools.count(1)
+_LOOK = 0.25  # seconds after which a held request looks for changes again
 
 
 class Received(NamedTuple):
@@ -91,6 +92,10 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         """Apply these faults to the next requests, one each."""
         self._faults.extend(faults)
 
+    def restore(self) -> None:
+        """Begin a new history of changes, as the restore of a backup does: an earlier token is 410 `changes_reset`."""
+        self._store.history += 1
+
     def client(self, **options: Any) -> Client:
         """A client of this service that uses its clock; the options are those of `Client`."""
         return Client(**self._own(options))
@@ -127,6 +132,20 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Respond to a request."""
+        done: list[httpx2.Response] = []
+        for pause in self._respond(request, done):
+            self.clock.sleep(pause)
+        return done[0]
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The same for asyncio."""
+        done: list[httpx2.Response] = []
+        for pause in self._respond(request, done):
+            await self.clock.sleep_async(pause)
+        return done[0]
+
+    def _respond(self, request: httpx2.Request, done: list[httpx2.Response]) -> Iterator[float]:
+        """Append the response to `done`. Yields seconds to wait for while the request is held."""
         now = self.clock.now()
         version, slash, rest = request.url.path.removeprefix("/").partition("/")
         query, body = request.url.query.decode(), request.read()
@@ -136,16 +155,19 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         def serve() -> Raw:
             return self._serve(request, version, slash + rest)
 
-        raw = self._faults.popleft().apply(request, self.clock, serve) if self._faults else serve()
+        if self._faults:
+            raw = self._faults.popleft().apply(request, self.clock, serve)
+        else:
+            raw, until = serve(), now + int(request.url.params.get("wait", 0))
+            while raw.idle and self.clock.now() < until:
+                yield _LOOK
+                request.url = request.url.copy_set_param("after", raw.idle)
+                raw = self._perform(request, version, slash + rest)
         if raw.status == 429:
             raw = self._limits.refused(raw, now)
         date, number = formatdate(floor(now), usegmt=True), request.headers.get("x-request-id", "fake")
         headers = {"date": date, "x-request-id": number, **raw.headers}
-        return httpx2.Response(raw.status, headers=headers, stream=_Body(raw, self.clock, request))
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The same for asyncio."""
-        return self.handle_request(request)
+        done.append(httpx2.Response(raw.status, headers=headers, stream=_Body(raw, self.clock, request)))
 
     def _own(self, options: dict[str, Any]) -> dict[str, Any]:
         transport = {} if "http_client" in options else {"transport": self}
@@ -158,9 +180,15 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             return error(401, "invalid_api_key", "This API key is not valid here.")
         raw = self._limits.refuse(now)
         if raw is None:
-            self._store.track(now)
-            raw = perform(self._store, request, version, path, now)
-            self._store.track(now)
+            return self._perform(request, version, path)
+        return raw._replace(headers={**raw.headers, **self._limits.headers(now)})
+
+    def _perform(self, request: httpx2.Request, version: str, path: str) -> Raw:
+        """The response to a request that has been admitted."""
+        now = self.clock.now()
+        self._store.track(now)
+        raw = perform(self._store, request, version, path, now)
+        self._store.track(now)
         return raw._replace(headers={**raw.headers, **self._limits.headers(now)})
 
 

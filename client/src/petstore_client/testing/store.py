@@ -27,21 +27,24 @@ class Store:
     sunset: str
     work_limit: int
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
+    references: dict[int, str | None] = field(default_factory=dict)
+    history: int = 1  # another one after a restore
     tracked: dict[int, v2.Order] = field(default_factory=dict)
     highest_id: int = 0
-    _last: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    last_change: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
     def track(self, now: float) -> None:
         """Note which orders have changed since the last time: all of them changed now, in Unix seconds."""
-        changed_at = max(datetime.fromtimestamp(now, UTC), self._last + timedelta(microseconds=1))
+        changed_at = max(datetime.fromtimestamp(now, UTC), self.last_change + timedelta(microseconds=1))
         for number, order in [(number, order) for number, order in self.orders.items() if number is not None]:
             if isinstance(order, v2.Order):
                 self._adopt(number, order)
             status = "shipped" if number in self.shipped else "cancelled" if number in self.cancelled else "pending"
             known = self.tracked.get(number)
-            fields = {**asdict(self.orders[number]), "id": number, "status": status}
+            reference = self.references.get(number)
+            fields = {**asdict(self.orders[number]), "id": number, "status": status, "reference": reference}
             if known is None or any(getattr(known, name) != value for name, value in fields.items()):
-                self._last = changed_at
+                self.last_change = changed_at
                 created_at = known.created_at if known else changed_at
                 self.tracked[number] = v2.Order(**fields, updated_at=changed_at, created_at=created_at)
         for number in self.tracked.keys() - self.orders.keys():
@@ -54,4 +57,5 @@ class Store:
             (numbers.add if order.status == status else numbers.discard)(number)
         self.orders[number] = Order(**{name: getattr(order, name) for name in Order.__struct_fields__})
         self.tracked[number] = order
-        self._last = max(self._last, order.updated_at)
+        self.references[number] = order.reference
+        self.last_change = max(self.last_change, order.updated_at)

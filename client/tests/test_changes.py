@@ -1,0 +1,341 @@
+"""`client.v2.follow_changes`: nothing twice, nothing skipped, gentle to the service, ended by the program."""
+
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from petstore_client import (
+    APIStatusError,
+    APITimeoutError,
+    AsyncClient,
+    AuthenticationError,
+    ChangesResetError,
+    Client,
+    ConfigurationError,
+    Order,
+    PetstoreError,
+)
+from petstore_client._types import SYSTEM_CLOCK
+from petstore_client.testing import (
+    Answered,
+    CutOff,
+    Dropped,
+    Failing,
+    FakeClock,
+    FakePetstore,
+    NotHeld,
+    RateLimited,
+    TimedOut,
+    Unreachable,
+)
+from support.delayed import Delayed, run
+from support.variants import Connect
+
+ORDERS = [Order(id=number, pet_id=1) for number in range(1, 6)]
+
+
+class Eventful(FakeClock):
+    """A clock that calls functions when their time has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[float, Any]] = []
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        while self.events and self.monotonic() >= self.events[0][0]:
+            self.events.pop(0)[1]()
+
+
+def ids(page: Any) -> list[int]:
+    return [order.id for order in page.data]
+
+
+def queries(fake: FakePetstore) -> list[str]:
+    return [request.query for request in fake.requests]
+
+
+def test_every_order_comes_once_and_then_every_change(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS, clock=clock)
+    clock.events = [(45.0, lambda: fake.cancelled.add(3)), (100.0, lambda: fake.shipped.update({1, 2}))]
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes(limit=2)
+        found = [next(pages) for _ in range(5)]
+        assert [[1, 2], [3, 4], [5], [3], [1, 2]] == [ids(page) for page in found]
+        assert [True, True, False, False, False] == [page.more for page in found]
+        assert "cancelled" == found[3].data[0].status
+        assert 100 <= clock.monotonic() < 101
+        again = petstore.v2.follow_changes(after=found[3].next)
+        assert [1, 2] == ids(next(again))
+    # 3 pages, 45 seconds in two requests that were held for 30, 55 in two more, and one after a stored token
+    assert 3 + 2 + 2 + 1 == len(fake.requests)
+
+
+def test_now_shows_only_what_changes_later(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS, clock=clock)
+    clock.events = [(70.0, lambda: fake.cancelled.add(4))]
+    with connect(fake) as petstore:
+        assert [4] == ids(next(petstore.v2.follow_changes(after="now")))
+
+
+def test_the_first_request_is_not_held_so_that_other_calls_need_not_wait_for_it(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(clock=clock)
+    clock.events = [(40.0, lambda: fake.orders.update({1: Order(id=1)}))]
+    with connect(fake) as petstore:
+        page = next(petstore.v2.follow_changes(after="now", wait=20))
+    first, *others = queries(fake)
+    assert "wait" not in first
+    assert ["wait=20"] * 2 == [query.split("&")[-1] for query in others]
+    assert [1] == ids(page)
+
+
+def test_another_call_is_not_delayed_by_a_held_request() -> None:
+    clock = FakeClock()
+    fake = FakePetstore(ORDERS, clock=clock)
+    took = []
+
+    async def program(petstore: AsyncClient, _: Delayed) -> None:
+        import asyncio
+
+        async def follow() -> None:
+            async for page in petstore.v2.follow_changes():
+                assert page.data
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(3)
+        began = clock.monotonic()
+        await petstore.cancel_order(1)
+        took.append(clock.monotonic() - began)
+        following.cancel()
+
+    run(fake, program)
+    assert took[0] < 1
+
+
+@pytest.mark.parametrize("fault", [Unreachable(), Dropped(), TimedOut(), Failing(503), CutOff(30), RateLimited(3)])
+def test_a_failure_is_repeated_with_the_same_token(connect: Connect, fault: Any) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes(limit=2)
+        assert [1, 2] == ids(next(pages))
+        fake.then(fault, fault)
+        assert [3, 4] == ids(next(pages))
+        assert [5] == ids(next(pages))
+
+
+def test_a_response_that_was_not_held_is_followed_by_the_wait_that_it_asks_for(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS[:1], clock=clock)
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes()
+        first = next(pages)
+        fake.then(NotHeld(7), NotHeld(2))
+        clock.events = [(9.5, lambda: fake.cancelled.add(1))]
+        assert [1] == ids(next(pages))
+    assert first.data
+    at = [request.at - fake.requests[0].at for request in fake.requests]
+    assert [7, 2] == [round(after - before, 3) for before, after in itertools.pairwise(at)][1:3]
+
+
+@pytest.mark.parametrize(("wait", "requests"), [(0, 61), (30, 3)])
+def test_nothing_is_asked_in_a_tight_loop(connect: Connect, wait: int, requests: int) -> None:
+    clock = Eventful()
+    fake = FakePetstore(clock=clock)
+    clock.events = [(60.0, lambda: fake.orders.update({1: Order(id=1)}))]
+    with connect(fake) as petstore:
+        assert [1] == ids(next(petstore.v2.follow_changes(wait=wait)))
+    assert requests <= len(fake.requests) <= requests + 1
+
+
+def test_a_service_that_holds_nothing_is_asked_once_a_second(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS, clock=clock)
+    empty = json.dumps({"data": [], "next": "1.0.0.0", "more": False}).encode()
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes()
+        next(pages)
+        fake.then(*[Answered(200, empty)] * 5)
+        next(pages)
+    assert 5 <= clock.monotonic() < 6
+
+
+def test_the_limits_of_the_key_hold_and_each_request_is_charged_once(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=3)
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes(limit=1)
+        assert [1, 2, 3, 4, 5] == [ids(next(pages))[0] for _ in range(5)]
+    assert (5, 0, 0) == (len(fake.requests), fake.early, fake.bans)
+    assert fake.requests[3].at - fake.requests[0].at >= 59
+
+
+def test_after_a_restore_the_token_is_refused(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes()
+        token = next(pages).next
+        fake.restore()
+        with pytest.raises(ChangesResetError, match="again") as caught:
+            next(pages)
+        assert (410, "changes_reset") == (caught.value.status, caught.value.code)
+        with pytest.raises(ChangesResetError):
+            next(petstore.v2.follow_changes(after=token))
+        assert [1, 2, 3, 4, 5] == ids(next(petstore.v2.follow_changes()))
+
+
+def test_what_is_not_a_token_and_a_wrong_key_are_errors(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        with pytest.raises(APIStatusError) as caught:
+            next(petstore.v2.follow_changes(after="x"))
+        assert "invalid_cursor" == caught.value.code
+    with connect(fake, api_key="wrong") as petstore, pytest.raises(AuthenticationError):
+        next(petstore.v2.follow_changes())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"after": 7}, TypeError),
+        ({"wait": "30"}, TypeError),
+        ({"limit": 1.5}, TypeError),
+        ({"updated_from": None}, TypeError),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused_by_the_call(
+    connect: Connect, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore, pytest.raises(error, match=next(iter(arguments))):
+        petstore.v2.follow_changes(**arguments)
+    assert [] == fake.requests
+
+
+def test_the_client_waits_for_longer_than_the_server_holds(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    seen = []
+    handle = fake.handle_request
+
+    def observed(request: Any) -> Any:
+        seen.append((request.url.params.get("wait"), request.extensions["timeout"]["read"]))
+        return handle(request)
+
+    fake.handle_request = observed  # type: ignore[method-assign]
+    for timeout in (2.0, None):
+        with fake.client(timeout=timeout) as petstore, closing(petstore.v2.follow_changes(limit=4)) as pages:
+            next(pages)
+            next(pages)
+    with fake.client(deadline=10) as petstore, closing(petstore.v2.follow_changes(limit=4)) as pages:
+        next(pages)
+        next(pages)
+    assert [(None, 2.0), ("30", 32.0), ("30", None), ("30", None), ("5", 10.0), ("5", 10.0)] == seen
+
+
+def test_closing_the_client_ends_the_iteration(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes(limit=3)
+        assert [1, 2, 3] == ids(next(pages))
+        petstore.close()
+        assert [] == list(pages)
+        with pytest.raises(PetstoreError, match="closed"):
+            next(petstore.v2.follow_changes())
+
+
+@contextmanager
+def silent_server(first: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """A server that answers the first request and holds the second; yields its base URL, and whether it came."""
+    held = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(first)
+                connection.recv(65536)
+                held.set()
+                connection.recv(1)  # until the client ends the connection
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", held
+        thread.join(10)
+
+
+PAGE = b'{"data":[],"next":"t","more":false}'
+FIRST = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(PAGE), PAGE)
+
+
+def test_closing_the_client_from_another_thread_ends_a_held_request() -> None:
+    with silent_server(FIRST) as (url, held), ThreadPoolExecutor() as pool:
+        petstore = Client(url, api_key="key", timeout=60, clock=SYSTEM_CLOCK)
+        following = pool.submit(lambda: list(petstore.v2.follow_changes()))
+        assert held.wait(10)
+        petstore.close()
+        assert [] == following.result(10)
+
+
+def test_closing_the_client_from_another_thread_ends_a_call_that_waits_for_its_response() -> None:
+    with silent_server(FIRST.replace(b"200 OK", b"204 No Content").partition(b"Content-Type")[0] + b"\r\n") as served:
+        url, held = served
+        petstore = Client(url, api_key="key", timeout=60)
+        with ThreadPoolExecutor() as pool:
+            petstore.cancel_order(1)
+            call = pool.submit(petstore.cancel_order, 2)
+            assert held.wait(10)
+            petstore.close()
+            with pytest.raises(PetstoreError, match="closed") as caught:
+                call.result(10)
+    assert caught.value.may_have_been_applied
+
+
+@pytest.mark.anyio
+async def test_closing_an_asynchronous_client_ends_a_held_request() -> None:
+    import asyncio
+
+    with silent_server(FIRST) as (url, held):
+        petstore = AsyncClient(url, api_key="key", timeout=60)
+
+        async def follow() -> list[Any]:
+            return [page async for page in petstore.v2.follow_changes()]
+
+        following = asyncio.create_task(follow())
+        assert await asyncio.to_thread(held.wait, 10)
+        await petstore.close()
+        assert [] == await asyncio.wait_for(following, 10)
+
+
+def test_a_deadline_bounds_each_request(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake, deadline=5, max_retries=0) as petstore:
+        pages = petstore.v2.follow_changes(limit=4)
+        next(pages)
+        fake.then(TimedOut())
+        with pytest.raises(APITimeoutError):
+            next(pages)
+
+
+def test_a_negative_wait_is_up_to_the_service(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes(wait=-5, limit=4)
+        next(pages)
+        next(pages)
+    assert queries(fake)[1].endswith("wait=-5")
+
+
+def test_a_key_that_is_not_a_str_or_uuid_is_refused_before_anything_is_sent(connect: Connect) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore, pytest.raises(ConfigurationError):
+        petstore.v2.place_order(pet_id=1, quantity=1, idempotency_key="a key")
