@@ -288,6 +288,39 @@ async def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(e
             await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0))
 
 
+async def test_only_keys_that_would_work_without_their_ban_count_as_banned(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store, "good", "zoo")
+        await add_key(store, "paused", "quiet")
+        for name in ("revoked", "ending"):
+            await store.keys.create(api_key(name, "zoo"), BY)
+        await store.keys.rotate("key_ending", successor("next"), 2_060.0, BY)
+        await store.keys.change("key_revoked", revoke(BY.at), BY)
+        await store.usage.save(
+            {}, [Ban(f"key_{each}", 2_000, 2_120, 1) for each in ("good", "revoked", "ending", "paused")]
+        )
+
+        async def banned(now: float) -> list[str]:
+            found = [key.id for key in (await store.keys.banned(now, 9)).items]
+            assert found == sorted(key.id for key in await store.keys.list() if key.is_banned(now))
+            return found
+
+        assert ["key_ending", "key_good", "key_paused"] == await banned(2_059)
+        assert ["key_good", "key_paused"] == await banned(2_060)
+        await store.accounts.change("quiet", suspend(2_061), BY)
+        assert ["key_good"] == await banned(2_061)
+        assert frozenset({(await store.accounts.find("zoo")).id}) == await store.keys.banned_accounts(2_061)
+        assert [] == (await store.keys.banned(2_061, 9, name="quiet")).items
+        # The ban goes on while the account is suspended, and can be lifted before it is resumed.
+        await store.accounts.change("quiet", RESUME, BY)
+        assert ["key_good", "key_paused"] == await banned(2_061)
+        await store.accounts.change("quiet", suspend(2_062), BY)
+        await store.keys.change("key_paused", unban(2_063.0), Actor("operator:x", 2_063.0))
+        await store.accounts.change("quiet", RESUME, BY)
+        assert ["key_good"] == await banned(2_063)
+        assert [] == await banned(2_120)
+
+
 async def test_usage_and_bans_are_kept_as_last_saved(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         key = await add_key(store)

@@ -104,8 +104,8 @@ class ApiKey:
         return key_state(self.expires_at, self.revoked_at, self.account_suspended, now)
 
     def is_banned(self, now: float) -> bool:
-        """Whether a ban of the key is in force at `now` (Unix seconds)."""
-        return self.ban is not None and self.ban.holds(now)
+        """Whether a ban of the key is in force at `now` (Unix seconds), and the key would be valid without it."""
+        return self.ban is not None and self.ban.holds(now) and self.state(now) in VALID
 
     def rotation_obstacle(self, now: float) -> str | None:
         """Why the key cannot be rotated at `now` (Unix seconds): it has ended, or has a successor. None if it can."""
@@ -149,7 +149,7 @@ def unban(at: float) -> Transition[ApiKey]:
     """Lift the ban that is in force at `at`, and forget it. Raises KeyNotBanned if there is none."""
 
     def apply(key: ApiKey) -> ApiKey:
-        if not key.is_banned(at):
+        if key.ban is None or not key.ban.holds(at):  # also while its account is suspended
             raise KeyNotBanned(key.id)
         return replace(key, ban=None)
 

@@ -41,9 +41,10 @@ _SELECT_KEY = """
 """
 _FIND_KEY = f"{_SELECT_KEY} WHERE keys.id = %s"
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
-# As `Ban.holds` has it.
+# As `ApiKey.is_banned` has it.
 _BANNED = f"""
-    FROM petstore.bans JOIN petstore.keys ON keys.id = key_id WHERE began - {CLOCK_TOLERANCE} <= %s AND until > %s
+    FROM petstore.bans JOIN petstore.keys ON keys.id = key_id JOIN petstore.accounts ON accounts.id = account_id
+    WHERE began - {CLOCK_TOLERANCE} <= %s AND until > %s AND {_USABLE} AND suspended_at IS NULL
 """
 _INSERT_KEY = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
@@ -149,15 +150,14 @@ class Keys(Part):
     @snapshot
     def banned(self, now: float, size: int, number: int = 1, *, name: str = "") -> Work[NumberedPage[ApiKey]]:
         """One page of the keys banned at `now` (Unix seconds), last to end first. `name`: an account or a key id."""
-        chosen = Query(_BANNED, (now, now))
+        chosen = Query(_BANNED, (now, now, now))
         if name:
-            named = "AND (keys.id = %s OR account_id IN (SELECT id FROM petstore.accounts WHERE name = %s))"
-            chosen = Query(f"{_BANNED} {named}", (now, now, name, name))
+            chosen = Query(f"{_BANNED} AND (keys.id = %s OR accounts.name = %s)", (now, now, now, name, name))
         return (yield from _page(chosen, Query("until DESC, keys.id"), size, number))
 
     async def banned_accounts(self, now: float) -> frozenset[int]:
-        """The ids of the accounts that have a key with a ban in force at `now` (Unix seconds)."""
-        rows = await self._engine.query(f"SELECT account_id {_BANNED}", (now, now), short=False)
+        """The ids of the accounts that have a key that is banned at `now` (Unix seconds)."""
+        rows = await self._engine.query(f"SELECT account_id {_BANNED}", (now, now, now), short=False)
         return frozenset(account_id for (account_id,) in rows)
 
     @transaction
