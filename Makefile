@@ -35,11 +35,11 @@ test-system: $(VENV)/.system $(VENV)/.tools
 	$(BIN)/python -m pytest -m system
 
 # Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
-# SECONDS=60 REQUESTS=1000000
+# SECONDS=60 REQUESTS=1000000 ROUNDS=1000
 torture: $(VENV)/.dev
 	PYTHONPATH=server/tests $(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
-		$(if $(REQUESTS),--requests $(REQUESTS))
+		$(if $(REQUESTS),--requests $(REQUESTS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # Changes the product; tests should fail. docs/reliability.md has the results. ONLY=parser,gate SEED=2 COUNT=50
 mutants: $(VENV)/.dev

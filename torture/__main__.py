@@ -10,7 +10,7 @@ import traceback
 
 from torture.plan import Plan, Result
 
-GROUPS = ("power", "histories", "overload", "resources", "time")
+GROUPS = ("power", "histories", "overload", "resources", "time", "creation")
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     if unknown := set(names) - set(GROUPS):
         print(f"torture: unknown: {', '.join(unknown)}. The groups are {', '.join(GROUPS)}.", file=sys.stderr)
         return 2
-    plan = Plan(_seeds(options.seeds), options.images, options.kills, options.seconds, options.requests)
+    plan = Plan(_seeds(options.seeds), options.images, options.kills, options.seconds, options.requests, options.rounds)
     failed = False
     for name in names:
         for check in importlib.import_module(f"torture.groups.{name}").checks(plan):
@@ -43,6 +43,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=Plan.kills, help="kills of PostgreSQL for each seed")
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="of each load")
     parser.add_argument("--requests", type=int, default=Plan.requests, help="of the hostile variation")
+    parser.add_argument("--rounds", type=int, default=Plan.rounds, help="of processes that create one store together")
     return parser.parse_args()
 
 

@@ -20,13 +20,14 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The seeds, and what a run of each does: so many images, kills, seconds and requests."""
+    """The seeds, and what a run of each does: so many images, kills, seconds, requests and rounds."""
 
     seeds: tuple[int, ...] = (1,)
     images: int = 50
     kills: int = 20
     seconds: float = 20.0
     requests: int = 100_000
+    rounds: int = 1000
 
 
 Check = Coroutine[Any, Any, Result]
