@@ -2,24 +2,19 @@
 
 import json
 import re
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
-from support import needs
 from support.documents import ROOT
 from support.process import UNLIMITED, new_key, petstore, serving
-from support.subprocesses import PATIENCE, free_port, kill, within
+from support.prometheus import ask, prometheus
+from support.subprocesses import PATIENCE, within
 
 pytestmark = pytest.mark.system
 
-SHIPPED = ROOT / "deploy" / "prometheus"
 PANELS = json.loads((ROOT / "deploy" / "grafana" / "petstore.json").read_text())["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
 ZERO = re.compile(
@@ -29,35 +24,6 @@ ZERO = re.compile(
 LISTS = "/v1/store/orders"
 BANS = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "2"}
 BANS |= {"PETSTORE_BAN_SECONDS": "1", "PETSTORE_BAN_MAX_SECONDS": "1"}
-
-
-@contextmanager
-def prometheus(target: str, folder: Path) -> Iterator[httpx2.Client]:
-    """A Prometheus with the shipped configuration, but every second, and this target."""
-    text = (SHIPPED / "prometheus.yml").read_text()
-    for old, new in (("127.0.0.1:8081", target), ("_interval: 15s", "_interval: 1s")):
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "prometheus.yml").write_text(text)
-    (folder / "alerts.yml").write_text((SHIPPED / "alerts.yml").read_text())
-    address = f"127.0.0.1:{free_port()}"
-    own = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
-    command = [needs.program("prometheus"), *own, f"--web.listen-address={address}"]
-    with (folder / "prometheus.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            with httpx2.Client(base_url=f"http://{address}/api/v1", timeout=PATIENCE) as client:
-                yield client
-        finally:
-            kill(process)
-
-
-def ask(prometheus: httpx2.Client, path: str, **parameters: str) -> Any:
-    try:
-        response = prometheus.get(path, params=parameters)
-    except httpx2.ConnectError:  # it starts
-        return []
-    assert response.status_code in (200, 503), response.text
-    return response.json()["data"] if response.status_code == 200 else []
 
 
 def shows(prometheus: httpx2.Client, query: str) -> bool:

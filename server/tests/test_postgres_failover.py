@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx2
 import pytest
@@ -14,7 +13,8 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from support.engines import PostgresEngine, running_engine
+from support.engines import PostgresEngine
+from support.failover import Pair, disconnect, promote, running_pair
 from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
 from support.process import URLS, Server, petstore, serving
 from support.redis_engine import own_redis
@@ -25,28 +25,10 @@ pytestmark = pytest.mark.anyio
 OLD = "PostgreSQL is an old primary"
 
 
-class Pair(NamedTuple):
-    """A primary, and a replica that takes its place."""
-
-    primary: PostgresEngine
-    replica: PostgresEngine
-
-    @property
-    def url(self) -> str:
-        """The URL of the store on whichever is the primary."""
-        return f"postgresql://postgres@127.0.0.1:{self.primary.port},127.0.0.1:{self.replica.port}/postgres"
-
-
 @pytest.fixture(name="pair")
 def _pair() -> Iterator[Pair]:
-    with running_engine() as primary:
-        replica = PostgresEngine(primary=primary)
-        try:
-            replica.start()
-            yield Pair(primary, replica)
-        finally:
-            primary.stop(signal.SIGQUIT)  # in order, it would wait for the replica
-            replica.remove()
+    with running_pair() as pair:
+        yield pair
 
 
 def acknowledge_together(primary: PostgresEngine) -> None:
@@ -56,25 +38,6 @@ def acknowledge_together(primary: PostgresEngine) -> None:
         admin.execute("SELECT pg_reload_conf()")
         while [("sync",)] != admin.execute("SELECT sync_state FROM pg_stat_replication").fetchall():
             time.sleep(0.02)
-
-
-def disconnect(pair: Pair) -> None:
-    """Have the replica get no further changes; return when it has all that were made."""
-    with pair.primary.admin() as admin, pair.replica.admin() as other:
-        [(newest,)] = admin.execute("SELECT pg_current_wal_insert_lsn()").fetchall()
-        reached = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
-        within(PATIENCE, lambda: other.execute(reached, (newest,)).fetchone() == (True,))
-        other.execute("ALTER SYSTEM SET primary_conninfo = ''")
-        other.execute("SELECT pg_reload_conf()")
-        connected = "SELECT count(*) FROM pg_stat_replication"
-        within(PATIENCE, lambda: admin.execute(connected).fetchone() == (0,))
-
-
-def promote(replica: PostgresEngine) -> None:
-    """Make a replica the primary. A query that waited for that itself would hold up what the replica has to apply."""
-    with replica.admin() as admin:
-        admin.execute("SELECT pg_promote(wait => false)")
-        within(PATIENCE, lambda: admin.execute("SELECT pg_is_in_recovery()").fetchone() == (False,))
 
 
 async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) -> None:
