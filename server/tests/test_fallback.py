@@ -47,8 +47,8 @@ class Shared(RedisCounters):
     def use_store(self, store_id: str) -> None:
         self.calls.append(store_id)
 
-    async def count(self, principal: Principal, ban: StoredBan) -> tuple[float, Counted]:
-        self._called("count")
+    async def count(self, principal: Principal, ban: StoredBan, *, charge: bool = True) -> tuple[float, Counted]:
+        self._called("count" if charge else "look")
         self.stored.append(ban)
         step = 3 if self.banned_now else int(self.admitted)
         day_used = self.used if self.day_used is None else self.day_used

@@ -519,7 +519,7 @@ async def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Pat
             banned = await service.client.get(path, headers=bearer(key))
             assert (429, "api_key_banned") == code(banned)
             assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
-            assert '"minute";r=0;t=120, "day";r=0;t=120' == banned.headers["ratelimit"]
+            assert '"minute";r=0;t=57, "day";r=940;t=86397, "ban";r=0;t=120' == banned.headers["ratelimit"]
         await service.background_round()
         await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
         await service.background_round()

@@ -10,6 +10,7 @@ from petstore_server.api import errors
 from petstore_server.api.v2_input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
+    LIST_CHANGES,
     LIST_ORDERS,
     NO_PARAMETERS,
     ORDER_FIELDS,
@@ -34,6 +35,7 @@ BETWEEN_BLANKS = r"^\S(.*\S)?$"
 TABLES = {
     "listOrders": LIST_ORDERS,
     "placeOrder": NO_PARAMETERS,
+    "listChanges": LIST_CHANGES,
     "getOrder": NO_PARAMETERS,
     "cancelOrder": NO_PARAMETERS,
     "getUsage": GET_USAGE,
@@ -158,7 +160,7 @@ def resolved(example: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_examples_of_errors_say_what_the_service_says() -> None:
     shown = CONTRACT["components"]["examples"]
-    for kind in (errors.InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType):
+    for kind in (errors.ChangesReset, errors.InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType):
         assert kind().message == shown[kind.code]["value"]["message"]
 
 

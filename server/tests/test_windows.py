@@ -89,15 +89,16 @@ def test_a_ban_shows_the_minute_limit_zero_remaining_and_its_own_end() -> None:
         decision.shown.reset,
         decision.retry_after,
     )
-    assert [0, 0] == [window.remaining for window in decision.windows]
+    assert [(57, 1060), (997, 1000 + DAY)] == [(window.remaining, window.reset) for window in decision.windows]
+    assert 1120 == decision.ban_reset
+    described = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5, refused=False)
+    assert (Outcome.ADMITTED, decision.shown) == (described.outcome, described.shown)
 
 
 def test_a_ban_shows_the_end_of_an_exhausted_window_if_that_is_later() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
     assert 900 + DAY == evaluate_ban(ban, Count(1000, 60), Count(900, 1000), LIMITS, 1000.5).shown.reset
     assert 1120 == evaluate_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5).shown.reset
-    both = evaluate_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5)
-    assert (1120, 1120) == (both.minute_reset, both.day_reset)
     assert 1130 == evaluate_ban(ban, Count(1070, 60), Count(900, 60), LIMITS, 1070.5).shown.reset
     assert 1120 == evaluate_ban(ban, Count(1070, 59), Count(900, 999), LIMITS, 1070.5).shown.reset
 

@@ -134,7 +134,7 @@ class VersionContract:
     def _path(self, template: str, item: Mapping[str, Any], notices: Mapping[str, Header]) -> Path:
         segments = [None if part.startswith("{") else part for part in template.split("/")[1:]]
         responses = {name.upper(): self._answers(operation["responses"]) for name, operation in item.items()}
-        if "GET" in responses:
+        if "GET" in responses and template != "/store/changes":
             responses["HEAD"] = responses["GET"]
         others = {status: response for status, response in self._others.items() if status != 404}
         if any(operation.get("deprecated") for operation in item.values()):
@@ -204,8 +204,8 @@ def _check_framing(method: str, status: int, lines: Lines, body: bytes) -> None:
     for name in ("content-type", "content-length", "retry-after"):
         if len(lines.get(name, [])) > 1:
             fail(f"{name} stands {len(lines[name])} times")
-    if "retry-after" in lines and status not in (409, 429, 503):
-        fail("Retry-After is present; it belongs on 429 and 503, and on a 409 that documents it")
+    if "retry-after" in lines and status not in (200, 409, 429, 503):
+        fail("Retry-After is present; it belongs on 429 and 503, and on what documents it")
     if status in (204, 304) or method == "HEAD":
         _check_bodiless(status, lines, body)
     elif "content-length" in lines and "content-encoding" not in lines:

@@ -36,6 +36,8 @@ class Window(NamedTuple):
 def check_limits(status: int, code: str | None, lines: Lines) -> None:
     """X-RateLimit shows one of the windows: the one with the least remaining, of two the later to reset (D13)."""
     windows = _windows(lines)
+    ban = next((window for window in windows if window.name == "ban"), None)
+    windows = [window for window in windows if window is not ban]
     limit, remaining = int(lines["x-ratelimit-limit"][0]), int(lines["x-ratelimit-remaining"][0])
     least = min(window.remaining for window in windows)
     last = max(window.resets_in for window in windows if window.remaining == least)
@@ -43,11 +45,14 @@ def check_limits(status: int, code: str | None, lines: Lines) -> None:
     for window in windows:
         if window.remaining > window.limit:
             fail(f"more is left in the window {window.name} ({window.remaining}) than it holds ({window.limit})")
-    if (limit, remaining) not in [(window.limit, window.remaining) for window in candidates]:
+    if ban is not None:
+        last = max(window.resets_in for window in [ban, *windows] if not window.remaining)
+        same((limit, remaining), (windows[0].limit, 0), "what a banned key sees")
+    elif (limit, remaining) not in [(window.limit, window.remaining) for window in candidates]:
         fail(f"X-RateLimit shows limit {limit}, remaining {remaining}; the window to show is {candidates}")
     _check_whose(status, code, [window.name for window in windows])
     if code == "api_key_banned":
-        same((limit, [window.remaining for window in windows]), (windows[0].limit, [0, 0]), "what a banned key sees")
+        same(ban is not None, True, "whether RateLimit has the ban")
     if status == 429:
         same(remaining, 0, "X-RateLimit-Remaining")
         same(int(lines["retry-after"][0]), last, "Retry-After")
@@ -65,6 +70,8 @@ def _check_whose(status: int, code: str | None, names: list[str]) -> None:
 def _windows(lines: Lines) -> list[Window]:
     policies = _POLICY.findall(lines["ratelimit-policy"][0])
     states = _STATE.findall(lines["ratelimit"][0])
+    if [state[0] for state in states[2:]] == ["ban"]:
+        policies.append(("ban", "0", "0"))
     same([state[0] for state in states], [policy[0] for policy in policies], "the windows in RateLimit")
     return [
         Window(name, int(limit), int(remaining), int(resets_in))
@@ -89,7 +96,8 @@ def check_page(target: str, page: dict[str, Any], lines: Lines) -> None:
     asked = {name: unquote(value) for name, value in query}
     if len(page["data"]) > int(asked.get("limit", "100")):
         fail(f"the page has {len(page['data'])} orders, more than its limit")
-    places = [_place(order, asked.get("sort", "id")) for order in page["data"]]
+    sort = "updatedAt" if "next" in page else asked.get("sort", "id")
+    places = [_place(order, sort) for order in page["data"]]
     for before, after in pairwise(places):
         if before >= after:
             fail(f"the order at {after} follows that at {before}")

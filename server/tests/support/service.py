@@ -137,6 +137,7 @@ async def running(
                 async with checked_async_client(transport) as client:
                     yield Service(application, backend, clock, client, transport, settings)
             finally:  # a loop with sockets that listen would wait for ever when it is closed
+                application.drain()
                 await server.stop(5)
 
 

@@ -68,6 +68,21 @@ class InvalidCursor(DomainError):
     )
 
 
+class InvalidToken(InvalidCursor):
+    """The token of changes is none, or was altered."""
+
+    message = (
+        "This is not the 'next' of a response of listChanges; send it unchanged, or leave 'after' out to begin again."
+    )
+
+
+class ChangesReset(DomainError):
+    """The token is of another history of the store: what its client has seen may be gone."""
+
+    code = "changes_reset"
+    message = "The store has returned to an earlier state; read all changes again, without 'after', into an empty copy."
+
+
 class InvalidBody(DomainError):
     """The body is malformed, or one of its fields is."""
 
@@ -100,6 +115,7 @@ STATUS: dict[type[DomainError | RequestError], int] = {
     server.BadRequest: 400,
     InvalidParameter: 400,
     InvalidCursor: 400,
+    InvalidToken: 400,
     InvalidBody: 400,
     IdempotencyKeyMissing: 400,
     domain.MissingApiKey: 401,
@@ -114,6 +130,7 @@ STATUS: dict[type[DomainError | RequestError], int] = {
     domain.OrderAlreadyCancelled: 409,
     domain.IdempotencyKeyInUse: 409,
     Gone: 410,
+    ChangesReset: 410,
     server.PayloadTooLarge: 413,
     server.UriTooLong: 414,
     UnsupportedMediaType: 415,

@@ -21,7 +21,7 @@ from petstore_server.api.access_log import AccessLog
 from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
 from petstore_server.api.headers import limit_headers
-from petstore_server.api.routes import Call, Match, Routes
+from petstore_server.api.routes import Call, Held, Match, Routes
 from petstore_server.domain.errors import (
     DomainError,
     InsufficientScope,
@@ -117,7 +117,7 @@ class Gate:
             more = limit_headers(call.decision)
             if match.route is not None and match.route.notices and response.status not in NOT_ADMITTED:
                 more += match.route.notices
-        seconds = perf_counter() - began
+        seconds = perf_counter() - began - call.held
         self.metrics.responded(call.operation, response.status, seconds)
         self.usage.responded(call.principal, call.operation, response.status)
         if self.access_log is not None:
@@ -150,9 +150,25 @@ class Gate:
             raise InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
         try:
-            return await operation.handle(call, principal, decision)
+            response = await operation.handle(call, principal, decision)
         finally:
             self.concurrency.leave(principal.account_id)
+        return await self._hold(call, response) if isinstance(response, Held) else response
+
+    async def _hold(self, call: Call, held: Held) -> Response:
+        """The response that is waited for. Its key and its limits are looked at again, and nothing is charged.
+
+        Raises InvalidApiKey if the key is not valid any more, and what the response raises.
+        """
+        began = perf_counter()
+        try:
+            return await held.response
+        finally:
+            call.held = perf_counter() - began
+            call.decision = None
+            authorization = call.request.headers.get(b"authorization")
+            principal = self.authenticator.known(authorization) or await self.authenticator.identify(authorization)
+            call.decision = await self.limiter.admit(principal, charge=False)
 
     async def _identify(self, call: Call, authorization: bytes | None) -> Principal:
         """Look the key up. Without a valid one, charge the window of the address.

@@ -21,7 +21,11 @@ def limit_headers(decision: Decision) -> bytes:
         day, day_reset = decision.day_remaining, decision.day_reset
         limits = decision.limits
         shown = (limits.per_day, day, day_reset) if decision.day_shown else (limits.per_minute, minute, minute_reset)
+        if decision.ban_reset:
+            shown = decision.shown[1:]
         headers = _account_template(limits) % (*shown, minute, minute_reset - second, day, day_reset - second)
+        if decision.ban_reset:
+            headers = b'%s, "ban";r=0;t=%d\r\n' % (headers[: -len(b"\r\n")], decision.ban_reset - second)
     else:
         remaining, reset = decision.remaining, decision.reset
         headers = _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, reset - second)

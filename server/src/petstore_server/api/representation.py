@@ -58,6 +58,14 @@ def answer(request: Headers, body: bytes, headers: bytes = b"") -> Response:
     return body_response((body,), len(body), "application/json", headers)
 
 
+def uncached(request: Headers, body: bytes, headers: bytes = b"") -> Response:
+    """The response with JSON that no cache may keep. `headers` are more header lines."""
+    headers = b"cache-control: no-store\r\nvary: Accept-Encoding, Authorization\r\n" + headers
+    if len(body) >= _WORTH_COMPRESSING and accepts_gzip(request):
+        body, headers = gzip(body, 1), headers + _GZIPPED
+    return body_response((body,), len(body), "application/json", headers)
+
+
 def body_response(
     chunks: Sequence[bytes], length: int, content_type: str, headers: bytes = b"", status: int = 200
 ) -> Response:

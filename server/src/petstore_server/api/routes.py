@@ -24,7 +24,8 @@ class Call:
 
     `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded. `operation` is
     the identifier of the operation that a request with a valid key asks for, or NO_OPERATION; `principal` and
-    `decision` are None until the gate has them, `code` is that of the error that the response reports.
+    `decision` are None until the gate has them, `code` is that of the error that the response reports. `held` are
+    the seconds for which the request was held.
     """
 
     request: Request
@@ -34,13 +35,20 @@ class Call:
     principal: Principal | None = None
     decision: Decision | None = None
     code: str | None = None
+    held: float = 0.0
 
     def actor(self, principal: Principal, at: float) -> Actor:
         """Who makes the change that this request asks for, `at` Unix seconds, for the audit log."""
         return Actor(f"key:{principal.key_id}", at, self.request_id.decode("ascii"))
 
 
-Handler = Callable[[Call, Principal, Decision], Awaitable[Response]]
+class Held(NamedTuple):
+    """A response that is waited for on purpose: meanwhile the request does not count as being answered."""
+
+    response: Awaitable[Response]
+
+
+Handler = Callable[[Call, Principal, Decision], Awaitable[Response | Held]]
 """Carries out a call for the principal whose key it has; the decision admitted it."""
 
 

@@ -1,4 +1,4 @@
-"""Version 2 of the API: its operations and its routes: filtered pages, single orders, placing orders, usage (D20)."""
+"""Version 2 of the API: pages, changes and single orders, placing and cancelling orders, usage; its routes (D20)."""
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -15,6 +15,7 @@ from petstore_server.api.errors import IdempotencyKeyMissing, InvalidCursor, Inv
 from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v1 import cancel_order
+from petstore_server.api.v2_changes import Changes
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.lists import Filters, Position, Query, Sort, query_digest
 from petstore_server.domain.orders import Placement, parse_order_id
@@ -35,17 +36,19 @@ ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Mapping[int, UsageC
 """Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
 
 
-def routes(store: Store, read_usage: ReadUsage, clock: Callable[[], float]) -> list[Route]:
+def routes(store: Store, changes: Changes, read_usage: ReadUsage, clock: Callable[[], float]) -> list[Route]:
     """The routes of version 2 over a store. `clock` gives Unix seconds."""
     handlers = _Handlers(store, read_usage, clock)
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order)
+    list_changes = Operation("v2.listChanges", Scope.ORDERS_READ, changes.list_changes)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
     cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, clock, v2_input.NO_PARAMETERS.read))
     get_usage = Operation("v2.getUsage", None, handlers.get_usage)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
         Route(f"{_PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, "DELETE": cancel}),
+        Route("/v2/store/changes", {"GET": list_changes}),
         Route("/v2/usage", {"GET": get_usage, "HEAD": get_usage}),
     ]
 

@@ -18,6 +18,8 @@ from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, 
 from petstore_server.domain.timestamps import microseconds, parse_timestamp, timestamp_text
 from petstore_server.domain.usage import Granularity
 
+MAX_WAIT = 30  # seconds for which a request for changes is held
+
 _FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
 _OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")
 _SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
@@ -198,6 +200,13 @@ LIST_ORDERS = Parameters(
     Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
     Parameter("cursor", Text(".+", "the nextCursor of a page")),
     ranges=[("shipDateFrom", "shipDateTo")],
+)
+
+NOW = "now"
+LIST_CHANGES = Parameters(
+    Parameter("after", Text(".+", f"the 'next' of a response, or '{NOW}'")),
+    Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
+    Parameter("wait", Integer(0, MAX_WAIT), default=0),
 )
 
 GET_USAGE = Parameters(

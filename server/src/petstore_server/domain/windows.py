@@ -55,7 +55,7 @@ class AccountDecision:
     """The decision on a request with a valid key, at `now` (Unix seconds), and the state of its account's windows.
 
     One is made for every request, so it holds plain numbers, and makes windows when they are asked for. Not frozen,
-    because a frozen dataclass takes eight times as long to make; nothing changes one.
+    because a frozen dataclass takes eight times as long to make.
     """
 
     outcome: Outcome
@@ -65,6 +65,8 @@ class AccountDecision:
     day_remaining: int
     day_reset: int
     now: float
+    ban_reset: int = 0
+    """The end of the ban of the key, in Unix seconds; 0 without one."""
 
     @property
     def day_shown(self) -> bool:
@@ -73,7 +75,7 @@ class AccountDecision:
         They describe the window with the least remaining, on a tie the one that resets later. For a refusal that is
         the exhausted window that resets last. For a ban it is the minute's (D15).
         """
-        if self.outcome is BANNED:
+        if self.ban_reset:
             return False
         if self.day_remaining == self.minute_remaining:
             return self.day_reset >= self.minute_reset
@@ -88,13 +90,16 @@ class AccountDecision:
 
     @property
     def shown(self) -> Window:
-        """The window that the X-RateLimit headers describe."""
+        """The window that the X-RateLimit headers describe; of a banned key it ends when nothing more refuses it."""
+        if self.ban_reset:
+            ends = [self.ban_reset, *(window.reset for window in self.windows if not window.remaining)]
+            return Window("minute", self.limits.per_minute, 0, max(ends))
         return self.windows[self.day_shown]
 
     @property
     def retry_after(self) -> int:
         """Whole seconds, at least 1, after which the shown window has reset (spec S7.2)."""
-        return max(1, ceil((self.day_reset if self.day_shown else self.minute_reset) - self.now))
+        return max(1, ceil(self.shown.reset - self.now))
 
 
 @dataclass(slots=True)
@@ -152,14 +157,13 @@ def evaluate_account(admitted: bool, minute: Counter, day: Counter, limits: Limi
     )
 
 
-def evaluate_ban(ban: Ban, minute: Counter, day: Counter, limits: Limits, now: float) -> AccountDecision:
-    """The decision on a banned key: both windows end with the ban, or with a used-up window that ends later (D15)."""
-    ends = [ban.until]
-    if minute.used >= limits.per_minute:
-        ends.append(minute.start + MINUTE)
-    if day.used >= limits.per_day:
-        ends.append(day.start + DAY)
-    return AccountDecision(BANNED, limits, 0, max(ends), 0, max(ends), now)
+def evaluate_ban(
+    ban: Ban, minute: Counter, day: Counter, limits: Limits, now: float, *, refused: bool = True
+) -> AccountDecision:
+    """The decision on a banned key, with its windows as they are (D15). Not `refused`: it only describes the limits."""
+    decision = evaluate_account(True, minute, day, limits, now)
+    decision.outcome, decision.ban_reset = BANNED if refused else ADMITTED, ban.until
+    return decision
 
 
 def evaluate_address(admitted: bool, count: Counter, now: float) -> AddressDecision:

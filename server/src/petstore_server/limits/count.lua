@@ -5,8 +5,9 @@
 -- KEYS     for each request with a key: its account's windows, its abuse record; for each without: its address's window;
 --          for each probe: when Redis began to count for this store
 -- ARGV[1]  the rules: a map of numbers (msgpack)
--- ARGV[2]  the requests, in the order of their keys (msgpack). With a key: {per minute, per day, began, until, level},
---          the last three the latest ban that the store has, or zeros; level 0 with a start: that ban was lifted.
+-- ARGV[2]  the requests, in the order of their keys (msgpack). With a key: {per minute, per day, began, until, level,
+--          charge}; began, until and level are the latest ban that the store has, or zeros; level 0 with a start: that
+--          ban was lifted; charge is 1 to charge the windows, 0 to read them.
 --          Without: {1 to charge the window, 0 to read it}. A probe: {}
 -- ARGV[3]  the time in Unix seconds; empty in production, where Redis's own clock is used
 --
@@ -100,7 +101,7 @@ local function refuse(key, record, retry_at, began, level)
   return struck, until_ and began, until_, level
 end
 
-local function admit(account, key, per_minute, per_day, began, until_, level)
+local function admit(account, key, per_minute, per_day, began, until_, level, charge)
   local windows, record = held[account] or {0, 0, 0, 0}, held[key]
   local minute, minute_used = roll_window(windows[1], windows[2], rules.minute)
   local day, day_used = roll_window(windows[3], windows[4], rules.day)
@@ -111,6 +112,7 @@ local function admit(account, key, per_minute, per_day, began, until_, level)
   if level > 0 and began - rules.tolerance <= now and now < until_ then
     return {2, minute, minute_used, day, day_used, 0, began, until_, level}
   end
+  if charge == 0 then return {1, minute, minute_used, day, day_used, 0, 0, 0, 0} end
   if minute_used < per_minute and day_used < per_day then
     hold(account, {minute, minute_used + 1, day, day_used + 1}, day + rules.day)
     return {1, minute, minute_used + 1, day, day_used + 1, 0, 0, 0, 0}

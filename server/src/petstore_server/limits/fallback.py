@@ -92,16 +92,16 @@ class FallbackLimiter(MemoryLimiter):
         self._counters.use_store(store_id)
         self.replace_bans(bans)
 
-    async def admit(self, principal: Principal) -> Decision:
+    async def admit(self, principal: Principal, *, charge: bool = True) -> Decision:
         if self.fault is None:
             try:
-                now, counted = await self._counters.count(principal, self._stored_ban(principal.key_id))
+                now, counted = await self._counters.count(principal, self._stored_ban(principal.key_id), charge=charge)
             except CountersUnavailable as error:
                 self._open(error)
             else:
-                return self._evaluate(principal, now, counted)
-        self.local_decisions += 1
-        return await super().admit(principal)
+                return self._evaluate(principal, now, counted, charge=charge)
+        self.local_decisions += charge
+        return await super().admit(principal, charge=charge)
 
     async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
         if self.fault is None:
@@ -170,14 +170,14 @@ class FallbackLimiter(MemoryLimiter):
             return record.ban.began, record.ban.until, record.ban.level
         return (self._lifted[key_id], 0, 0) if key_id in self._lifted else NO_BAN
 
-    def _evaluate(self, principal: Principal, now: float, counted: Counted) -> Decision:
+    def _evaluate(self, principal: Principal, now: float, counted: Counted, *, charge: bool) -> Decision:
         """Decide by the shared counts, and take them over, to continue from there in an outage."""
         account = self._accounts[principal.account_id]
         account.open(counted.minute, counted.minute_used, counted.day, counted.day_used)
         self.strikes += counted.struck
         if counted.level:
             ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
-            decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now)
+            decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now, refused=charge)
             if counted.step == _BANNED_NOW:
                 self._note_ban(ban)
         else:

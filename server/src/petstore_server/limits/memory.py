@@ -95,8 +95,11 @@ class MemoryLimiter:
         self.fault: str | None = None
         self.local_decisions = self.losses = 0
 
-    async def admit(self, principal: Principal) -> Decision:
-        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
+    async def admit(self, principal: Principal, *, charge: bool = True) -> Decision:
+        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it.
+
+        Without `charge`, only read the windows and the ban: the decision admits.
+        """
         now = self._clock()
         account = self._accounts[principal.account_id]
         minute: Counter = account.minute
@@ -108,7 +111,9 @@ class MemoryLimiter:
                 self._note_unsaved(principal.account_id, account)
         record = self._abuse.get(principal.key_id)
         if record is not None and record.ban is not None and record.ban.holds(now):
-            return evaluate_ban(record.ban, minute, day, principal.limits, now)
+            return evaluate_ban(record.ban, minute, day, principal.limits, now, refused=charge)
+        if not charge:
+            return evaluate_account(True, minute, day, principal.limits, now)
         if not fits(minute, day, principal.limits):
             return self._refuse(principal, minute, day, now)
         if minute is not account.minute or day is not account.day:  # a new window, which this request opens

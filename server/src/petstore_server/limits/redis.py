@@ -86,14 +86,14 @@ class RedisCounters:
         """Count for the store with this identity from now on: other stores may share the same Redis."""
         self._prefix = f"petstore:{store_id}"
 
-    async def count(self, principal: Principal, ban: StoredBan) -> tuple[float, Counted]:
+    async def count(self, principal: Principal, ban: StoredBan, *, charge: bool = True) -> tuple[float, Counted]:
         """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it.
 
-        Returns the time of that in Unix seconds, and what was counted.
+        Without `charge`, only read them. Returns the time of that in Unix seconds, and what was counted.
         """
         account = principal.account_id
         keys = self._account_key(account), f"{self._prefix}:key:{{{account}}}:{principal.key_id}"
-        return await self._batcher.submit((keys, (*principal.limits, *ban)))
+        return await self._batcher.submit((keys, (*principal.limits, *ban, int(charge))))
 
     async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         """Charge the window of an address, or only read it."""

@@ -16,6 +16,7 @@ from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS, Documents
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
+from petstore_server.api.v2_changes import Changes
 from petstore_server.console.application import Console
 from petstore_server.console.rendering import compile_templates
 from petstore_server.console.sources import Pace, Service, Sources
@@ -55,8 +56,12 @@ class Application:
         self._users: dict[str, int] | None = None  # not known
         self.metrics = Metrics()
         self.concurrency = Concurrency()
+        self.changes = Changes(backend.store)
         self.routes = Routes(
-            [*v1.routes(backend.store, clock, settings), *v2.routes(backend.store, backend.history, clock)]
+            [
+                *v1.routes(backend.store, clock, settings),
+                *v2.routes(backend.store, self.changes, backend.history, clock),
+            ]
         )
         operations = [each.id for route in self.routes.all for each in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
@@ -87,6 +92,11 @@ class Application:
         self._servers: list[PublicServer] = []
         backend.store.stats.committed = self.metrics.commits.observe
         backend.store.stats.rebuilt = self.metrics.rebuilds.observe
+
+    def drain(self) -> None:
+        """Report from now on that this process is about to stop, and hold no request any more."""
+        self.draining = True
+        self.changes.end()
 
     def public_server(self, deadlines: Deadlines | None = None) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
@@ -140,6 +150,8 @@ class Application:
         yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
         refused = "Connections refused because PETSTORE_MAX_CONNECTIONS were open."
         yield CounterMetricFamily("petstore_connections_refused", refused, sum(server.refused for server in servers))
+        held = "Requests for changes that are held until something changes."
+        yield GaugeMetricFamily("petstore_held_requests", held, self.changes.held)
         too_many = "Requests refused because too many were being answered at the same time."
         yield CounterMetricFamily("petstore_requests_refused", too_many, self.concurrency.refused)
         yield CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())

@@ -199,11 +199,12 @@ async def run(
         if companion is not None:
             background.append(asyncio.ensure_future(companion()))
         await first(stop.wait, [*background, *admin_serving])
-        application.draining = True
+        application.drain()
         with contextlib.suppress(TimeoutError):
             stop.clear()  # a second signal ends the delay
             await asyncio.wait_for(stop.wait(), settings.drain_delay_seconds)
     finally:
+        application.drain()
         await public.stop(DRAIN_SECONDS)
         admin_server.should_exit = True  # last, so that /readyz reports the draining until the end
         await asyncio.gather(*admin_serving, return_exceptions=True)

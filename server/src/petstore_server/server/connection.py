@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.drop()
         if self._current is not None:
             self._current.lose()
+            self._current.end_client()
         self._parser.close()
         self._server.forget(self)
 
@@ -96,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._input_ended = True
         if self._parser.incoming is not None:
             self._parser.incoming.lose()
+        if self._current is not None:
+            self._current.end_client()
         self._server.schedule(self)
         return True
 
@@ -190,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, request: Request, turn: object | None) -> None:
         self._current = request
         request.turn = turn
+        request.client_ended = self._input_ended
         if request.head.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request))

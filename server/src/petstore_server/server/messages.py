@@ -97,6 +97,8 @@ class Request:
     `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. `turn`
     identifies the turn of the event loop in which the request is answered: all requests with the same turn had been
     read when it began. It is None for a request that was read together with an earlier one of its connection.
+    `client_ended` turns true when the client has ended its half of the connection or is gone; `on_client_end` is called
+    then, if it is set.
     """
 
     def __init__(self, head: Head, peer: str | None) -> None:
@@ -111,6 +113,8 @@ class Request:
         self._waiting: asyncio.Future[None] | None = None
         self.invite: Callable[[], None] | None = None
         self.turn: object | None = None
+        self.client_ended = False
+        self.on_client_end: Callable[[], object] | None = None
 
     async def receive_body(self) -> None:
         """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
@@ -147,6 +151,12 @@ class Request:
         if not self.complete:
             self.lost = True
             self._wake()
+
+    def end_client(self) -> None:
+        """Note that the client sends nothing more, or is gone."""
+        self.client_ended = True
+        if self.on_client_end is not None:
+            self.on_client_end()
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

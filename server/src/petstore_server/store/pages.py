@@ -48,8 +48,22 @@ class Walk(NamedTuple):
         return self.column == "id" or self.equal is not None or self.missing
 
 
+class Clock(NamedTuple):
+    """The clock of changes: what names its history, the number of transactions, and the time of the last change."""
+
+    epoch: str
+    change: int
+    at: int
+
+
 class Search(engine.Part):
     """Searches of one store's orders. Everything read shows every change acknowledged before the call."""
+
+    async def clock(self) -> Clock:
+        """The clock of changes; it differs after every change of an order."""
+        epoch = self._engine.dialect.epoch
+        [row] = await self._engine.query(f"SELECT {epoch}, change, at FROM petstore.store, petstore.clock")  # noqa: S608
+        return Clock(*row)
 
     async def page(self, query: Query) -> Page:
         """One page of orders."""
@@ -85,7 +99,7 @@ def page_of(rows: list[engine.Row], query: Query) -> Page:
     """The page from the rows of all walks: one more than the limit shows that the list goes on."""
     if len(rows) <= query.limit:
         return Page(rows, None)
-    return Page(rows[: query.limit], _position(rows[query.limit - 1], query.sort.field))
+    return Page(rows[: query.limit], position_of(rows[query.limit - 1], query.sort.field))
 
 
 def read_page(query: Query) -> engine.Work[Page]:
@@ -97,13 +111,14 @@ def read_page(query: Query) -> engine.Work[Page]:
     for walk in _walks(query):
         rows += yield _walked(walk, query, query.limit + 1 - len(rows))
         if rows and rows[-1][1] is None:  # the end of a walk that examined MAX_WORK orders
-            return Page(rows[:-1], _position(rows[-1], query.sort.field))
+            return Page(rows[:-1], position_of(rows[-1], query.sort.field))
         if len(rows) > query.limit:
             break
     return page_of(rows, query)
 
 
-def _position(row: engine.Row, field: SortField) -> Position:
+def position_of(row: engine.Row, field: SortField) -> Position:
+    """Where the order of a page's row stands in a list that is sorted by the field."""
     _, _, updated_at, *_, order_id, ship_date = row
     return Position({SortField.SHIP_DATE: ship_date, SortField.UPDATED_AT: updated_at}.get(field, order_id), order_id)
 

@@ -1,0 +1,203 @@
+"""Changes of orders (version 2): tokens, pages, and requests that are held until something changes (D20).
+
+A request that is held compares the clock with the value that was read before its page. One task looks at the clock for
+all of them, and those that ask for the same share one page.
+"""
+
+import asyncio
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
+from functools import partial
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+from petstore_server.api.errors import ChangesReset, InvalidToken
+from petstore_server.api.representation import uncached
+from petstore_server.api.routes import Call, Held
+from petstore_server.api.v2_input import LIST_CHANGES, NOW
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN
+from petstore_server.domain.windows import Decision
+from petstore_server.server.messages import Response
+from petstore_server.store import Store
+from petstore_server.store.pages import Clock, position_of
+
+MAX_HELD = 1024  # requests that a process holds
+MAX_HELD_FOR_KEY = 4
+LOOK_SECONDS = 0.25
+
+_RETRY_AFTER = b"retry-after: 2\r\n"  # of a request that would have been held
+_BY_CHANGE = Sort(SortField.UPDATED_AT)
+_FIRST = Position(0, INT64_MIN)  # before every change
+
+_VERSION = 2  # not that of a cursor
+_CONTENT = Struct(">B8sqq")  # version, history, time of the change, id
+_CHECKSUM_SIZE = 5
+_FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # 30 bytes: no padding, and one text for each content
+
+
+class _Asked(NamedTuple):
+    token: str
+    limit: int
+
+
+class Changes:
+    """The handler of listChanges, and the requests that it holds. Belongs to one event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[asyncio.Future[Clock | None], Clock] = {}  # with the clock as it was before the page
+        self._of_key = Counter[str]()
+        self._watching: asyncio.Task[None] | None = None
+        self._fault: str | None = None  # why the last look at the clock failed
+        self._reading: dict[tuple[_Asked, Clock], asyncio.Task[bytes | None]] = {}
+        self._ended = False
+
+    @property
+    def held(self) -> int:
+        """The number of requests that are held."""
+        return self._of_key.total()
+
+    def end(self) -> None:
+        """Answer all that are held, and hold no more: the server stops."""
+        self._ended = True
+        for woken in list(self._held):
+            _wake(woken, None)
+
+    async def list_changes(self, call: Call, principal: Principal, _: Decision) -> Response | Held:
+        """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
+        values = LIST_CHANGES.read(call.request.query)
+        clock = await self._store.search.clock()
+        token = values["after"]
+        if token is None or token == NOW:
+            token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
+        asked = _Asked(token, values["limit"])
+        body = await self._read(asked, clock)
+        headers = call.request.headers
+        if body is not None:
+            return uncached(headers, body)
+        if not values["wait"]:
+            return uncached(headers, _nothing(asked))
+        if self._ended or self.held >= MAX_HELD or self._of_key[principal.key_id] >= MAX_HELD_FOR_KEY:
+            return uncached(headers, _nothing(asked), _RETRY_AFTER)
+        return Held(self._hold(call, principal.key_id, asked, clock, values["wait"]))
+
+    async def _hold(self, call: Call, key_id: str, asked: _Asked, clock: Clock, seconds: int) -> Response:
+        """The response once something has changed, or when the time is over, the client or the server ends."""
+        ends = asyncio.get_running_loop().time() + seconds
+        self._of_key[key_id] += 1
+        try:
+            body = None
+            while body is None:
+                changed = await self._change(call, clock, ends)
+                if changed is None:
+                    if self._fault is not None:
+                        raise ServiceUnavailable(self._fault)
+                    body = _nothing(asked)
+                else:
+                    clock = changed
+                    body = await self._shared(asked, clock)
+        finally:
+            self._of_key[key_id] -= 1
+            if not self._of_key[key_id]:
+                del self._of_key[key_id]
+        return uncached(call.request.headers, body)
+
+    async def _change(self, call: Call, clock: Clock, ends: float) -> Clock | None:
+        """Wait until the clock differs, and return it then; None if the time is over, or there is a reason to end."""
+        loop = asyncio.get_running_loop()
+        if self._ended or call.request.client_ended:
+            return None
+        woken: asyncio.Future[Clock | None] = loop.create_future()
+        timer = loop.call_at(ends, _wake, woken, None)
+        call.request.on_client_end = partial(_wake, woken, None)
+        self._held[woken] = clock
+        if self._watching is None:
+            self._watching = loop.create_task(self._watch())
+        try:
+            return await woken
+        finally:
+            timer.cancel()
+            call.request.on_client_end = None
+            del self._held[woken]
+
+    async def _watch(self) -> None:
+        """Look at the clock for as long as requests are held, and wake those that have seen another one."""
+        try:
+            while self._held:
+                await asyncio.sleep(LOOK_SECONDS)
+                try:
+                    clock = await self._store.search.clock()
+                except ServiceUnavailable as error:  # it may be usable again before their time is over
+                    self._fault = error.reason
+                    continue
+                self._fault = None
+                for woken, seen in list(self._held.items()):
+                    if seen != clock:
+                        _wake(woken, clock)
+        finally:
+            self._watching = None
+
+    async def _shared(self, asked: _Asked, clock: Clock) -> bytes | None:
+        """What `_read` returns; requests that ask for the same share it."""
+        key = asked, clock
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.ensure_future(self._read(asked, clock))
+            reading.add_done_callback(lambda _: self._reading.pop(key))
+        return await asyncio.shield(reading)
+
+    async def _read(self, asked: _Asked, clock: Clock) -> bytes | None:
+        """The body of the page after the token, with a clock that was read before; None if nothing has changed."""
+        after = position_after(asked.token, clock)
+        page = await self._store.search.page(Query(Filters(), _BY_CHANGE, asked.limit, after))
+        if not page.rows:
+            return None
+        token = token_of(clock.epoch, position_of(page.rows[-1], _BY_CHANGE.field))
+        return _body(page.text(), token, more=page.next is not None)
+
+
+def token_of(epoch: str, position: Position) -> str:
+    """The token for what changes after the position, in the history that `epoch` names.
+
+    A checksum shows that it was altered. It need not be secret: a client may read from any position.
+    """
+    content = _CONTENT.pack(_VERSION, _history(epoch), *position)
+    return urlsafe_b64encode(content + _checksum(content)).decode("ascii")
+
+
+def position_after(token: str, clock: Clock) -> Position:
+    """The position of a token. Raises InvalidToken; ChangesReset if it is of another history, or after the clock."""
+    content = urlsafe_b64decode(token) if _FORM.fullmatch(token) else b""
+    content, checksum = content[: _CONTENT.size], content[_CONTENT.size :]
+    if not content or content[0] != _VERSION or checksum != _checksum(content):
+        raise InvalidToken
+    _, history, at, order_id = _CONTENT.unpack(content)
+    if history != _history(clock.epoch) or at > clock.at:
+        raise ChangesReset
+    return Position(at, order_id)
+
+
+def _history(epoch: str) -> bytes:
+    return blake2b(epoch.encode(), digest_size=8).digest()
+
+
+def _checksum(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_CHECKSUM_SIZE).digest()
+
+
+def _nothing(asked: _Asked) -> bytes:
+    return _body("", asked.token, more=False)
+
+
+def _body(orders: str, token: str, *, more: bool) -> bytes:
+    return f'{{"data":[{orders}],"next":"{token}","more":{"true" if more else "false"}}}'.encode()
+
+
+def _wake(woken: asyncio.Future[Clock | None], clock: Clock | None) -> None:
+    if not woken.done():
+        woken.set_result(clock)
