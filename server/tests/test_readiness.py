@@ -2,8 +2,10 @@
 
 import asyncio
 import shutil
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import httpx2
 import psycopg
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres.connections import DAMAGE
-from petstore_server.store.engine import Query
+from petstore_server.store.engine import Damage, Query
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import BY, Stores, new_store_database
 from support.process import UNLIMITED, URLS, new_key, petstore, serving
@@ -31,6 +33,7 @@ def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
     lines = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(1, 40_001))
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
     key, _ = new_key(store, plan=UNLIMITED)
+    assert 0 == petstore(store, "db", "backup", str(tmp_path / "backup.db")).returncode
     with serving(store) as server, server.client(key) as client:
         assert 204 == client.delete("/v1/store/orders/1").status_code
         size = store.stat().st_size
@@ -50,6 +53,53 @@ def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
         metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE)
         assert 200 == metrics.status_code
         assert "\npetstore_ready 0.0" in metrics.text
+        refused = petstore(store, "orders", "cancel", "40000")
+        assert (1, True) == (refused.returncode, REMEDY in refused.stderr)
+    assert 0 == petstore(store, "db", "restore", str(tmp_path / "backup.db"), "--yes").returncode
+    assert 0 == petstore(store, "orders", "cancel", "40000").returncode
+
+
+@pytest.mark.anyio
+async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as two:
+        await one.orders.import_batch([Order(1)], "import:1", BY)
+        two._engine.damage.seen("its file is damaged")
+        await two._engine.damage.close()
+        assert REMEDY in (two.fault() or "")
+        await one.access_version()  # as a server does several times a second
+        for store in (one, two):
+            with pytest.raises(ServiceUnavailable) as caught:
+                await store.orders.change(1, CANCEL, BY)
+            assert f"its file is damaged; {REMEDY}" == caught.value.reason
+    async with each_backend.opened() as store:
+        await store.access_version()
+        with pytest.raises(ServiceUnavailable, match="temporarily unavailable"):
+            await store.orders.import_batch([Order(2)], "import:2", BY)
+        assert [Order(1)] == await store.orders.find_many([1, 2])
+        await store.clear_damage()
+    async with each_backend.opened() as store:
+        assert None is store.fault()
+        await store.orders.change(1, CANCEL, BY)
+
+
+def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(tmp_path: Path, postgres: PostgresEngine) -> None:
+    of_postgres = tmp_path / "postgres.db"
+    name = new_store_database(postgres)
+    URLS[of_postgres] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    with psycopg.connect(postgres.url(name)) as database:
+        database.execute(Damage.NOTE.encode(), ("seen",))
+    of_sqlite = tmp_path / "store.db"
+    assert 0 == petstore(of_sqlite, "orders", "import", "-", text='{"id":1}').returncode
+    with closing(apsw.Connection(str(of_sqlite))) as file:
+        file.execute("UPDATE store SET damage = 'seen'")
+    for store in (of_sqlite, of_postgres):
+        assert 1 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
+        checked = petstore(store, "db", "check")
+        assert (0, True) == (checked.returncode, "start the servers again" in checked.stderr)
+        assert "" == petstore(store, "db", "check").stderr
+        assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
+    del URLS[of_postgres]
+    postgres.drop_database(name)
 
 
 @pytest.mark.anyio

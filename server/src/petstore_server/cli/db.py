@@ -14,6 +14,7 @@ from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.settings.values import database_url
+from petstore_server.store import Store
 
 db = noun("db", "petstore db backup /backups/orders.db")
 
@@ -41,9 +42,17 @@ def check() -> None:
     """
     problems = installation().store_problems()
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
+    if not problems:
+        with_store(_clear_damage)
     if problems:
         comment(f"petstore: The store is not sound: {plural(len(problems), 'problem')}.")
         click.get_current_context().exit(FAILURE)
+
+
+async def _clear_damage(store: Store) -> None:
+    if store.fault() is not None:
+        await store.clear_damage()
+        comment("The note of damage was taken back: start the servers again, which then accept changes.")
 
 
 @db.command(writes=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.errors import Unreachable
+from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -68,6 +68,8 @@ async def opened_store(
 
         store = await postgres.open_store(url, _say_nothing, share, create=create, upgrade=migrate)
     try:
+        with suppress(ServiceUnavailable):  # what uses the store reports that
+            await store.access_version()  # learns of damage
         yield store
     finally:
         await store.close()

@@ -58,10 +58,14 @@ class Store:
         self.usage = UsageStore(engine)
 
     async def access_version(self) -> AccessVersion:
-        """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap."""
+        """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap.
+
+        Learns of damage that another process has noted.
+        """
         dialect = self._engine.dialect
-        sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version FROM petstore.store"  # noqa: S608 - constants
-        [(self._epoch, *version)] = await self._engine.query(sql)
+        sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version, damage FROM petstore.store"  # noqa: S608
+        [(self._epoch, *version, noted)] = await self._engine.query(sql)
+        self._engine.damage.reason = self._engine.damage.reason or noted
         return AccessVersion(*version)
 
     async def epoch(self) -> str:
@@ -83,6 +87,10 @@ class Store:
         await self._engine.transaction(_beat)
         [found] = await self._engine.query(_READ.format(connections=self._engine.dialect.connections))
         self.contents = Contents(*found)
+
+    async def clear_damage(self) -> None:
+        """Take back a note of damage: the store was read in full and is sound."""
+        await self._engine.damage.note(None)
 
     def fault(self) -> str | None:
         """Why the store cannot be used as far as is known, without asking it."""

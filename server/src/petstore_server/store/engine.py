@@ -7,11 +7,14 @@ this package offer such generators as methods, which a decorator runs on the eng
 A parameter that is a list is an array: `= ANY(%s::bigint[])`.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from petstore_server.domain.errors import ServiceUnavailable
 
 Row = tuple[Any, ...]
 Item = TypeVar("Item")
@@ -56,8 +59,40 @@ Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries o
 Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of several callers: the outcome of each item
 
 
-DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
-"""What a reason ends with once damage was seen."""
+_DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
+
+
+class Damage:
+    """Damage to the store that this process has seen, and notes in the store; or that another one has noted there."""
+
+    NOTE = "UPDATE petstore.store SET damage = %s"
+
+    def __init__(self, note: Callable[[str | None], Coroutine[Any, Any, object]]) -> None:
+        """`note` executes NOTE; it raises ServiceUnavailable."""
+        self.note = note
+        self.reason: str | None = None
+        self._noting: asyncio.Task[object] | None = None
+
+    def seen(self, reason: str) -> None:
+        """Refuse changes from now on, here and, as soon as it is noted, in every process."""
+        if self.reason is None:
+            self.reason = reason + _DAMAGED
+            self._noting = asyncio.get_running_loop().create_task(self._note(self.reason))
+
+    async def _note(self, reason: str) -> None:
+        with suppress(ServiceUnavailable):  # the damage may be where it would be noted
+            await self.note(reason)
+
+    def require_none(self, noted: str | None = None) -> None:
+        """Raise ServiceUnavailable if there is damage, `noted` or not."""
+        self.reason = self.reason or noted
+        if self.reason is not None:
+            raise ServiceUnavailable(self.reason)
+
+    async def close(self) -> None:
+        """Finish the note."""
+        if self._noting is not None:
+            await self._noting
 
 
 class TryAgain(Exception):
@@ -126,6 +161,7 @@ class Engine(Protocol):
 
     dialect: Dialect
     stats: Stats
+    damage: Damage
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
         """Return the rows of a short statement if that takes no waiting; None otherwise."""

@@ -25,7 +25,7 @@ from petstore_server.engines.postgres.connections import (
     TransactionOptions,
 )
 from petstore_server.store.engine import (
-    DAMAGED,
+    Damage,
     Dialect,
     Item,
     Perform,
@@ -60,6 +60,7 @@ class PostgresEngine:
         self._timelines = timelines or connections.Timelines()
         self.stats = Stats(old_primaries=lambda: self._timelines.refused)
         self._pool = Pool(url, self._timelines)
+        self.damage = self._pool.damage
         self._scans, self._exports = asyncio.Semaphore(LONG_READS), asyncio.Semaphore(LONG_READS)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
 
@@ -119,12 +120,13 @@ class PostgresEngine:
         return self._pool.fault()
 
     async def verify(self) -> None:
-        self._pool.require_undamaged()
+        self.damage.require_none()
         await self._pool.use(lambda session: session.verify(self._timelines), READ)
 
     async def close(self) -> None:
         for batcher in self._batchers.values():
             await batcher.close()
+        await self.damage.close()
         await self._pool.close()
 
     async def _perform(self, perform: Perform[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
@@ -159,24 +161,22 @@ class Pool:
         self._closed = False
         self._connecting: set[asyncio.Task[connections.Driver]] = set()
         self._known_fault: str | None = None
-        self._damage: str | None = None
+        self.damage = Damage(self._note_damage)
         self._last_fault = "", -math.inf  # the last reason, and when it was found
 
     def fault(self) -> str | None:
         """See `store.engine.Engine`."""
         reason, at = self._last_fault
-        return self._damage or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
+        return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
 
-    def require_undamaged(self) -> None:
-        """Raise ServiceUnavailable if damage was seen."""
-        if self._damage is not None:
-            raise ServiceUnavailable(self._damage)
+    async def _note_damage(self, reason: str | None) -> None:
+        await self.use(lambda session: session.rows([Query(Damage.NOTE, (reason,))]), READ)
 
     def _explain(self, session: Session, error: psycopg.Error) -> ServiceUnavailable:
         """What an error becomes; it is noted for `fault`."""
         explained = session.explain(error)
         if isinstance(error, connections.DAMAGE):
-            self._damage = explained.reason + DAMAGED
+            self.damage.seen(explained.reason)
         if not (session.timed_out and self.fault()):  # an answer says more than none
             self._last_fault = explained.reason, self._loop.time()
         return explained
@@ -222,7 +222,7 @@ class Pool:
         if self._closed:
             raise ServiceUnavailable("the store is closed")
         if options in (WRITE, BULK):
-            self.require_undamaged()
+            self.damage.require_none()
         ready = min(ends, self._loop.time() + READ.total)
         try:
             if self._free.locked():

@@ -110,7 +110,7 @@ def roll_back(connection: apsw.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def unavailable(error: apsw.Error) -> ServiceUnavailable:
+def unavailable(error: apsw.Error | OSError) -> ServiceUnavailable:
     """What an error of SQLite becomes: ServiceUnavailable with a reason for operators."""
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -21,10 +21,10 @@ from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
-from petstore_server.engines.sqlite.dialect import rows_of, run
+from petstore_server.engines.sqlite.dialect import rows_of, run, translated
 from petstore_server.store.engine import (
-    DAMAGED,
     Command,
+    Damage,
     Dialect,
     Item,
     Perform,
@@ -52,6 +52,7 @@ class SqliteEngine:
         """Open a file that has the latest schema. Raises apsw.Error, OSError."""
         self.dialect: Dialect = dialect
         self.stats = Stats()
+        self.damage = Damage(self._note_damage)
         self._path = path
         self._inline = connections.connect_inline(path)
         self._idle: deque[apsw.Connection] = deque()
@@ -64,7 +65,6 @@ class SqliteEngine:
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
         self._closed = False
-        self._damage: str | None = None
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
@@ -120,10 +120,10 @@ class SqliteEngine:
         return f"{identity}-{self._path.stat().st_ino}"
 
     def fault(self) -> str | None:
-        return self._damage
+        return self.damage.reason
 
     async def verify(self) -> None:
-        self._require_undamaged()
+        self.damage.require_none()
         # A change needs more pages than the heartbeat: in the rest of the log, that one may find room for a long time.
         try:
             free = shutil.disk_usage(self._path.parent).free
@@ -135,6 +135,7 @@ class SqliteEngine:
     async def close(self) -> None:
         self._closed = True
         await self._batcher.close()
+        await self.damage.close()
         for threads in self._writer, self._readers:
             await asyncio.to_thread(threads.shutdown)
         await asyncio.to_thread(self._writing.close)
@@ -154,12 +155,18 @@ class SqliteEngine:
         """What an error becomes; damage is noted."""
         explained = unavailable(error)
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            self._damage = explained.reason + DAMAGED
+            self.damage.seen(explained.reason)
         return explained
 
-    def _require_undamaged(self) -> None:
-        if self._damage is not None:
-            raise ServiceUnavailable(self._damage)
+    async def _note_damage(self, reason: str | None) -> None:
+        def note() -> None:
+            with closing(connect_writer(self._path)) as connection:
+                connection.execute(translated(Damage.NOTE), (reason,))
+
+        try:
+            await asyncio.to_thread(note)
+        except (apsw.Error, OSError) as error:
+            raise unavailable(error) from error
 
     def _read(self, read: Callable[[apsw.Connection], Result]) -> Result:
         """Read in one transaction, on the connection of a thread."""
@@ -176,7 +183,7 @@ class SqliteEngine:
         Only what may wait goes to the writer's thread, which a busy event loop delays: a commit, the lock of another
         program, and work without a bound. The next batch is a new transaction, so the service recovers.
         """
-        self._require_undamaged()
+        self.damage.require_none()
         on_thread = partial(asyncio.get_running_loop().run_in_executor, self._writer)
         outcomes: list[Any] = []
         try:
@@ -186,6 +193,7 @@ class SqliteEngine:
                 self._writing.execute("BEGIN IMMEDIATE")
             except apsw.BusyError:
                 await on_thread(self._begin_later)
+            self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
             try:
                 for perform, group in groupby(jobs, key=itemgetter(0)):
                     work = partial(run, self._writing, perform([item for _, item in group]))

@@ -35,7 +35,9 @@ _CARRY_OVER = f"""
         UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_MAX_USUAL} ORDER BY id DESC LIMIT 1
     ) AS previous;
 """  # noqa: S608 - constants
-_NEW_HISTORY = "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8)))"
+_NEW_HISTORY = (
+    "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8))), damage = NULL"
+)
 _PAGES_A_STEP = 1000
 _MARK = slice(68, 72)  # where a SQLite file has its application id
 
@@ -87,14 +89,14 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
         with opening.unusable_on_error(path):
             try:
-                _write_over(copy, path, kept)
+                _write_over(copy, path, kept, made := set[Path]())
             except (apsw.NotADBError, apsw.CorruptError):
                 _require_mark(path)
             else:
                 return kept
         # Not while the error is handled: until then it keeps its connection open, and with it SQLite's locks.
         with advising("Stop the servers, and restore again."), opening.unusable_on_error(path):
-            _write_over(copy, path, kept, damaged=True)
+            _write_over(copy, path, kept, made, damaged=True)
     return kept
 
 
@@ -171,8 +173,10 @@ def _unused_name(path: Path, at: float) -> Path:
     return next(kept for kept in names if not kept.exists())
 
 
-def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = False) -> None:
+def _write_over(copy: Path, path: Path, kept: Path | None, made: set[Path], *, damaged: bool = False) -> None:
     """Replace the content in one transaction: readers see the store before or after it, and nothing in between.
+
+    The previous content is `kept`, if that is given, and then `made`; what an earlier call made is replaced.
 
     A file that is too `damaged` to be read is overwritten unread, unless a server has it open, which locks it.
     """
@@ -191,7 +195,8 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
             # This begins the transaction: nothing can change between the copy that is kept and the new content.
             steps.step(0)
             if kept is not None:
-                _keep(path, kept, unreadable)
+                _keep(path, kept, unreadable, replace=kept in made)
+                made.add(kept)
                 if version:
                     source.execute("ATTACH ? AS previous", (str(kept),))
                     source.execute(_CARRY_OVER)
@@ -201,7 +206,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
         opening.use_log(destination, path)
 
 
-def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
+def _keep(path: Path, kept: Path, unreadable: BinaryIO | None, *, replace: bool) -> None:
     """Copy the store's present content to a separate file, and flush it to the disk.
 
     What SQLite cannot read is copied as bytes: SQLite has written its log into the file before.
@@ -213,7 +218,7 @@ def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
         else:
             with copy.open("wb") as duplicate:
                 shutil.copyfileobj(unreadable, duplicate)
-        put_in_place(copy, kept, replace=False)
+        put_in_place(copy, kept, replace=replace)
 
 
 def _require_mark(path: Path) -> None:

@@ -10,14 +10,15 @@ CREATE SCHEMA IF NOT EXISTS petstore;
 -- One row. `epoch` names this history of the store: a restore gives a new one, so that no reader takes the list or the
 -- keys of before for those of after. `access_version` counts changes to accounts, keys and bans. `heartbeat` exists to
 -- be written: a readiness check proves with it that the store can be. `backed_up_at` is when the last good backup was
--- made.
+-- made. `damage` is what a process has seen of damage to the store: no process then accepts a change.
 CREATE TABLE petstore.store (
     one integer PRIMARY KEY CHECK (one = 1),
     schema_version integer NOT NULL,
     epoch text COLLATE "C" NOT NULL,
     access_version bigint NOT NULL DEFAULT 0,
     heartbeat bigint NOT NULL DEFAULT 0,
-    backed_up_at double precision
+    backed_up_at double precision,
+    damage text
 );
 
 INSERT INTO petstore.store (one, schema_version, epoch) VALUES (1, 1, replace(gen_random_uuid()::text, '-', ''));

@@ -11,15 +11,16 @@ PRAGMA application_id = 0x50455453;
 -- One row. `epoch` names this history of the store: a restore gives a new one, so that no reader takes the list or the
 -- keys of before for those of after. `access_version` counts changes to accounts, keys and bans. `heartbeat` exists to
 -- be written: a readiness check proves with it that the store can be. `backed_up_at` is when the last good backup was
--- made. `identity` names the
--- store, to tell its counters in Redis from another store's: a restore keeps that of the store that it replaces.
+-- made. `damage` is what a process has seen of damage to the store: no process then accepts a change. `identity` names
+-- the store, to tell its counters in Redis from another store's: a restore keeps that of the store that it replaces.
 CREATE TABLE store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     identity TEXT NOT NULL,
     epoch TEXT NOT NULL,
     access_version INTEGER NOT NULL DEFAULT 0,
     heartbeat INTEGER NOT NULL DEFAULT 0,
-    backed_up_at REAL
+    backed_up_at REAL,
+    damage TEXT
 ) STRICT;
 
 INSERT INTO store (one, identity, epoch) VALUES (1, lower(hex(randomblob(8))), lower(hex(randomblob(16))));
