@@ -349,3 +349,93 @@ async def test_a_defect_is_logged_after_its_connection_was_cut_off(
         writer.close()
         await until(lambda: len(happened) > 1)
         assert happened[:2] == ["cut", "defect"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "wait"), [("idle", b"", "idle"), ("request", POST, "request"), ("stall", GET, "reader")]
+)
+async def test_a_deadline_ends_a_wait_after_exactly_its_seconds(name: str, sent: bytes, wait: str) -> None:
+    async with serving(respond, 100, **{name: 4}) as (server, port):
+        _, writer = await connect(port)
+        writer.write(sent)
+        await until(lambda: len(server.connections) == 1)
+        [connection] = server.connections
+        await until(lambda: connection._waiting()[0][0] == wait)
+        if sent == GET:
+            await asyncio.sleep(0.5)  # until the kernel takes no more
+        assert server._ticking is not None
+        server._ticking.cancel()  # the clock of this test is how often it asks
+        connection.check_progress()
+        for _ in range(3):
+            connection.check_progress()
+            assert not connection._transport.is_closing()
+        connection.check_progress()
+        assert connection._transport.is_closing()
+        writer.close()
+
+
+async def test_a_client_that_is_gone_ends_the_wait_for_its_body() -> None:
+    outcomes: list[str] = []
+
+    async def wait_for_body(request: Request) -> Response | None:
+        try:
+            await request.receive_body()
+        except Disconnected:
+            outcomes.append("disconnected")
+        return None
+
+    async with serving(wait_for_body) as (server, port):
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sendall(POST + b"ab")
+        await until(lambda: len(server._tasks) == 1)
+        connection.close()  # with a reset
+        await until(lambda: not server._tasks)
+    assert ["disconnected"] == outcomes
+
+
+async def test_a_stop_cancels_what_takes_longer_than_it_may() -> None:
+    outcomes: list[str] = []
+
+    async def never(_: Request) -> Response | None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            outcomes.append("cancelled")
+            raise
+        return None
+
+    async with serving(never) as (server, port):
+        _, writer = await connect(port)
+        writer.write(GET)
+        await until(lambda: len(server._tasks) == 1)
+        await server.stop(0.1)
+        assert ["cancelled"] == outcomes
+        writer.close()
+
+
+async def test_a_response_without_the_expected_body_is_the_last_of_its_connection() -> None:
+    async def refuse(_: Request) -> Response:
+        return plain(b"no")
+
+    async with serving(refuse) as (_, port):
+        reader, writer = await connect(port)
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+        assert b"connection: close" in await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        reader, writer = await connect(port)  # without Expect, the body follows, and then the next request
+        writer.write(POST + b"12345" + POST + b"12345")
+        assert 2 == (await reader.readuntil(b"no") + await reader.readuntil(b"no")).count(b"HTTP/1.1 200 OK")
+        writer.close()
+
+
+async def test_of_far_too_many_connections_the_last_are_cut_off() -> None:
+    async with serving(max_connections=1, last_bytes=PATIENCE) as (server, port):
+        opened = []
+        for number in range(1, 1 + 64 + 2):
+            opened.append(await connect(port))
+            await until(lambda count=number: server.refused == max(0, count - 1))  # type: ignore[misc]
+        assert b"HTTP/1.1 503 " in await opened[64][0].readuntil(b"\r\n")
+        assert b"" == await until_closed(opened[65][0])
+        for _, writer in opened:
+            writer.close()
