@@ -6,15 +6,19 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import httpx2
+import msgspec
 import pytest
 
+from petstore_server.api.admin import Readiness
 from petstore_server.runtime import workers as supervision
 from petstore_server.telemetry.logs import configure_logging
 from support.load import send_all
@@ -255,3 +259,99 @@ def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(monk
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     pauses = [line["again_in"] for line in logged if line["event"] == "worker ended"]
     assert [0.001, 0.002, 0.004, 0.004, 0.001, 0.002] == pauses
+
+
+METRICS = "# TYPE served counter\nserved_total 3.0\n# TYPE open gauge\nopen 7.0\n"
+
+
+class Ended:
+    """A process that has ended."""
+
+    returncode = 1
+
+    async def wait(self) -> int:
+        return self.returncode
+
+
+def samples(worker: supervision.Worker) -> dict[str, float]:
+    return {sample.name: sample.value for metric in worker.metrics() for sample in metric.samples}
+
+
+def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_does_not() -> None:
+    async def end() -> None:
+        worker = supervision.Worker(1, cast(Any, None), {})
+        worker._process, worker._latest = cast(Any, Ended()), METRICS
+        assert {"served_total": 3.0, "open": 7.0} == samples(worker)
+        await worker.ended()
+        assert {"served_total": 3.0} == samples(worker)
+
+    asyncio.run(end())
+
+
+def test_a_report_that_comes_after_the_end_of_its_worker_is_not_counted_again() -> None:
+    async def end() -> None:
+        ours, theirs = socket.socketpair()
+        worker = supervision.Worker(1, cast(Any, None), {})
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        worker._process, worker._channel, worker._latest = cast(Any, Ended()), (reader, writer), METRICS
+        asking = asyncio.create_task(worker.report())
+        await asyncio.sleep(0)  # it asks
+        await asyncio.sleep(0)
+        await worker.ended()
+        reader.feed_data(msgspec.json.encode(supervision.Report(Readiness(True, {}), METRICS)) + b"\n")
+        assert await asking
+        assert {"served_total": 3.0} == samples(worker)
+        theirs.close()
+
+    asyncio.run(end())
+
+
+OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "degraded", "reason": "redis"})
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        ([OK, OK], OK),
+        ([OK, DEGRADED], DEGRADED),
+        ([DEGRADED, OK], DEGRADED),
+        ([DEGRADED, None], Readiness.unavailable("worker 2 does not respond")),
+    ],
+)
+def test_workers_together_are_as_ready_as_the_least_ready(
+    reported: list[Readiness | None], expected: Readiness
+) -> None:
+    reports = [each and supervision.Report(each, "") for each in reported]
+    assert expected == supervision.Workers([], {})._evaluate(reports)
+
+
+def test_a_worker_that_starts_while_the_service_stops_is_stopped_too() -> None:
+    signals: list[int] = []
+
+    class Late(supervision.Worker):
+        """A worker that dies, and during whose start the service is stopped."""
+
+        number = 1
+
+        def __init__(self) -> None:
+            self._ends = asyncio.Event()
+
+        async def start(self) -> None:
+            service.stop(signal.SIGTERM)
+
+        async def ended(self) -> int:
+            if service._draining.is_set():
+                await self._ends.wait()
+            return 1
+
+        def signal(self, number: int) -> None:
+            signals.append(number)
+            self._ends.set()
+
+    async def supervise() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await service._keep(Late())
+
+    service = supervision.Workers([], {})
+    asyncio.run(supervise())
+    assert [signal.SIGTERM] == signals
