@@ -2,17 +2,16 @@
 
 import re
 import secrets
-from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from petstore_server.console.forms import is_path
 from petstore_server.console.security import delete_cookie, get_cookie, set_cookie
 from petstore_server.console.visit import Visit
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _WANTED_SECONDS = 3600
-_PAGE = re.compile(rf'{CONSOLE_PATH}/(?!sign-)[^\s";,\\]{{0,1000}}')  # in characters that a cookie can hold
 _IN_ADVANCE = re.compile("prefetch|prerender|preview", re.IGNORECASE)  # in a header that says why a page is fetched
 
 
@@ -32,8 +31,8 @@ async def sign_in(visit: Visit) -> Response:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     if await visit.store.sessions.sign_in(visit.query.get("token", ""), token, visit.now) is None:
         return visit.page("signed_out.html", 401, link="used")
-    path = get_cookie(request, "wanted")
-    response = _continue(visit, path if _is_page(path) else f"{CONSOLE_PATH}/")
+    root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
+    response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))
     set_cookie(request, response, "session", token)
     delete_cookie(request, response, "wanted")
     return response
@@ -41,7 +40,7 @@ async def sign_in(visit: Visit) -> Response:
 
 async def sign_out(visit: Visit) -> Response:
     """End this session."""
-    await visit.form()
+    await visit.form(once=False)
     await visit.store.sessions.end(visit.token)
     visit.sources.forget_session(visit.token)
     visit.session = None
@@ -51,11 +50,13 @@ async def sign_out(visit: Visit) -> Response:
     return response
 
 
-def ask_to_sign_in(visit: Visit) -> Response:
-    """Say how to sign in, and note the page that was wanted."""
-    response, request = visit.page("signed_out.html", 401, link=None), visit.request
-    path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
-    if request.method == "GET" and _is_page(path):
+async def ask_to_sign_in(visit: Visit) -> Response:
+    """Say how to sign in, and note the page that was wanted, or the form that was submitted."""
+    request = visit.request
+    kept = request.method == "POST" and visit.token != "" and await visit.keep_form()
+    response = visit.page("signed_out.html", 401, link="kept" if kept else None)
+    if request.method in ("GET", "POST") and is_path(visit.here):
+        path = CONSOLE_PATH + visit.here
         set_cookie(request, response, "wanted", path, max_age=_WANTED_SECONDS, strict=False)
     return response
 
@@ -67,7 +68,3 @@ def _continue(visit: Visit, path: str) -> Response:
     if visit.request.headers.get("sec-fetch-site") == "cross-site":
         return visit.page("signed_in.html", target=path)
     return RedirectResponse(path, 303)
-
-
-def _is_page(path: str) -> bool:
-    return path.isascii() and path.isprintable() and _PAGE.fullmatch(path) is not None

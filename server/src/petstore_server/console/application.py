@@ -1,5 +1,6 @@
 """The console as an ASGI application: its routes, and the checks that every request passes."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
-from petstore_server.console.forms import account_path
+from petstore_server.console.forms import account_path, is_path
 from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
 from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
@@ -29,7 +30,8 @@ PAGES: dict[str, tuple[Page | None, Page | None]] = {
     "/sign-in": (access.sign_in, None),
     "/sign-out": (None, access.sign_out),
     "/": (overview.overview, None),
-    "/search": (overview.search, None),
+    "/search": (overview.search, overview.find),
+    "/check": (None, overview.check_again),
     "/accounts": (accounts.list_accounts, accounts.create),
     "/accounts/{name}": (accounts.show, None),
     "/accounts/{name}/plan": (None, accounts.change_plan),
@@ -39,10 +41,10 @@ PAGES: dict[str, tuple[Page | None, Page | None]] = {
     "/accounts/{name}/close": (partial(accounts.ask, "close.html"), accounts.close),
     "/accounts/{name}/keys": (None, keys.create),
     "/keys/{key}": (keys.show, None),
-    "/keys/{key}/rotate": (None, keys.rotate),
+    "/keys/{key}/rotate": (keys.ask_rotate, keys.rotate),
     "/keys/{key}/revoke": (keys.ask_revoke, keys.revoke),
     "/keys/{key}/unban": (None, keys.lift_ban),
-    "/bans": (keys.list_bans, None),
+    "/bans": (keys.list_bans, keys.lift_bans),
     "/orders": (orders.list_orders, None),
     "/orders/export": (orders.export, None),
     "/orders/ship": (None, orders.ship_selected),
@@ -85,7 +87,7 @@ class Console:
             try:
                 response = await _respond(page, visit)
             finally:
-                visit.end(response)
+                await visit.end(response)
             return response
 
         return self._checked(respond)
@@ -103,9 +105,10 @@ async def _respond(page: Page, visit: Visit) -> Response:
     """The page, or a page that says why there is none."""
     try:
         if visit.token:
-            visit.session = await visit.sources.find_session(visit.token, visit.now)
+            find = visit.sources.find_session(visit.token, visit.now)
+            visit.session, _ = await asyncio.gather(find, visit.sources.monitor.look())
         if visit.session is None and page is not access.sign_in:
-            return access.ask_to_sign_in(visit)
+            return await access.ask_to_sign_in(visit)
         return await page(visit)
     except Repeated as repeated:
         return repeated.response
@@ -115,7 +118,9 @@ async def _respond(page: Page, visit: Visit) -> Response:
         return Response(status_code=400)
     except Exception as error:  # noqa: BLE001 - no traceback may reach a user
         refused = _refusal(visit, error)
-        return visit.page("error.html", refused.status, title=refused.title, text=refused.text)
+        kept = visit.request.method == "POST" and refused.status in (403, 503) and await visit.keep_form()
+        again = visit.here if kept and is_path(visit.here) else None
+        return visit.page("error.html", refused.status, title=refused.title, text=refused.text, again=again)
 
 
 def _refusal(visit: Visit, error: Exception) -> RefusedRequest:

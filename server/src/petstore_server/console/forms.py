@@ -1,5 +1,6 @@
 """What comes with requests, and leads to the next: forms, filters, places in lists, links."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -17,18 +18,21 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 P = TypeVar("P", AuditPosition, Position)
 
+_PATH = re.compile(r'/(?!sign-|/)[^\s";,\\]{0,1000}')  # in characters that a cookie can hold
+
 
 class Form:
     """The fields of a form, and what is wrong with some; a field that was not submitted is empty and valid.
 
     `prefix` begins the ids of its fields, where another form of the page has fields of the same names. `errors` has
-    what is wrong, by field.
+    what is wrong, by field. `content` is the form as it was submitted.
     """
 
-    def __init__(self, fields: Iterable[tuple[str, str]] = (), prefix: str = "") -> None:
-        self._fields = list(fields)
+    def __init__(self, fields: Iterable[tuple[str, str]] = (), prefix: str = "", content: bytes = b"") -> None:
+        self.fields = list(fields)
         self.prefix = prefix
-        self.values = defaultdict(str, ((name, value.strip()) for name, value in self._fields))
+        self.content = content
+        self.values = defaultdict(str, ((name, value.strip()) for name, value in self.fields))
         self.errors = dict[str, str]()
 
     def __getitem__(self, name: str) -> str:
@@ -36,7 +40,7 @@ class Form:
 
     def all(self, name: str) -> list[str]:
         """All values of a field that may occur several times."""
-        return [value for field, value in self._fields if field == name]
+        return [value for field, value in self.fields if field == name]
 
     @property
     def given(self) -> dict[str, str]:
@@ -91,6 +95,11 @@ def position_links(
         "first_link": query_link(given) if here else None,
         "next_link": query_link(given, **{name: position}) if position else None,
     }
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is the path, below the console's, of one of its pages other than those for signing in."""
+    return text.isascii() and text.isprintable() and _PATH.fullmatch(text) is not None
 
 
 def account_path(name: str) -> str:

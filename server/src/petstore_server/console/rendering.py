@@ -12,12 +12,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from petstore_server.console.forms import query_link
+from petstore_server.console.monitor import OLD_SECONDS
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
+from petstore_server.settings import describe_url
 from petstore_server.telemetry.metrics import REFUSED_STATUSES
 
 ACTIONS = {  # in the order of the choices on the audit page
@@ -81,12 +83,19 @@ def environment() -> Environment:
         "unix": unix,
         "version": version,
         "round_up": round_up,
+        "halved": halved,
+        "sentence": sentence,
+        "describe_url": describe_url,
+        "store_name": store_name,
     }
     made.globals |= {
         "console": CONSOLE_PATH,
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
         "query_link": query_link,
         "timestamp": timestamp,
+        "clock_time": clock_time,
+        "short_time": short_time,
+        "old_seconds": OLD_SECONDS,
         "minutes": minutes,
         "link_minutes": LINK_LIFETIME // MINUTE,
         "strike_minutes": STRIKE_WINDOW // MINUTE,
@@ -145,6 +154,34 @@ def round_up(value: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, 50, … that is not below the value."""
     magnitude: int = 10 ** int(math.log10(max(1, value)))
     return next(step * magnitude for step in (1, 2, 5, 10) if step * magnitude >= value)
+
+
+def halved(value: float) -> str:
+    """A half of a whole number, as the middle of a scale."""
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def sentence(text: str) -> str:
+    """A text as a sentence, with its times in the form of all pages."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def store_name(url: str) -> str:
+    """A short name of a store by its URL: the file of SQLite, the host and database of PostgreSQL."""
+    shown = describe_url(url).partition("://")[2]
+    return shown.rpartition("/")[2] if url.startswith("sqlite:") else shown
+
+
+def short_time(at: float, length: int = 16) -> Markup:
+    """A time (Unix seconds) to the minute, or with `length` 10 the date."""
+    return Markup('<time datetime="{}">{}</time>').format(format_unix(at), minutes(at)[:length])
+
+
+def clock_time(at: float, now: float) -> Markup:
+    """A time (Unix seconds): hours and minutes, with its date if that is not that of now."""
+    shown = minutes(at)
+    text = shown[11:] if shown[:10] == minutes(now)[:10] else shown
+    return Markup('<time datetime="{}">{}</time>').format(format_unix(at), text)
 
 
 def timestamp(at: float | None, now: float) -> Markup:

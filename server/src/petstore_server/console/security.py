@@ -67,7 +67,8 @@ def _mac(key: str, text: bytes) -> str:
     return hmac.new(key.encode("utf-8", "surrogatepass"), text, sha256).hexdigest()
 
 
-Cookie = Literal["session", "notice", "wanted"]  # of which `wanted` is the page that was wanted before signing in
+# `wanted` is the page that was wanted before signing in, `kept` what was typed in a form that was not done.
+Cookie = Literal["session", "notice", "wanted", "kept"]
 
 
 def get_cookie(request: Request, cookie: Cookie) -> str:

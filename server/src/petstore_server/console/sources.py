@@ -10,19 +10,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from prometheus_client.core import Metric
 from starlette.responses import Response
 
 from petstore_server.console.import_jobs import ImportJobs
+from petstore_server.console.monitor import HealthMonitor, Service
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Status
 from petstore_server.domain.sessions import Session
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, Usage, UsageCounts
-from petstore_server.operations.health import CheckResult
 from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.settings import Settings
 from petstore_server.store import AccessVersion, Store
@@ -33,9 +32,9 @@ T = TypeVar("T")
 SLOW = "This was not read in time: its source is slow, or down."
 _BROKEN = "This cannot be read; the log of the server says why."
 
-_CHECKS_SECONDS = 60.0
 _SESSION_SECONDS = 0.7  # for which a page waits for its session: half of its time
 _MAX_SESSIONS = 100
+_LATE_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -60,15 +59,31 @@ class Pace(NamedTuple):
     rest: float = 10.0
 
 
+_late = set[asyncio.Task[Any]]()  # cancelled, but not ended yet: a driver may take seconds to give up a connection
+
+
 async def read_within(work: Coroutine[Any, Any, T], seconds: float) -> Reading[T]:
-    """Read a value, and cancel that after so many seconds. Raises what it raises, except ServiceUnavailable."""
+    """Read a value, and cancel that after so many seconds, without waiting until it ends.
+
+    Raises what it raises, except ServiceUnavailable.
+    """
+    task = asyncio.ensure_future(work)
     try:
-        async with asyncio.timeout(max(0.0, seconds)):
-            return Reading(await work)
-    except TimeoutError:
-        return Reading(problem=SLOW)
+        await asyncio.wait({task}, timeout=max(0.0, seconds))
+        return Reading(task.result()) if task.done() else Reading(problem=SLOW)
     except ServiceUnavailable as error:
         return Reading(problem=error.explanation)
+    finally:
+        if not task.done():
+            task.cancel()
+            _late.add(task)
+            task.add_done_callback(_end_late)
+
+
+def _end_late(task: asyncio.Task[Any]) -> None:
+    _late.discard(task)
+    if not task.cancelled():
+        task.exception()  # which nobody needs any more
 
 
 class Cached(Generic[T]):
@@ -118,19 +133,6 @@ class Cached(Generic[T]):
             self._kept_seconds = max(self._seconds, self._pace.rest * (self._read_at - began))
 
 
-_UNDER_WAY = Pace(missing=0.02)  # no page waits for the checks, which may take seconds
-
-
-class Service(Protocol):
-    """The service on this host: one process, or a supervisor with its workers."""
-
-    async def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """What /readyz says: whether the service is ready, and the body."""
-
-    async def collect(self) -> list[Metric]:
-        """The metrics of all its processes."""
-
-
 class AccountStatistics(NamedTuple):
     """All accounts by name, with their usage; what the windows were charged with, and what was counted in 24 hours."""
 
@@ -151,7 +153,7 @@ class Sources:
         settings: Settings,
         store: Store,
         service: Service,
-        examine: Callable[[], Awaitable[list[CheckResult]]],
+        monitor: HealthMonitor,
         usage_of: Callable[[int], Coroutine[Any, Any, Usage]],
         all_usage: Callable[[], Awaitable[Mapping[int, Usage]]],
         clock: Callable[[], float],
@@ -159,17 +161,18 @@ class Sources:
     ) -> None:
         self.settings = settings
         self.store = store
-        self.service = service
+        self.monitor = monitor
         self.usage_of = usage_of
         self.clock = clock
         self.is_sample = False
         self.sign_in_command = "petstore console"
         self.imports = ImportJobs(settings.database_url, clock)
         self.requests = RecentRequests(service.collect, clock)
+        self.recent = Cached(self.requests.report, pace)
+        """The requests of the last hour."""
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
-        self.checks = Cached(examine, _UNDER_WAY, _CHECKS_SECONDS)
         self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, pace)
         """The number of orders with each status."""
         self.history = {days: Cached(partial(self._read_history, days), pace) for days in (1, 7)}
@@ -215,7 +218,10 @@ class Sources:
     async def close(self) -> None:
         """Stop what runs behind the pages."""
         await self.imports.close()
-        own: tuple[Cached[Any], ...] = (self.checks, self.order_counts, self._windows, self._totals)
+        await self.monitor.close()
+        if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:
+            await asyncio.wait(late, timeout=_LATE_SECONDS)
+        own: tuple[Cached[Any], ...] = (self.recent, self.order_counts, self._windows, self._totals)
         for each in (*own, *self.history.values()):
             await each.close()
 

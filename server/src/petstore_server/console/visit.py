@@ -4,24 +4,26 @@ import asyncio
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console import security
-from petstore_server.console.forms import Form
-from petstore_server.console.rendering import environment
+from petstore_server.console.forms import Form, is_path
+from petstore_server.console.rendering import environment, plain_times
 from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
 from petstore_server.domain.sessions import Session
-from petstore_server.domain.timestamps import parse_when
+from petstore_server.domain.texts import looks_like_key
+from petstore_server.domain.timestamps import format_unix, parse_when
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 T = TypeVar("T")
@@ -32,6 +34,8 @@ _MAX_FORM = 256 * 1024
 _MAX_FIELDS = 2000
 _REPEATED_SECONDS = 5.0  # for which a second click gets the response to the first
 _MAX_NOTICE = 1000  # characters: a cookie holds 4 KiB
+_MAX_KEPT = 2500  # bytes of a form that is kept in a cookie
+_KEPT_SECONDS = 3600
 
 
 @dataclass(eq=False)
@@ -62,7 +66,16 @@ class Visit:
         self.token = security.get_cookie(request, "session")
         self.session: Session | None = None
         self._ends = asyncio.get_running_loop().time() + PAGE_SECONDS
+        self._path = quote(request.url.path).removeprefix(CONSOLE_PATH)
+        query = f"?{request.url.query}" if request.url.query else ""
+        self.here = self._path + query if request.method == "GET" else "/"
+        """The page, below the console's path, that the operator sees: of a form, the one that it is on."""
+
+        self._form: Form | None = None
+        self._to_keep = ""
         self._submission: bytes | None = None
+        self._claimed = False
+        self._shows_kept = False
 
     @property
     def actor(self) -> Actor:
@@ -102,7 +115,15 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page. Its notice, if there is one, is shown once."""
-        notice = self._notice()
+        notice, overall = self._notice(), self.sources.monitor.overall() if self.session else None
+        told = {_told(overall.reason)} if overall else set()
+
+        def is_new(problem: str) -> bool:
+            """Whether the page has not given this reason yet."""
+            known = len(told)
+            told.add(_told(problem))
+            return len(told) > known
+
         context = {
             "operator": self.session.operator if self.session else None,
             "sources": self.sources,
@@ -111,6 +132,11 @@ class Visit:
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
+            "overall": overall,
+            "is_new": is_new,
+            "here": self.here,
+            "shows_kept": self._shows_kept,
+            "status": status,
             "forms": [each for each in values.values() if isinstance(each, Form) and each.errors],
         }
         response = HTMLResponse(environment().get_template(template).render(context | values), status)
@@ -131,35 +157,88 @@ class Visit:
         security.set_cookie(self.request, response, "notice", signed, max_age=60)
         return response
 
-    async def form(self, prefix: str = "") -> Form:
-        """Read the submitted form and check who submitted it. Raises RefusedRequest, Repeated, InvalidInput."""
+    async def form(self, prefix: str = "", *, once: bool = True) -> Form:
+        """Read the submitted form and check who submitted it. Unless `once`, it may be submitted again.
+
+        Raises RefusedRequest, Repeated, InvalidInput, ServiceUnavailable.
+        """
+        form = await self._read_form()
+        form.prefix = prefix
+        self.require_form_token(form["form_token"])
+        if once:
+            await self.submit_once(form.content)
+        return form
+
+    async def _read_form(self) -> Form:
         body = bytearray()
         async for chunk in self.request.stream():
             body += chunk
             if len(body) > _MAX_FORM:
                 raise RefusedRequest(413, "The form is too large", "Nothing was changed. Send less at a time.")
         try:
-            form = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS), prefix)
+            fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise InvalidInput("The form cannot be read; go back and try again.") from None
-        self.require_form_token(form["form_token"])
-        await self.submit_once(bytes(body))
-        return form
+        self._form = Form(fields, content=bytes(body))
+        if is_path(self._form["here"]):
+            self.here = self._form["here"]
+        return self._form
 
     async def submit_once(self, content: bytes) -> None:
-        """Raises Repeated if this content, which has the token of its page, was submitted just before."""
-        submission = sha256(self.token.encode() + self.request.url.path.encode() + content).digest()
+        """Note that this content, which has the token of its page, was submitted.
+
+        Raises Repeated if it was submitted just before, RefusedRequest if it was at any time, on whatever host.
+        """
+        submission = self._digest(content)
         earlier = self.sources.submissions.get(submission)
         if earlier is not None:
             raise Repeated(await asyncio.shield(earlier))
         self.sources.submissions[submission] = asyncio.get_running_loop().create_future()
         self._submission = submission
+        if not await self.store.sessions.claim_form(submission, self.now):
+            when = plain_times(str(format_unix(await self.store.sessions.find_form(submission))))
+            text = f"It was submitted at {when} UTC and does nothing again. To repeat it, fill in the form anew."
+            raise RefusedRequest(409, "This form was submitted before", text)
+        self._claimed = True
 
-    def end(self, response: Response) -> None:
-        """Keep the response to a form that was submitted, for the second click of a double click."""
+    async def end(self, response: Response) -> None:
+        """Keep the response to a form for the second click of a double click, and what was typed if it was not done."""
+        if self._claimed and 400 <= response.status_code < 500:  # it has changed nothing
+            with suppress(ServiceUnavailable):
+                await self.store.sessions.release_form(self._submission or b"")
         if self._submission is not None:
             self.sources.submissions[self._submission].set_result(response)
             asyncio.get_running_loop().call_later(_REPEATED_SECONDS, self.sources.submissions.pop, self._submission)
+        if self._to_keep:
+            security.set_cookie(self.request, response, "kept", self._to_keep, max_age=_KEPT_SECONDS, strict=False)
+        elif self._form is not None and response.status_code < 400:
+            security.delete_cookie(self.request, response, "kept")
+
+    async def keep_form(self) -> bool:
+        """Keep what was typed in the browser, for a form that is not done now. No form with a key is kept."""
+        if not self.request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            return False  # an upload, which is not read again
+        with suppress(RefusedRequest, InvalidInput, ServiceUnavailable):
+            form = self._form or await self._read_form()
+            if self._claimed or await self.store.sessions.find_form(self._digest(form.content)) is None:
+                fields = [(name, value) for name, value in form.fields if name not in ("form_token", "here", "seen")]
+                content = msgspec.json.encode([self._path, fields])
+                if len(content) <= _MAX_KEPT and not any(looks_like_key(value) for _, value in fields):
+                    self._to_keep = urlsafe_b64encode(content).decode()
+        return bool(self._to_keep)
+
+    def _digest(self, content: bytes) -> bytes:
+        return sha256(self._path.encode() + b"\n" + content).digest()
+
+    def kept(self, path: str, prefix: str = "") -> Form | None:
+        """What was typed in the form with this path, below the console's, if it could not be done; else None."""
+        with suppress(ValueError, msgspec.MsgspecError):
+            content = urlsafe_b64decode(security.get_cookie(self.request, "kept"))
+            kept_path, fields = msgspec.json.decode(content, type=tuple[str, list[tuple[str, str]]])
+            if kept_path == path:
+                self._shows_kept = True
+                return Form(fields, prefix)
+        return None
 
     def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms."""
@@ -167,7 +246,7 @@ class Visit:
             raise RefusedRequest(
                 403,
                 "The form has expired",
-                "Nothing was changed. The form was made before you last signed in; open its page again and repeat it.",
+                "Nothing was changed. The form was made before you last signed in; show it again and repeat it.",
             )
 
     def _notice(self) -> tuple[str, list[tuple[str, str]]] | None:
@@ -175,6 +254,10 @@ class Visit:
         if not content or given != security.signature(self.token, content):
             return None
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[tuple[str, str]]])
+
+
+def _told(problem: str) -> str:
+    return problem.casefold().rstrip(".")
 
 
 Page = Callable[[Visit], Awaitable[Response]]  # responds to a request

@@ -1,15 +1,16 @@
 """Accounts, plans and their limits (spec S7; D10, D11)."""
 
-import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
+from unicodedata import category, is_normalized
 
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import AccountClosed, InvalidInput, MissingLimits
 from petstore_server.domain.texts import check_note, looks_like_key
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
+_PUNCTUATION = " ._@+-&'"
+_MAX_NAME = 100
 _MAX_PLAN_LIMIT = 1_000_000_000
 
 
@@ -131,12 +132,26 @@ def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limi
 
 
 def check_account_name(name: str) -> str:
-    """Return the name if it is valid. Raises InvalidInput."""
+    """Return the name if it is valid. Raises InvalidInput, which names the character that is not allowed."""
     if looks_like_key(name):
         raise InvalidInput("This is an API key; an account's name is shown in lists and logs.")
-    if not _NAME.fullmatch(name) or name.endswith(" "):
+    wrong = next((char for char in name if not (_is_letter(char) or char in _PUNCTUATION)), None)
+    if wrong is not None:
+        shown = wrong if wrong.isprintable() else f"U+{ord(wrong):04X}"
         raise InvalidInput(
-            f"{name!r} is not an account name; use up to 100 letters, digits, spaces and . _ @ + -, "
-            "beginning with a letter or digit."
+            f"{name!r} is not an account name: it has the character {shown!r}; use letters, digits, spaces and "
+            f"{' '.join(_PUNCTUATION.strip())}."
         )
+    if not 0 < len(name) <= _MAX_NAME or category(name[0])[0] not in "LN" or name.endswith(" "):
+        raise InvalidInput(
+            f"{name!r} is not an account name; use 1 to {_MAX_NAME} characters, the first of them a letter or a "
+            "digit, the last of them not a space."
+        )
+    if not is_normalized("NFC", name):
+        raise InvalidInput(f"{name!r} is not an account name; write its letters with accents as one character each.")
     return name
+
+
+def _is_letter(char: str) -> bool:
+    """Whether a character is a letter, a digit or a mark, such as an accent, of any script."""
+    return category(char)[0] in "LNM"

@@ -1,7 +1,7 @@
 """Changes of orders, accounts and keys: transitions, who makes them, and the audit log, which records them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -47,6 +47,7 @@ class AuditFilters(NamedTuple):
 
     `since` is included, `until` is not; both are Unix seconds. `without` are actions to leave out. For each group of
     names in `about`, such as `order:7` or `key:<id>`, the subject or the actor of an entry must be one of them.
+    `actors` is how the name of the actor begins.
     """
 
     actor: str | None = None
@@ -57,6 +58,7 @@ class AuditFilters(NamedTuple):
     about: tuple[tuple[str, ...], ...] = ()
     request_id: str | None = None
     without: tuple[str, ...] = ()
+    actors: str | None = None
 
 
 class ImportEntries(NamedTuple):
@@ -127,16 +129,33 @@ class Transition(NamedTuple, Generic[Entity]):
 
 
 def version(entity: _WithFields) -> str:
-    """Identify what can change of an entity, so that a later change can be detected."""
-    return sha256(json.dumps(entity.fields(), sort_keys=True).encode()).hexdigest()[:16]
+    """Identify the value of each field that can change, so that a later change can be detected."""
+    return " ".join(f"{name}:{_digest(value)}" for name, value in entity.fields().items())
 
 
-def unless_changed(transition: Transition[Versioned], seen: str | None) -> Transition[Versioned]:
-    """The transition for an operator who saw this version: raises ChangedMeanwhile for another one. None: any."""
+def changed_since(seen: str, fields: Mapping[str, Any]) -> set[str]:
+    """The names of the fields that do not have the values that they have in this version."""
+    values = dict(part.split(":", 1) for part in seen.split(" ") if ":" in part)
+    return {name for name, value in fields.items() if values.get(name) != _digest(value)}
+
+
+def unless_changed(
+    transition: Transition[Versioned], seen: str | None, names: Collection[str] | None = None
+) -> Transition[Versioned]:
+    """The transition for an operator who saw this version: raises ChangedMeanwhile if one of the fields has changed.
+
+    `seen` None: whatever has changed. `names` None: all fields.
+    """
 
     def apply(entity: Versioned) -> Versioned:
-        if seen is not None and version(entity) != seen:
-            raise ChangedMeanwhile
+        if seen is not None:
+            changed = changed_since(seen, entity.fields())
+            if changed if names is None else not changed.isdisjoint(names):
+                raise ChangedMeanwhile
         return transition.apply(entity)
 
     return Transition(transition.action, apply)
+
+
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

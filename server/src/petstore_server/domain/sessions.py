@@ -3,11 +3,12 @@
 from hashlib import sha256
 from typing import NamedTuple
 
-from petstore_server.domain.timestamps import HOUR, MINUTE
+from petstore_server.domain.timestamps import DAY, HOUR, MINUTE
 
 TOKEN_BYTES = 20  # the random bytes of a token: 160 bits
 LINK_LIFETIME = 5 * MINUTE  # seconds for which a sign-in link can be used, once
 SESSION_LIFETIME = 12 * HOUR  # seconds without a request after which a session ends
+FORM_LIFETIME = 366 * DAY  # seconds for which a form that was submitted is not done again
 EXTEND_AFTER = 60  # seconds after which a request extends its session again: not every request needs to write
 
 

@@ -1,10 +1,8 @@
 """Health checks of what the store holds, and of Redis and PostgreSQL: what is wrong, and what to do about it."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from petstore_server.domain.keys import VALID, ApiKey
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.store import Store
@@ -38,19 +36,28 @@ class CheckResult(NamedTuple):
 
 async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]:
     """Whether partners have keys that work at `now` (Unix seconds), will expire soon, or are banned."""
-    accounts, keys = await store.accounts.list(), await store.keys.list()
-    working = [key for key in keys if key.state(now) in VALID]
-    suspended = sum(account.suspended_at is not None for account in accounts)
-    if not accounts:
+    found = await store.keys.summary(now, now + _SOON)
+    if not found.accounts:
         remedy = "Create one for each partner."
         yield CheckResult("accounts", "warn", "There are no accounts yet.", remedy, "create account")
-    elif not working:
+    elif not found.working:
         yield CheckResult("keys", "warn", "No account has a key that works.", "Create a key.", "create key")
     else:
-        message = f"Accounts: {len(accounts):,} ({suspended:,} suspended); working keys: {len(working):,}."
+        message = f"Accounts: {found.accounts:,} ({found.suspended:,} suspended); working keys: {found.working:,}."
         yield CheckResult("accounts", "ok", message)
-    for result in (*_expiring(working, now), *_banned(working, now)):
-        yield result
+    if found.expiring:
+        key_id, account, at = found.expiring[0]
+        first, number = f"{key_id} of {account} expires at {format_unix(at)}", len(found.expiring)
+        message = f"Key {first}." if number == 1 else f"{number:,} keys expire within 7 days; {first}."
+        yield CheckResult("keys", "warn", message, "Replace it by a new one.", "rotate key", key_id)
+    banned = await store.keys.banned(now, 1)
+    for key in banned.items:
+        until = format_unix(key.ban.until if key.ban else None)
+        message = f"Key {key.id} of {key.account} is banned until {until}."
+        if banned.total > 1:
+            message = f"{banned.total:,} keys are banned; {key.id} of {key.account} longest, until {until}."
+        remedy = f"Ask {key.account} to wait as Retry-After says, or lift the ban."
+        yield CheckResult("bans", "warn", message, remedy, "lift ban", key.id)
 
 
 def check_clock(now: float, ahead: Mapping[str, float], last_change: float) -> CheckResult:
@@ -91,27 +98,6 @@ async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
         message = f"Order {last} leaves {left:,} identifiers for orders that are placed."
         remedy = "If it was imported by mistake, restore the backup from before the import."
         yield CheckResult("identifiers", "warn" if left else "fail", message, remedy)
-
-
-def _expiring(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
-    ending = [key for key in keys if key.rotated_to is None]
-    soon = sorted((key.expires_at, key.id, key.account) for key in ending if (key.expires_at or inf) < now + _SOON)
-    if soon:
-        at, key_id, account = soon[0]
-        first = f"{key_id} of {account} expires at {format_unix(at)}"
-        message = f"Key {first}." if len(soon) == 1 else f"{len(soon):,} keys expire within 7 days; {first}."
-        yield CheckResult("keys", "warn", message, "Replace it by a new one.", "rotate key", key_id)
-
-
-def _banned(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
-    bans = sorted((-key.ban.until, key.id, key.account) for key in keys if key.ban is not None and key.is_banned(now))
-    if bans:
-        until, key_id, account = bans[0]
-        message = f"Key {key_id} of {account} is banned until {format_unix(-until)}."
-        if len(bans) > 1:
-            message = f"{len(bans):,} keys are banned; {key_id} of {account} longest, until {format_unix(-until)}."
-        remedy = f"Ask {account} to wait as Retry-After says, or lift the ban."
-        yield CheckResult("bans", "warn", message, remedy, "lift ban", key_id)
 
 
 def check_redis(info: Mapping[str, Any]) -> Iterator[CheckResult]:

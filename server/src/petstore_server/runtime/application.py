@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import resource
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -18,16 +19,17 @@ from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2_changes import Changes
 from petstore_server.console.application import Console
+from petstore_server.console.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.console.rendering import compile_templates
-from petstore_server.console.sources import Pace, Service, Sources
+from petstore_server.console.sources import Pace, Sources
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
-from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks
-from petstore_server.runtime.health import examine
+from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
+from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
@@ -209,12 +211,14 @@ def make_console(
 ) -> Console:
     """The console over an open store. `clock` gives Unix seconds. Close its `sources` at the end."""
     installation = LocalInstallation(settings)
+    host = f"{socket.gethostname()}:{settings.admin_port}"
+    monitor = HealthMonitor(service, lambda: examine_serving(installation, store, clock), store, host, clock)
     return Console(
         Sources(
             settings=settings,
             store=store,
             service=service,
-            examine=lambda: examine(installation, clock, in_full=False),
+            monitor=monitor,
             usage_of=partial(installation.account_usage, store),
             all_usage=partial(installation.all_usage, store),
             clock=clock,
@@ -224,9 +228,16 @@ def make_console(
 
 
 async def run_console(console: Console) -> None:
-    """Prepare the console, and sample the metrics for it, until cancelled; then stop what runs behind its pages."""
+    """Prepare the console, check the service and sample its metrics until cancelled; then stop what runs behind."""
     asyncio.get_running_loop().run_in_executor(None, compile_templates)
+    sources = console.sources
     try:
-        await BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS).run()
+        await sources.monitor.look()
+        await run_tasks(
+            [
+                BackgroundTask("sample requests", sources.requests.sample, SAMPLE_SECONDS),
+                BackgroundTask("check health", sources.monitor.watch, CHECK_SECONDS),
+            ]
+        )
     finally:
-        await console.sources.close()
+        await sources.close()

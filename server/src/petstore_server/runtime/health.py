@@ -1,9 +1,10 @@
-"""All health checks in order. The command line and the operator console show the results."""
+"""All health checks in order, for the command line; and those of a server that runs, for the operator console."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StoreUnusable
 from petstore_server.operations import health
@@ -12,6 +13,7 @@ from petstore_server.operations.health import CheckResult
 from petstore_server.runtime.backend import require_servable
 from petstore_server.runtime.installation import LocalInstallation, read_counters
 from petstore_server.settings import Settings, SettingsError, describe_url
+from petstore_server.store import Store
 
 
 @dataclass
@@ -30,16 +32,60 @@ async def examine(installation: LocalInstallation, clock: Callable[[], float], *
     `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
     """
     settings, file, seen = installation.settings, installation.store_file, _Seen(clock)
-    results = [CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")]
-    results += machine.check_deployment(settings)
     holds_store = None if file is None else installation.server_holds_store()
     server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
     store = await _store(installation, seen, in_full=in_full, advise=not moved)
-    results += await _redis(settings, seen)
-    if file is not None:
-        results += [*machine.check_files(file), *machine.check_disk(file)]
-    return [*results, health.check_clock(clock(), seen.ahead, seen.last_change), *store, *server]
+    redis = await _redis(settings, seen)
+    return [*_settings(settings), *redis, *_machine(installation, seen), *store, *server]
+
+
+async def examine_serving(
+    installation: LocalInstallation, store: Store, clock: Callable[[], float]
+) -> list[CheckResult]:
+    """Run the checks that cost little, of a server that has opened the store. `clock` gives Unix seconds.
+
+    Whether the store and Redis respond, readiness says. What cannot be read is left out.
+    """
+    results, seen = _settings(installation.settings), _Seen(clock)
+    with suppress(ServiceUnavailable, SettingsError):
+        if installation.settings.redis_url is not None:
+            async with read_counters(installation.settings) as counters:
+                results += _redis_info(await counters.info(), seen)
+    content: list[CheckResult] = []
+    with suppress(ServiceUnavailable):
+        content = await _content(installation, store, seen)
+    return [*results, *await asyncio.to_thread(_machine, installation, seen), *content]
+
+
+def _settings(settings: Settings) -> list[CheckResult]:
+    valid = CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")
+    return [valid, *machine.check_deployment(settings)]
+
+
+def _machine(installation: LocalInstallation, seen: _Seen) -> list[CheckResult]:
+    file = installation.store_file
+    results = [] if file is None else [*machine.check_files(file), *machine.check_disk(file)]
+    return [*results, health.check_clock(seen.clock(), seen.ahead, seen.last_change)]
+
+
+def _redis_info(info: Mapping[str, Any], seen: _Seen) -> list[CheckResult]:
+    seen.ahead["Redis"] = info["server_time_usec"] / 1e6 - seen.clock()
+    return list(health.check_redis(info))
+
+
+async def _content(installation: LocalInstallation, store: Store, seen: _Seen) -> list[CheckResult]:
+    now, with_tools = seen.clock(), installation.store_file is None
+    seen.last_change = await store.audit.last_change()
+    results = [result async for result in health.check_partners(store, now)]
+    with suppress(ServiceUnavailable):  # the orders are damaged: the check of integrity reports that
+        results += [result async for result in health.check_identifiers(store)]
+    results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
+    if with_tools:
+        state = await installation.postgres_state()
+        seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
+        results += health.check_postgres(state)
+    return results
 
 
 async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
@@ -48,12 +94,11 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
         if settings.redis_url is None:
             return []
         async with read_counters(settings) as counters:
-            info = await counters.info()
-            seen.ahead["Redis"] = info["server_time_usec"] / 1e6 - seen.clock()
+            results = _redis_info(await counters.info(), seen)
             if seen.store_id is not None:  # else it has no name under which to write
                 counters.use_store(seen.store_id)
                 await counters.prove()
-            return list(health.check_redis(info))
+            return results
     except SettingsError as error:
         remedy = "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0; no server starts without it."
         if settings.redis_url is not None:
@@ -66,20 +111,12 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
 
 
 async def _store(installation: LocalInstallation, seen: _Seen, *, in_full: bool, advise: bool) -> list[CheckResult]:
-    file, now = installation.store_file, seen.clock()
     try:
         async with installation.opened_store() as store:
             await store.check()
-            seen.store_id, seen.last_change = await store.identity(), await store.audit.last_change()
+            seen.store_id = await store.identity()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
-            results += [result async for result in health.check_partners(store, now)]
-            with suppress(ServiceUnavailable):  # the orders are damaged: the check of integrity reports that
-                results += [result async for result in health.check_identifiers(store)]
-            results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=file is None))
-        if file is None:
-            state = await installation.postgres_state()
-            seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
-            results += health.check_postgres(state)
+            results += await _content(installation, store, seen)
     except (DomainError, SettingsError, OSError) as error:
         reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
         if isinstance(error, StoreUnusable) and not advise:

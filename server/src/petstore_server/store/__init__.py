@@ -36,6 +36,7 @@ class Store:
         # Imported here: a command that opens no store starts without them.
         from petstore_server.store.access import Accounts, Keys
         from petstore_server.store.audit import AuditLog
+        from petstore_server.store.health import HealthStates
         from petstore_server.store.listing import Listing
         from petstore_server.store.orders import Orders
         from petstore_server.store.pages import Search
@@ -49,6 +50,7 @@ class Store:
         self.stats, self.identity, self.verify = engine.stats, engine.identity, engine.verify
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
+        self.health = HealthStates(engine)
         self.keys = Keys(engine)
         self.listing = Listing(engine)
         self.orders = Orders(engine)

@@ -1,5 +1,8 @@
 """Access: accounts with their plans and limits; API keys, and which of them are valid."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from petstore_server.domain import keys
 from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
@@ -41,6 +44,10 @@ _SELECT_KEY = """
 """
 _FIND_KEY = f"{_SELECT_KEY} WHERE keys.id = %s"
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
+_WORKING = f"""
+    FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE suspended_at IS NULL AND {_USABLE}
+"""
+_LATEST = "NOT EXISTS (SELECT 1 FROM petstore.keys AS successor WHERE successor.rotated_from = keys.id)"
 # As `ApiKey.is_banned` has it.
 _BANNED = f"""
     FROM petstore.bans JOIN petstore.keys ON keys.id = key_id JOIN petstore.accounts ON accounts.id = account_id
@@ -51,6 +58,18 @@ _INSERT_KEY = """
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _UPDATE_KEY = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
+
+
+class AccessSummary(NamedTuple):
+    """How many accounts there are, suspended ones and working keys among them; keys that expire soon, the next first.
+
+    Each of these has its id, its account's name and its end in Unix seconds.
+    """
+
+    accounts: int
+    suspended: int
+    working: int
+    expiring: Sequence[tuple[str, str, float]]
 
 
 class Accounts(Part):
@@ -159,6 +178,15 @@ class Keys(Part):
         """The ids of the accounts that have a key that is banned at `now` (Unix seconds)."""
         rows = await self._engine.query(f"SELECT account_id {_BANNED}", (now, now, now), short=False)
         return frozenset(account_id for (account_id,) in rows)
+
+    @snapshot
+    def summary(self, now: float, soon: float) -> Work[AccessSummary]:
+        """What there is at `now`, and which keys without a successor expire before `soon` (Unix seconds)."""
+        [(accounts, suspended)] = yield Query("SELECT count(*), count(suspended_at) FROM petstore.accounts")
+        [(working,)] = yield Query(f"SELECT count(*) {_WORKING}", (now,))
+        sql = f"SELECT keys.id, accounts.name, expires_at {_WORKING} AND expires_at < %s AND {_LATEST}"
+        expiring = yield Query(f"{sql} ORDER BY expires_at, keys.id", (now, soon))
+        return AccessSummary(accounts, suspended, working, expiring)
 
     @transaction
     def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:

@@ -174,6 +174,7 @@ def _matching(filters: AuditFilters) -> Query:
         ("actor = %s", filters.actor),
         ("action = %s", filters.action),
         (f"action NOT IN {_list(filters.without)}", filters.without or None),
+        ("substr(actor, 1, length(%s)) = %s", None if filters.actors is None else (filters.actors, filters.actors)),
     ]
     condition, value = _indexed(filters)
     answered = "" if value is None else condition.split(" = ")[0]

@@ -1,17 +1,20 @@
-"""Sign-in links and sessions of the operator console."""
+"""Sign-in links, sessions and submitted forms of the operator console."""
 
 from petstore_server.domain.audit import Actor, Change
-from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, Session, token_digest
+from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, SESSION_LIFETIME, Session, token_digest
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Work, transaction
 
 _ADD = "INSERT INTO petstore.console_sessions (digest, kind, actor, expires_at) VALUES (%s, %s, %s, %s)"
 _VALID = "FROM petstore.console_sessions WHERE digest = %s AND kind = %s AND expires_at > %s"
+_CLAIM = """
+    INSERT INTO petstore.console_forms (digest, submitted_at) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING digest
+"""
 _SUBJECT = "console"
 
 
 class Sessions(Part):
-    """The console's sign-in links and sessions of one store, which has only the SHA-256 of their tokens."""
+    """What the console keeps in one store, which has only the SHA-256 of tokens and forms."""
 
     @transaction
     def create_link(self, token: str, actor: Actor) -> Work[float]:
@@ -46,6 +49,23 @@ class Sessions(Part):
     def _extend(self, digest: bytes, expires_at: float) -> Work[None]:
         sql = "UPDATE petstore.console_sessions SET expires_at = %s WHERE digest = %s AND kind = 'session'"
         yield Command(sql, (expires_at, digest))
+
+    @transaction
+    def claim_form(self, digest: bytes, now: float) -> Work[bool]:
+        """Note that the form with this digest is submitted at `now`; False if it was before."""
+        yield Command("DELETE FROM petstore.console_forms WHERE submitted_at < %s", (now - FORM_LIFETIME,))
+        return bool((yield Query(_CLAIM, (digest, now))))
+
+    async def find_form(self, digest: bytes) -> float | None:
+        """When the form with this digest was submitted (Unix seconds), None if it was not."""
+        sql = "SELECT submitted_at FROM petstore.console_forms WHERE digest = %s"
+        rows = await self._engine.query(sql, (digest,))
+        return float(rows[0][0]) if rows else None
+
+    @transaction
+    def release_form(self, digest: bytes) -> Work[None]:
+        """Let a form be submitted again, which has changed nothing."""
+        yield Command("DELETE FROM petstore.console_forms WHERE digest = %s", (digest,))
 
     @transaction
     def end(self, token: str) -> Work[None]:

@@ -1,7 +1,7 @@
 """Accounts: the list, each with its windows, history, keys and changes, and what can be done with them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from starlette.responses import Response
@@ -11,10 +11,9 @@ from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan, check_account_name, plan_limits
-from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, unless_changed
-from petstore_server.domain.errors import AccountExists, InvalidInput
-from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, Scope
-from petstore_server.domain.lists import NumberedPage
+from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, changed_since, unless_changed
+from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
+from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, Scope
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations.accounts import close_account, create_account, report_windows
@@ -29,11 +28,13 @@ _STATES = "active", "suspended", "closed", "banned"
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
+_BANS = 3  # that the page of an account shows
+_PLAN_FIELDS, _STATE_FIELDS = ("plan", "per_minute", "per_day"), ("suspended_at", "closed_at")
 
 
 async def list_accounts(visit: Visit) -> Response:
     """All accounts, searched, filtered and sorted, page by page; and the form for a new one."""
-    return await _list(visit, Form([("plan", str(Plan.FREE))], "new-"))
+    return await _list(visit, visit.kept("/accounts", "new-") or Form([("plan", str(Plan.FREE))], "new-"))
 
 
 async def create(visit: Visit) -> Response:
@@ -62,7 +63,8 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     filters.values["sort"] = sort
     statistics = await visit.need(visit.sources.accounts())
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    matches = await _matching(visit, filters)
+    banned = await visit.need(visit.store.keys.banned_accounts(visit.now))
+    matches = _matching(filters, banned)
     page = await asyncio.to_thread(
         page_of_accounts, statistics.rows, matches, by, visit.page_number, descending=descending
     )
@@ -76,16 +78,16 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
         sort=sort,
         plan_filters=list(Plan),
         states=list(_STATES),
+        banned=banned,
         filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=_PLANS,
     )
 
 
-async def _matching(visit: Visit, filters: Form) -> Callable[[Account], bool]:
+def _matching(filters: Form, banned: frozenset[int]) -> Callable[[Account], bool]:
     """Whether an account has a part of its name in any case, a plan, and a state."""
     search, plan, state = filters["search"].casefold(), filters["plan"], filters["state"]
-    banned = await visit.need(visit.store.keys.banned_accounts(visit.now)) if state == "banned" else frozenset[int]()
 
     def matches(account: Account) -> bool:
         is_in_state = account.id in banned if state == "banned" else state in ("", account.state)
@@ -110,18 +112,21 @@ def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
 
 async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: Form) -> Response:
     """Render the page of an account: `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
-    chosen = visit.query.get("keys", "")
-    keys, usage, hours, days, changes = await asyncio.gather(
-        visit.need(_keys(visit, account, chosen)),
+    chosen, base = visit.query.get("keys", ""), account_path(account.name)
+    usable = {"usable": True, "ended": False}.get(chosen)
+    keys, bans, usage, hours, days, changes = await asyncio.gather(
+        visit.need(visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)),
+        visit.read(visit.store.keys.banned(visit.now, _BANS, name=account.name)),
         visit.read(visit.sources.usage_of(account.id)),
         visit.read(_bars(visit, account, Granularity.HOUR, _HOURS)),
         visit.read(_bars(visit, account, Granularity.DAY, _DAYS)),
         visit.read(_last_changes(visit, account)),
     )
+    details = [("contact", account.contact), ("note", account.note)]
     forms = {
-        "key_form": Form([("scopes", " ".join(sorted(DEFAULT_SCOPES)))], "key-"),
-        "plan_form": _plan_form(account),
-        "details_form": Form([("contact", account.contact), ("note", account.note)], "details-"),
+        "key_form": visit.kept(f"{base}/keys", "key-") or Form([("scope", scope) for scope in DEFAULT_SCOPES], "key-"),
+        "plan_form": visit.kept(f"{base}/plan", "plan-") or _plan_form(account),
+        "details_form": visit.kept(f"{base}/details", "details-") or Form(details, "details-"),
     }
     return visit.page(
         "account.html",
@@ -132,23 +137,14 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         hours=hours,
         days=days,
         page=keys,
+        bans=bans,
         ended=ENDED,
-        chosen_keys="one" if visit.query.get("key") else chosen,
+        chosen_keys=chosen,
         scopes=[str(scope) for scope in Scope],
         changes=changes,
         plans=_PLANS,
         **(forms | submitted),
     )
-
-
-async def _keys(visit: Visit, account: Account, chosen: str) -> NumberedPage[ApiKey]:
-    """A page of the account's keys, or the one that the URL names."""
-    only = visit.query.get("key")
-    if only is None:
-        usable = {"usable": True, "ended": False}.get(chosen)
-        return await visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)
-    key = await visit.store.keys.find(only)
-    return NumberedPage([key] if key.account == account.name else [], 1)
 
 
 async def _last_changes(visit: Visit, account: Account) -> AuditPage:
@@ -169,16 +165,36 @@ async def change_plan(visit: Visit) -> Response:
     if plan is None or limits is None or form.errors:
         return await show_account(visit, await _account(visit), plan_form=form, status=400)
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
-    return await _change(visit, form, transitions.set_plan(plan, limits), f"{{}} is on the plan {plan} now: {shown}.")
+    done = f"{{}} is on the plan {plan} now: {shown}."
+    try:
+        return await _change(visit, form, transitions.set_plan(plan, limits), done, _PLAN_FIELDS)
+    except ChangedMeanwhile:
+        account = await _account(visit)
+        form.errors["plan"] = _changed("plan", account.plan)
+        return await show_account(visit, account, plan_form=form, status=409)
 
 
 async def edit(visit: Visit) -> Response:
-    """Change the contact and the note, unless the account was changed meanwhile."""
+    """Change the contact and the note, unless the same was changed meanwhile. What was not typed anew stays."""
     form = await visit.form("details-")
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
     if form.errors:
         return await show_account(visit, await _account(visit), details_form=form, status=400)
-    return await _change(visit, form, transitions.edit(contact, note), "Saved the contact and the note of {}.")
+    typed = {name: text for name, text in (("contact", contact), ("note", note)) if text is not None}
+    mine = {name: typed[name] for name in changed_since(form["seen"], typed)}
+    change = transitions.edit(mine.get("contact"), mine.get("note"))
+    try:
+        return await _change(visit, form, change, "Saved the contact and the note of {}.", mine)
+    except ChangedMeanwhile:
+        account = await _account(visit)
+        for name in changed_since(form["seen"], account.fields()) & mine.keys():
+            form.errors[name] = _changed(name, account.fields()[name])
+        return await show_account(visit, account, details_form=form, status=409)
+
+
+def _changed(name: str, value: str) -> str:
+    now = f"is “{value}” now" if value else "is empty now"
+    return f"This was changed meanwhile, so nothing was done. The {name} {now}; submit the form again to replace that."
 
 
 async def ask(question: str, visit: Visit) -> Response:
@@ -187,14 +203,15 @@ async def ask(question: str, visit: Visit) -> Response:
 
 
 async def suspend(visit: Visit) -> Response:
-    """Suspend an account, unless it was changed meanwhile."""
+    """Suspend an account, unless that was changed meanwhile."""
     done = "Suspended {}: its keys do not work until you resume it."
-    return await _change(visit, await visit.form(), transitions.suspend(visit.now), done)
+    return await _change(visit, await visit.form(), transitions.suspend(visit.now), done, _STATE_FIELDS)
 
 
 async def resume(visit: Visit) -> Response:
-    """Resume an account, unless it was changed meanwhile."""
-    return await _change(visit, await visit.form(), transitions.RESUME, "Resumed {}: its keys work again.")
+    """Resume an account, unless that was changed meanwhile."""
+    done = "Resumed {}: its keys work again."
+    return await _change(visit, await visit.form(), transitions.RESUME, done, _STATE_FIELDS)
 
 
 async def close(visit: Visit) -> Response:
@@ -205,10 +222,15 @@ async def close(visit: Visit) -> Response:
     return visit.done(account_path(name), f"Closed {name}, and revoked {keys}.")
 
 
-async def _change(visit: Visit, form: Form, transition: Transition[Account], done: str) -> Response:
-    """Change the account, unless it was changed since its page was shown; `done` says what, with `{}` for its name."""
+async def _change(
+    visit: Visit, form: Form, transition: Transition[Account], done: str, fields: Collection[str]
+) -> Response:
+    """Change the account, unless one of these fields was changed since its page was shown; `done` says what.
+
+    `{}` stands for its name. Raises ChangedMeanwhile.
+    """
     name = visit.request.path_params["name"]
-    await visit.store.accounts.change(name, unless_changed(transition, form["seen"]), visit.actor)
+    await visit.store.accounts.change(name, unless_changed(transition, form["seen"], fields), visit.actor)
     return visit.done(account_path(name), done.format(name))
 
 

@@ -2,12 +2,14 @@
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import parse_position, position_links
+from petstore_server.console.forms import parse_position, position_links, query_link
+from petstore_server.console.rendering import minutes
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import Count
+from petstore_server.domain.timestamps import DAY
 from petstore_server.operations.audit import account_subjects, actor_name
 
 PAGE_SIZE = 50
@@ -16,7 +18,7 @@ COUNT_SECONDS = 0.3  # for which a page waits for the number of entries that mat
 
 async def audit(visit: Visit) -> Response:
     """The entries that match the filters, newest first, a page at a time."""
-    form = visit.filters("actor", "action", "subject", "request", "since", "until")
+    form = visit.filters("actor", "action", "subject", "request", "since", "until", "by")
     since, until = (form.read(name, visit.when) for name in ("since", "until"))
     position = parse_position(visit.query.get("before", ""), AuditPosition)
     page, count = AuditPage([], None), Reading[Count]()
@@ -28,6 +30,7 @@ async def audit(visit: Visit) -> Response:
             since=since.timestamp() if since else None,
             until=until.timestamp() if until else None,
             request_id=form.values["request"] or None,
+            actors="operator:" if form.values["by"] == "operators" else None,
         )
         page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
         count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
@@ -36,9 +39,20 @@ async def audit(visit: Visit) -> Response:
         400 if form.errors else 200,
         form=form,
         changes=page.entries,
+        presets=_presets(visit.now),
         count=count,
         **position_links(form.given, "before", position, page.next),
     )
+
+
+def _presets(now: float) -> list[tuple[str, str]]:
+    """The link and the name of each view that is often wanted."""
+    today, yesterday = (minutes(now - days * DAY)[:10] for days in (0, 1))
+    return [
+        (query_link({}, since="1h"), "Last hour"),
+        (query_link({}, since=yesterday, until=today), "Yesterday"),
+        (query_link({}, by="operators"), "Operators only"),
+    ]
 
 
 async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:

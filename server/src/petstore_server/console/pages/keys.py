@@ -1,20 +1,21 @@
-"""Keys: create, rotate and revoke them, list and lift their bans."""
+"""Keys: find, show, create, rotate and revoke them, list and lift their bans."""
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from petstore_server.console.forms import account_path, query_link
+from petstore_server.console.forms import account_path
 from petstore_server.console.pages.accounts import show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
-from petstore_server.domain.audit import unless_changed
-from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.keys import Environment, Scope, parse_scopes
+from petstore_server.domain.audit import AuditFilters, unless_changed
+from petstore_server.domain.errors import Conflict, InvalidInput, KeyNotUsable
+from petstore_server.domain.keys import ENDED, ApiKey, Environment, Scope, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.operations import accounts as operations
-from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _BANS_PAGE = 50
+_CHANGES = 20
+_MOST_LINES = 6  # of the notice after bans were lifted
 _GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # seconds
 
 
@@ -44,9 +45,18 @@ async def create(visit: Visit) -> Response:
 
 
 async def show(visit: Visit) -> Response:
-    """Go to the page of the key's account."""
-    key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
-    return RedirectResponse(f"{CONSOLE_PATH}{account_path(key.account)}{query_link({}, key=key.id)}#keys", 303)
+    """One key: its account, state and times, what can be done with it, and its last changes."""
+    key = await _key(visit)
+    changes = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"key:{key.id}",)), _CHANGES))
+    return visit.page("key.html", key=key, changes=changes, ended=ENDED)
+
+
+async def ask_rotate(visit: Visit) -> Response:
+    """Ask when a key ends that is replaced."""
+    key = await _key(visit)
+    if obstacle := key.rotation_obstacle(visit.now):
+        raise KeyNotUsable(key.id, obstacle)
+    return visit.page("rotate.html", key=key, at_once=False)
 
 
 async def rotate(visit: Visit) -> Response:
@@ -56,14 +66,14 @@ async def rotate(visit: Visit) -> Response:
     if grace not in _GRACES:
         raise InvalidInput("Choose when the old key ends.")
     if grace == "0s" and not submitted["confirmed"]:
-        return visit.page("rotate.html", key=await visit.need(visit.store.keys.find(key_id)))
+        return visit.page("rotate.html", key=await _key(visit), at_once=True)
     issued = await operations.rotate_key(visit.store, key_id, grace=_GRACES[grace], expires_at=None, actor=visit.actor)
     return visit.page("secret.html", issued=issued)
 
 
 async def ask_revoke(visit: Visit) -> Response:
     """Ask before a key is revoked."""
-    return visit.page("revoke.html", key=await visit.need(visit.store.keys.find(visit.request.path_params["key"])))
+    return visit.page("revoke.html", key=await _key(visit))
 
 
 async def revoke(visit: Visit) -> Response:
@@ -78,7 +88,25 @@ async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
     form = visit.filters("name")
     page = await visit.need(visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form.values["name"]))
-    return visit.page("bans.html", form=form, page=page)
+    all_selected = visit.query.get("select") == "all"
+    return visit.page("bans.html", form=form, page=page, all_selected=all_selected)
+
+
+async def lift_bans(visit: Visit) -> Response:
+    """Lift the bans of the selected keys."""
+    form = await visit.form()
+    lifted, problems = 0, list[str]()
+    for key_id in dict.fromkeys(form.all("key")):
+        try:
+            await visit.store.keys.change(key_id, transitions.unban(visit.now), visit.actor)
+            lifted += 1
+        except Conflict as error:
+            problems.append(error.message)
+    if not lifted and not problems:
+        raise InvalidInput("No key is selected; go back and select at least one.")
+    bans = f"{lifted:,} ban" + ("" if lifted == 1 else "s")
+    lines = [f"Lifted {bans}; these keys work again within a second." if lifted else "Nothing was changed.", *problems]
+    return visit.done("/bans", *lines[:_MOST_LINES], kind="warn" if problems else "ok")
 
 
 async def lift_ban(visit: Visit) -> Response:
@@ -86,6 +114,10 @@ async def lift_ban(visit: Visit) -> Response:
     await visit.form()
     key = await visit.store.keys.change(visit.request.path_params["key"], transitions.unban(visit.now), visit.actor)
     return visit.done(account_path(key.account), f"Lifted the ban of {key.id}; it works again within a second.")
+
+
+async def _key(visit: Visit) -> ApiKey:
+    return await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
 
 
 def _scopes(text: str) -> frozenset[Scope]:

@@ -16,6 +16,7 @@ from petstore_server.domain.orders import is_int64
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, add
+from petstore_server.operations.accounts import find_key_by_secret
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.usage import AccountSort, UsageReport, top_accounts
 from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Report
@@ -30,10 +31,8 @@ async def overview(visit: Visit) -> Response:
     """Health, requests of a period, orders by status, accounts, bans and recent changes."""
     sources, store = visit.sources, visit.store
     period = visit.query.get("period", "hour")
-    (health, backup_at, checks), (counts, accounts, bans, changes), requests = await asyncio.gather(
-        asyncio.gather(
-            visit.read(sources.service.readiness()), visit.read(store.audit.last_backup()), sources.checks.get()
-        ),
+    backup_at, (counts, accounts, bans, changes), requests = await asyncio.gather(
+        visit.read(store.audit.last_backup()),
         asyncio.gather(
             sources.order_counts.get(),
             visit.read(sources.accounts()),
@@ -49,9 +48,8 @@ async def overview(visit: Visit) -> Response:
     )
     return visit.page(
         "overview.html",
-        health=health,
-        problems=[each for each in checks.value or () if each.level != "ok"],
-        checks=checks,
+        checks=sources.monitor.checks,
+        checked_at=sources.monitor.checked_at,
         period=period,
         **requests,
         counts=counts,
@@ -68,7 +66,7 @@ async def _requests(visit: Visit, period: str) -> dict[str, Any]:
     """The values for the card of requests: `requests` is a reading."""
     days = {"day": 1, "week": 7}.get(period)
     if days is None:
-        report = await visit.read(visit.sources.requests.report())
+        report = await visit.sources.recent.get()
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
     if not visit.sources.settings.usage_daily_retention_days:
         problem = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
@@ -103,9 +101,25 @@ async def search(visit: Visit) -> Response:
     text = visit.query.get("q", "").strip()
     if looks_like_key(text):
         raise InvalidInput(
-            "This is an API key. Search for its id, which begins with key_, and revoke it if it was made public."
+            "This is an API key. It is now in the address of this page: search for it in the box above instead."
         )
     return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
+
+
+async def find(visit: Visit) -> Response:
+    """Search as `search` does, also for a whole API key: what is submitted is in no address, and in no log."""
+    text = (await visit.form(once=False))["q"]
+    if looks_like_key(text):
+        key = await visit.need(find_key_by_secret(visit.store, text))
+        return RedirectResponse(f"{CONSOLE_PATH}/keys/{key.id}", 303)
+    return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
+
+
+async def check_again(visit: Visit) -> Response:
+    """Check the service again, and show the page from which that was asked for."""
+    await visit.form(once=False)
+    await visit.sources.monitor.look(again=True)
+    return RedirectResponse(CONSOLE_PATH + visit.here, 303)
 
 
 async def _found(visit: Visit, text: str) -> str:

@@ -219,3 +219,21 @@ CREATE TABLE petstore.console_sessions (
     actor text COLLATE "C" NOT NULL,
     expires_at double precision NOT NULL
 );
+
+-- The forms of the console that were submitted: a form works once, on every host. `digest` is the SHA-256 of its path and
+-- content, of which a random text is part.
+CREATE TABLE petstore.console_forms (
+    digest bytea PRIMARY KEY CHECK (length(digest) = 32),
+    submitted_at double precision NOT NULL
+);
+
+-- The state of the service on each host, and since when, as the console there last found it. `stopped` is 1 after an
+-- orderly stop.
+CREATE TABLE petstore.health (
+    host text COLLATE "C" PRIMARY KEY,
+    state text COLLATE "C" NOT NULL CHECK (state IN ('ready', 'degraded', 'not ready')),
+    reason text COLLATE "C" NOT NULL,
+    since double precision NOT NULL,
+    checked_at double precision NOT NULL,
+    stopped smallint NOT NULL DEFAULT 0
+);

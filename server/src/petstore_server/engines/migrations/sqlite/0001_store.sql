@@ -219,3 +219,21 @@ CREATE TABLE console_sessions (
     actor TEXT NOT NULL,
     expires_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- The forms of the console that were submitted: a form works once, on every host. `digest` is the SHA-256 of its path and
+-- content, of which a random text is part.
+CREATE TABLE console_forms (
+    digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
+    submitted_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The state of the service on each host, and since when, as the console there last found it. `stopped` is 1 after an
+-- orderly stop.
+CREATE TABLE health (
+    host TEXT PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('ready', 'degraded', 'not ready')),
+    reason TEXT NOT NULL,
+    since REAL NOT NULL,
+    checked_at REAL NOT NULL,
+    stopped INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,33 @@
+"""The state of the service on each host, so that every console shows all, and a restart forgets none."""
+
+from petstore_server.domain.health import HostHealth
+from petstore_server.domain.timestamps import DAY
+from petstore_server.store.engine import Command, Part, Query, Row, Work, transaction
+
+_FORGET = "DELETE FROM petstore.health WHERE checked_at < %s"
+_SAVE = """
+    INSERT INTO petstore.health (host, state, reason, since, checked_at, stopped) VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (host) DO UPDATE SET state = excluded.state, reason = excluded.reason, since = excluded.since,
+        checked_at = excluded.checked_at, stopped = excluded.stopped
+"""
+_SELECT = "SELECT host, state, reason, since, checked_at, stopped FROM petstore.health ORDER BY host"
+
+
+class HealthStates(Part):
+    @transaction
+    def save(self, found: HostHealth) -> Work[list[HostHealth]]:
+        """Store the state of a host, and return those of all hosts. One that was not checked for a day is forgotten."""
+        yield Command(_FORGET, (found.checked_at - DAY,))
+        yield Command(_SAVE, (*found[:-1], int(found.stopped)))
+        rows = yield Query(_SELECT)
+        return [_health(row) for row in rows]
+
+    async def find(self, host: str) -> HostHealth | None:
+        """The state of a host as it was last stored, None if it was not."""
+        rows = await self._engine.query(_SELECT)
+        return next((_health(row) for row in rows if row[0] == host), None)
+
+
+def _health(row: Row) -> HostHealth:
+    host, state, reason, since, checked_at, stopped = row
+    return HostHealth(host, state, reason, since, checked_at, bool(stopped))
