@@ -6,10 +6,26 @@ from petstore_server.domain.accounts import Plan, check_account_name, plan_limit
 from petstore_server.domain.errors import InvalidInput
 
 
-@pytest.mark.parametrize("name", ["acme ", " acme", "", "-acme", "a" * 101, "acme\n", "ácme"])
+@pytest.mark.parametrize(
+    "name", ["acme ", " acme", "", "-acme", "a" * 101, "acme\n", "a\u0301cme", "\u0430cme", "ac\u200bme"]
+)
 def test_a_name_that_looks_like_another_or_like_an_option_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         check_account_name(name)
+
+
+@pytest.mark.parametrize("name", ["Müller & Söhne", "O'Hara", "Зоомагазин", "हिन्दी", "ペット 2", "a" * 100])
+def test_names_of_all_scripts_are_accepted(name: str) -> None:
+    assert name == check_account_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "char"), [("a/b", "'/'"), ("Zoo; Ltd", "';'"), ("a\x00b", "'U+0000'"), ("a\nb", "'U+000A'")]
+)
+def test_the_character_that_is_not_allowed_is_named(name: str, char: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_account_name(name)
+    assert f"it has the character {char}" in caught.value.message
 
 
 @pytest.mark.parametrize("limits", [(0, 50), (51, 50), (-1, -1), (1, 1_000_000_001)])

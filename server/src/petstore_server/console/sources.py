@@ -59,6 +59,7 @@ class Pace(NamedTuple):
     rest: float = 10.0
 
 
+_LIVE = Pace(old=0.4, missing=0.4, rest=0.0)  # what is in memory, unless a process does not answer
 _late = set[asyncio.Task[Any]]()  # cancelled, but not ended yet: a driver may take seconds to give up a connection
 
 
@@ -168,7 +169,7 @@ class Sources:
         self.sign_in_command = "petstore console"
         self.imports = ImportJobs(settings.database_url, clock)
         self.requests = RecentRequests(service.collect, clock)
-        self.recent = Cached(self.requests.report, pace)
+        self.recent = Cached(self.requests.report, _LIVE)
         """The requests of the last hour."""
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""

@@ -4,12 +4,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 from unicodedata import category, is_normalized
+from unicodedata import name as unicode_name
 
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import AccountClosed, InvalidInput, MissingLimits
 from petstore_server.domain.texts import check_note, looks_like_key
 
 _PUNCTUATION = " ._@+-&'"
+_LOOK_ALIKE = {"LATIN", "CYRILLIC", "GREEK"}  # alphabets with letters that look alike
 _MAX_NAME = 100
 _MAX_PLAN_LIMIT = 1_000_000_000
 
@@ -147,8 +149,9 @@ def check_account_name(name: str) -> str:
             f"{name!r} is not an account name; use 1 to {_MAX_NAME} characters, the first of them a letter or a "
             "digit, the last of them not a space."
         )
-    if not is_normalized("NFC", name):
-        raise InvalidInput(f"{name!r} is not an account name; write its letters with accents as one character each.")
+    scripts = [{unicode_name(char, "").split(" ")[0] for char in word} & _LOOK_ALIKE for word in name.split()]
+    if not is_normalized("NFC", name) or any(len(each) > 1 for each in scripts):
+        raise InvalidInput(f"{name!r} is not an account name: it looks like another; write each word in one alphabet.")
     return name
 
 
