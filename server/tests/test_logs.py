@@ -40,14 +40,74 @@ def test_a_line_is_one_json_object_with_level_time_and_process_id(log: io.String
     assert {"event": "key banned", "level": "warning", "ban_level": 2, "pid": os.getpid()} == entry
 
 
-def test_messages_of_libraries_are_not_written_to_stderr() -> None:
-    program = (
-        "import logging; from petstore_server.telemetry.logs import configure_logging; configure_logging('info'); "
-        "logging.getLogger('python_multipart.multipart').warning('key pso_live_x'); "
-        "logging.getLogger('petstore_server.x').warning('ours')"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ["ours"] == [json.loads(line)["event"] for line in done.stderr.splitlines()]
+PROGRAM = """
+import asyncio, logging, sys, threading, warnings
+from petstore_server.cli.failures import logged
+
+class Unraisable:
+    def __del__(self):
+        raise ValueError("in a finalizer")
+
+kept = []
+with logged("info"):
+    logging.getLogger("petstore_server.x").warning("ours")
+    library = logging.getLogger("python_multipart.multipart")
+    library.warning("key pso_live_x")
+    library.warning("%d and no number", "text")
+    library.info("not of interest")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("uvicorn.error").error("Exception in ASGI application")
+    warnings.warn("a warning", RuntimeWarning)
+    thread = threading.Thread(target=lambda: 1 // 0)
+    thread.start()
+    thread.join()
+    Unraisable()
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())
+    loop = asyncio.new_event_loop()
+    loop.call_soon(lambda: 1 // 0)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+kept.append(Unraisable())  # until the interpreter ends
+raise LookupError("after the end, with pso_live_x")
+"""
+
+
+def test_all_that_is_written_to_stderr_is_json_and_without_keys() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    found = [(line["event"], line.get("message", "").partition("\n")[0], line["level"]) for line in lines]
+    library = "message of a library"
+    assert found[:4] == [
+        ("ours", "", "warning"),
+        (library, "key pso_live_[hidden]", "warning"),
+        (library, "%d and no number", "warning"),
+        (library, "Exception in ASGI application", "error"),
+    ]
+    assert (library, "warning", True) == (found[4][0], found[4][2], found[4][1].endswith("RuntimeWarning: a warning"))
+    errors = [line["exception"].splitlines()[-1] for line in lines if "exception" in line]
+    division, finalizer = "ZeroDivisionError: integer division or modulo by zero", "ValueError: in a finalizer"
+    last = "LookupError: after the end, with pso_live_[hidden]"
+    assert [division, finalizer, division, last, finalizer] == errors
+    assert 10 == len(lines)
+
+
+def test_an_error_that_ends_a_server_is_a_line_of_its_log_and_an_exit_code() -> None:
+    program = "from petstore_server.cli import failures\nwith failures.logged('info'): raise {}"
+    for error, code, reason, defect in (
+        ("failures.SettingsError('PETSTORE_X is wrong.')", 2, "PETSTORE_X is wrong.", False),
+        ("failures.errors.ServiceUnavailable('it is gone')", 1, "This cannot be done now: it is gone", False),
+        ("ZeroDivisionError('a defect')", 1, "internal error: ZeroDivisionError: a defect", True),
+    ):
+        with_exit = f"import click\ntry:\n {program.format(error).replace(chr(10), chr(10) + ' ')}\n"
+        with_exit += "except click.exceptions.Exit as end: raise SystemExit(end.exit_code)"
+        done = subprocess.run([sys.executable, "-c", with_exit], capture_output=True, text=True, check=False)
+        [line] = [json.loads(line) for line in done.stderr.splitlines()]
+        assert ("server failed", "error", reason) == (line["event"], line["level"], line["reason"])
+        assert (code, defect) == (done.returncode, "exception" in line)
 
 
 LOOP: list[object] = []

@@ -1,5 +1,6 @@
 """A store that is missing, as when its disk is not mounted: nothing but `petstore db migrate` creates one."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,17 @@ ADVICE = (
 )
 
 
+def run(url: str, command: list[str], **more: str) -> tuple[int, str, str]:
+    """Run a command; return its exit code, its output and the error in its last line, which a server logs."""
+    if command[0] == "serve":
+        process = petstore_process(Path("unused"), *command, PETSTORE_DATABASE_URL=url, **more)
+        logged = json.loads(process.stderr)
+        assert ("server failed", "error") == (logged["event"], logged["level"])
+        return process.returncode, process.stdout, logged["reason"]
+    done = CommandLine(Path("unused"), make=False)(*command, PETSTORE_DATABASE_URL=url, **more)
+    return done.code, done.out, done.err.splitlines()[-1].removeprefix("petstore: ")
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_names_the_missing_store_and_does_not_create_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
@@ -41,31 +53,24 @@ def test_a_command_names_the_missing_store_and_does_not_create_it(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mount" / "orders.db"
     path.parent.mkdir()
-    done = CommandLine(Path("mount/orders.db"), make=False)(*command)
-    assert (1, "") == (done.code, done.out)
-    assert f"petstore: There is no store at {path}. {ADVICE}" == done.err.splitlines()[-1]
+    assert (1, "", f"There is no store at {path}. {ADVICE}") == run("sqlite:///mount/orders.db", command)
     assert [] == list(path.parent.iterdir())
     assert [path.parent] == list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_says_that_the_directory_is_missing(tmp_path: Path, command: list[str]) -> None:
-    done = CommandLine(tmp_path / "mount" / "orders.db", make=False)(*command)
-    assert 1 == done.code
-    assert f"The directory {tmp_path / 'mount'} does not exist. Mount its disk, create it" in done.err
+    code, _, error = run(f"sqlite:///{tmp_path}/mount/orders.db", command)
+    assert 1 == code
+    assert f"The directory {tmp_path / 'mount'} does not exist. Mount its disk, create it" in error
     assert [] == list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command[:2] != ["db", "backup"]], ids=" ".join)
-def test_a_database_without_a_store_is_named_and_left_empty(
-    tmp_path: Path, postgres: PostgresEngine, command: list[str]
-) -> None:
+def test_a_database_without_a_store_is_named_and_left_empty(postgres: PostgresEngine, command: list[str]) -> None:
     name = postgres.new_database()
-    settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    done = petstore_process(tmp_path / "unused.db", *command, **settings)
-    assert (1, "") == (done.returncode, done.stdout)
-    where = f"in the database {name} on 127.0.0.1"
-    assert f"petstore: There is no store {where}. {ADVICE}" == done.stderr.splitlines()[-1]
+    done = run(postgres.url(name), command, PETSTORE_REDIS_URL=shared_redis().empty())
+    assert (1, "", f"There is no store in the database {name} on 127.0.0.1. {ADVICE}") == done
     with postgres.admin(name) as admin:
         assert [] == admin.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'petstore'").fetchall()
     postgres.drop_database(name)
@@ -76,9 +81,8 @@ def test_no_server_takes_the_lock_of_an_empty_or_missing_file(tmp_path: Path, co
     path = tmp_path / "orders.db"
     if content is not None:
         path.write_bytes(content)
-    done = CommandLine(path, make=False)("serve", "--port", "0", "--admin-port", "0")
-    assert 1 == done.code
-    assert f"There is no store at {path}." in done.err
+    code, _, error = run(f"sqlite:///{path}", COMMANDS[0])
+    assert (1, True) == (code, f"There is no store at {path}." in error)
     assert content == (path.read_bytes() if path.exists() else None)
 
 

@@ -146,6 +146,8 @@ def serving_as(
         yield Server(process, reported["api"], reported["admin"], log)
     finally:
         kill(process)
+    for line in log.read_text().splitlines(keepends=True):
+        assert not line.endswith("\n") or json.loads(line)["event"], line  # the last one may have been cut off
 
 
 def _wait_until_serving(process: Process, log: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import signal
 import threading
@@ -15,6 +16,8 @@ import click
 from petstore_server.cli.output import log_to_stderr
 from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
+
+_log = logging.getLogger(__name__)
 
 FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count; see also Interrupted
@@ -75,17 +78,18 @@ def explain(error: BaseException) -> Failure:
     for kind, describe, exit_code, code in _DESCRIBED:
         if isinstance(error, kind):
             return Failure(code or error.code, describe(error), exit_code)
-    message = f"internal error: {type(error).__name__}: {_one_line(str(error))}"
-    return Failure("internal_error", f"{message}; run with PETSTORE_LOG_LEVEL=debug to see the traceback", FAILURE)
+    return Failure("internal_error", f"internal error: {type(error).__name__}: {_one_line(str(error))}", FAILURE)
 
 
 def report_error(error: Exception, as_json: bool) -> int:
     """Write an error to stderr, as `{"code","message"}` with `--json`; return its exit code."""
     failure = explain(error)
-    if failure.code == "internal_error" and os.environ.get("PETSTORE_LOG_LEVEL", "").lower() == "debug":
-        import traceback  # loading it takes long
+    if failure.code == "internal_error":
+        failure = failure._replace(message=f"{failure.message}; run with PETSTORE_LOG_LEVEL=debug to see the traceback")
+        if os.environ.get("PETSTORE_LOG_LEVEL", "").lower() == "debug":
+            import traceback  # loading it takes long
 
-        traceback.print_exception(error)
+            traceback.print_exception(error)
     if as_json:
         log_to_stderr(json.dumps({"code": failure.code, "message": failure.message}))
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -96,6 +100,23 @@ def report_error(error: Exception, as_json: bool) -> int:
     else:
         log_to_stderr(f"petstore: {failure.message}")
     return failure.exit_code
+
+
+@contextmanager
+def logged(level: str) -> Iterator[None]:
+    """Write logs to stderr within this, from `level` up; an error becomes a line too, and then the exit code."""
+    from petstore_server.telemetry.logs import logging_to_stderr  # as little as possible for other commands
+
+    with logging_to_stderr(level):
+        try:
+            yield
+        except (click.exceptions.Exit, Interrupted):
+            raise
+        except Exception as error:
+            failure = explain(error)
+            defect = error if failure.code == "internal_error" else None
+            _log.error("server failed", extra={"reason": failure.message}, exc_info=defect)
+            raise click.exceptions.Exit(failure.exit_code) from error
 
 
 def _describe_refusal(error: Any) -> str:

@@ -11,7 +11,7 @@ import click
 
 from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import Command, installation, operator, settings_here, with_store
-from petstore_server.cli.failures import FAILURE
+from petstore_server.cli.failures import FAILURE, logged
 from petstore_server.cli.main import Documented
 from petstore_server.cli.output import comment, log_to_stderr, printable, show, wants_json, wrapped, write, write_json
 from petstore_server.domain.errors import InvalidInput
@@ -55,13 +55,14 @@ def serve(demo: bool, **options: str | None) -> None:
 
     $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """
-    gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
-    from petstore_server.cli.serving import serve_in_foreground
-
-    gc.enable()
     given = {f"PETSTORE_{name.upper()}": value for name, value in options.items() if value is not None}
     settings = read_settings({**os.environ, **given})
-    serve_in_foreground(settings, given, demo=demo)
+    with logged(settings.log_level):
+        gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
+        from petstore_server.cli.serving import serve_in_foreground
+
+        gc.enable()
+        serve_in_foreground(settings, given, demo=demo)
 
 
 @click.command(cls=Command)

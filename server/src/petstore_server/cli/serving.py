@@ -35,7 +35,6 @@ from petstore_server.runtime.installation import LocalInstallation, lock_for_ser
 from petstore_server.runtime.servers import listening, run, spread
 from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
-from petstore_server.telemetry.logs import logging_to_stderr
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +45,6 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
     Raises SettingsError, StoreUnusable, ServiceUnavailable; click.exceptions.Exit if a worker could not start.
     """
     with ExitStack() as stack:
-        stack.enter_context(logging_to_stderr(settings.log_level))
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
             with uninterrupted():  # or a signal may come when the directory is there and nothing removes it yet

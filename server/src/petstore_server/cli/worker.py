@@ -1,11 +1,14 @@
 """The entry point of a worker process, started by the supervisor of `petstore serve --workers N`; not a command."""
 
 import gc
+import os
 import sys
 
 import click
 
+from petstore_server.cli.failures import logged
 from petstore_server.cli.main import Root
+from petstore_server.settings import read_settings
 
 
 @click.group(cls=Root, invoke_without_command=True)
@@ -13,11 +16,13 @@ from petstore_server.cli.main import Root
 @click.argument("channel", type=int)
 def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
-    gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
-    from petstore_server.runtime.workers import serve_inherited
+    settings = read_settings(os.environ)
+    with logged(settings.log_level):
+        gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
+        from petstore_server.runtime.workers import serve_inherited
 
-    gc.enable()
-    serve_inherited(listener, channel)
+        gc.enable()
+        serve_inherited(settings, listener, channel)
 
 
 if __name__ == "__main__":

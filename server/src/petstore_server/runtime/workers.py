@@ -32,8 +32,8 @@ from petstore_server.runtime.application import Application, make_console, run_c
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
-from petstore_server.settings import Settings, read_settings
-from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
+from petstore_server.settings import Settings
+from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import aggregate, build_info, exposition
 
 _PROGRAM = "petstore_server.cli.worker"
@@ -57,14 +57,12 @@ class Report(msgspec.Struct):
 _decode = msgspec.json.Decoder(Report).decode
 
 
-def serve_inherited(listener: int, channel: int) -> None:
+def serve_inherited(settings: Settings, listener: int, channel: int) -> None:
     """Serve as a worker, on the inherited sockets with these file descriptors.
 
     Raises SettingsError, StoreUnusable and ServiceUnavailable if the service cannot start.
     """
-    settings = read_settings(os.environ)
     with (
-        logging_to_stderr(settings.log_level),
         socket.socket(fileno=listener) as public,
         socket.socket(fileno=channel) as supervisor,
         lock_for_serving(settings),

@@ -1,5 +1,6 @@
 """Logs as JSON Lines. Writing them never raises and never waits. No line holds a key."""
 
+import atexit
 import json
 import logging
 import os
@@ -40,7 +41,9 @@ class LineWriter:
 
     def write(self, line: str) -> None:
         """Queue a line, which includes its line end."""
-        if self._queue.qsize() < self._capacity:
+        if sys.is_finalizing():  # the thread has ended
+            self._write([line])
+        elif self._queue.qsize() < self._capacity:
             self._queue.put(line)
         else:
             self.lost += 1
@@ -73,21 +76,33 @@ class LineWriter:
             self.lost += bytes(data).count(b"\n")
 
 
+_log = logging.getLogger(__name__)
 _stream: LineWriter | TextIO = sys.stderr
 
 
 @contextmanager
 def logging_to_stderr(level: str) -> Iterator[None]:
-    """Write the logs of this process to stderr, from `level` (a name) up; at the end, wait for the last lines."""
+    """Write the logs of this process to stderr, from `level` (a name) up; at the end, wait for the last lines.
+
+    So is, also later, all that Python would write to stderr itself: warnings, and errors that nothing handles.
+    """
     writer = LineWriter(sys.__stderr__.fileno() if sys.__stderr__ is not None else -1)
     configure_logging(level, writer)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda *error: _log_unhandled(error)
+    threading.excepthook = lambda args: _log_unhandled((args.exc_type, args.exc_value, args.exc_traceback))
+    sys.unraisablehook = lambda args: _log_unhandled((args.exc_type, args.exc_value, args.exc_traceback))
+    atexit.register(writer.drain)
     try:
         yield
     finally:
         writer.drain()
 
 
-_NO_OUTPUT = logging.NullHandler()
+def _log_unhandled(error: Any) -> None:
+    """Log an error, given as its type, value and traceback, unless it is the effect of Ctrl-C."""
+    if not issubclass(error[0], KeyboardInterrupt):
+        _log.error("error not handled", exc_info=error)
 
 
 def lost_lines() -> int:
@@ -111,8 +126,8 @@ def configure_logging(level: str, stream: LineWriter | TextIO | None = None) -> 
     logger.handlers = [_Lines()]
     logger.setLevel(level.upper())
     logger.propagate = False
-    # Otherwise Python writes the messages of libraries to stderr: not as JSON, and with whatever they contain.
-    logging.getLogger().addHandler(_NO_OUTPUT)
+    logging.getLogger().addHandler(_LIBRARIES)  # otherwise Python writes their messages to stderr, not as JSON
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not for each request that is not HTTP
 
 
 def timestamp(at: float) -> str:
@@ -127,12 +142,24 @@ class _Lines(logging.Handler):
     _formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = {name: value for name, value in vars(record).items() if name not in self._own}
-        line |= {"event": record.getMessage(), "level": record.levelname.lower()}
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - the arguments do not fit: no reason to raise in a library
+            message = str(record.msg)
+        if record.name.startswith("petstore_server"):
+            line = {name: value for name, value in vars(record).items() if name not in self._own}
+            line["event"] = message
+        else:
+            line = {"event": LIBRARY_EVENT, "logger": record.name, "message": hide_keys(message)}
+        line["level"] = record.levelname.lower()
         line |= {"timestamp": timestamp(record.created), "pid": record.process}  # several may share one stderr
         if record.exc_info:
             line["exception"] = hide_keys(self._formatter.formatException(record.exc_info))
         write_record(line)
+
+
+LIBRARY_EVENT = "message of a library"
+_LIBRARIES = _Lines(logging.WARNING)
 
 
 def _encode(event: dict[str, Any]) -> str:
