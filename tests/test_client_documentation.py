@@ -1,4 +1,4 @@
-"""`docs/client.md`: every example runs, and the tables match the code."""
+"""The client's page of the guide: every example runs, and the tables match the code."""
 
 import inspect
 import os
@@ -20,7 +20,7 @@ from support.process import new_key, petstore, serving
 from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE
 
-DOCUMENT = ROOT / "docs" / "client.md"
+DOCUMENT = SOURCE / "api" / "guide" / "client.md"
 GUIDE = SOURCE / "api" / "guide" / "guide.md"
 
 
@@ -74,7 +74,7 @@ def test_every_command_runs(environ: dict[str, str], tmp_path: Path) -> None:
         check=False,
     )
     assert (0, "") == (done.returncode, done.stderr)
-    assert done.stdout.endswith("order 21: cancelled\norder 22: cancelled\n")
+    assert "\norder 21: cancelled\norder 22: cancelled\nplan  " in done.stdout
     assert (tmp_path / "orders.json").read_text().startswith('[{"id":1,')
 
 

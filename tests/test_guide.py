@@ -79,6 +79,25 @@ def test_every_example_in_python_runs(
     assert "" == capfd.readouterr().err
 
 
+@pytest.mark.system
+def test_the_example_for_node_lists_and_cancels(environ: dict[str, str], store: Path, tmp_path: Path) -> None:
+    (example,) = re.findall(r"<!-- runs in node -->\n```javascript\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    script = tmp_path / "example.mjs"
+    script.write_text(example)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        command = [needs.program("node", "nodejs"), str(script)]
+        return subprocess.run(
+            command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    first, again = run(), run()
+    assert (0, f"{AT_ONCE - 1}\n", "") == (first.returncode, first.stdout, first.stderr)
+    assert "cancelled" == petstore_json(store, "orders", "show", "6")["status"]
+    assert 0 != again.returncode
+    assert "409 order_already_cancelled: " in again.stderr
+
+
 @pytest.fixture(name="follow_in_python")
 def _follow_in_python(
     environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

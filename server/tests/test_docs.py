@@ -15,8 +15,8 @@ from petstore_server.server.messages import Response
 from petstore_server.settings import read_settings
 
 PATHS = [
-    *("/", "/docs", "/docs/guide", "/docs/versions", "/docs/changelog", "/docs/page.css", "/docs/page.js"),
-    *("/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"),
+    *("/", "/docs", "/docs/guide", "/docs/client", "/docs/versions", "/docs/changelog", "/docs/page.css"),
+    *("/docs/page.js", "/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"),
     *("/openapi.json", "/openapi.yaml", "/openapi-v2.json", "/openapi-v2.yaml"),
 ]
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}
@@ -111,7 +111,7 @@ class Links(HTMLParser):
             self.inline.append(tag)
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/docs/guide", "/docs/versions", "/docs/changelog"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/docs/guide", "/docs/client", "/docs/versions", "/docs/changelog"])
 def test_pages_load_and_link_only_files_of_this_server(documents: Documents, path: str) -> None:
     page = _page(documents, path)
     targets = [urldefrag(target) for target in page.targets if not target.startswith("mailto:")]

@@ -46,7 +46,7 @@ _SWAGGER_FILES = {
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
     "swagger-ui.css": "text/css; charset=utf-8",
 }
-_GUIDE_PAGES = ("guide", "versions", "changelog")  # the names of the Markdown files and, under `/docs`, of the pages
+_GUIDE_PAGES = ("guide", "client", "versions", "changelog")  # the Markdown files and, under `/docs`, the pages
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
 
