@@ -59,7 +59,7 @@ class Shared(RedisCounters):
         self._called("charge" if charge else "read")
         return evaluate_address(self.admitted, Count(int(NOW), self.used), NOW)
 
-    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+    async def newest(self, store_id: str, timeline: int) -> int:
         self._called("timeline")
         return 7
 
@@ -236,15 +236,15 @@ async def test_usage_is_not_saved_and_bans_are_until_they_have_been(shared: Shar
     assert ({}, ()) == limiter.take_unsaved()
 
 
-async def test_the_newest_timeline_is_that_of_the_counters_or_the_own_without_them(
+async def test_the_newest_is_that_of_the_counters_or_the_own_without_them(
     shared: Shared, limiter: FallbackLimiter
 ) -> None:
-    assert 7 == await limiter.newest_timeline("store", 3)
+    assert 7 == await limiter.newest("store", 3)
     shared.fault = CountersUnavailable("gone")
-    assert (3, None) == (await limiter.newest_timeline("store", 3), limiter.fault)
+    assert (3, None) == (await limiter.newest("store", 3), limiter.fault)
     await limiter.admit(PRINCIPAL)
     shared.fault = None
-    assert 3 == await limiter.newest_timeline("store", 3)
+    assert 3 == await limiter.newest("store", 3)
     assert ["timeline", "timeline", "count"] == shared.calls
 
 

@@ -16,7 +16,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from support.engines import PostgresEngine
 from support.failover import Pair, disconnect, promote, running_pair
 from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
-from support.process import URLS, Server, petstore, serving
+from support.process import URLS, Server, new_key, petstore, serving
 from support.redis_engine import own_redis
 from support.subprocesses import PATIENCE, busy, within
 
@@ -157,3 +157,39 @@ def test_a_server_stops_using_a_primary_once_another_process_has_seen_its_succes
         assert 0 == new.returncode
         within(PATIENCE, lambda: OLD in server.log.read_text())
         assert OLD in readiness(server)
+
+
+def follow(server: Server, key: str, **query: str) -> httpx2.Response:
+    """The response to a request for changes."""
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx2.get(f"{server.api}/v2/store/changes", params=query, headers=headers, timeout=PATIENCE)
+
+
+def cancelled(server: Server, key: str, order_id: int) -> bool:
+    headers = {"Authorization": f"Bearer {key}"}
+    url = f"{server.api}/v1/store/orders/{order_id}"
+    return httpx2.delete(url, headers=headers, timeout=PATIENCE).status_code == 204
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_tokens_of_changes_survive_a_failover_unless_it_lost_changes(pair: Pair, store: Path, loses: bool) -> None:
+    assert 0 == petstore(store, "db", "migrate").returncode
+    key, _ = new_key(store)
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "csv", text="id\n1\n2\n3\n").returncode
+    if loses:
+        disconnect(pair)
+    else:
+        acknowledge_together(pair.primary)
+    with serving(store) as server:
+        assert cancelled(server, key, 1)
+        page = follow(server, key).json()
+        assert [2, 3, 1] == [order["id"] for order in page["data"]]
+        pair.primary.stop(signal.SIGQUIT)
+        promote(pair.replica)
+        within(PATIENCE, lambda: cancelled(server, key, 2))  # at once: the clock is not behind any more
+        found = follow(server, key, after=page["next"])
+        if loses:
+            assert (410, "changes_reset") == (found.status_code, found.json()["code"])
+            assert [1, 3, 2] == [order["id"] for order in follow(server, key).json()["data"]]
+        else:
+            assert [2] == [order["id"] for order in found.json()["data"]]

@@ -191,12 +191,12 @@ async def test_what_an_account_used_can_be_read(engine: RedisEngine) -> None:
     await counters.close()
 
 
-async def test_the_newest_timeline_that_any_process_has_seen_is_known_to_all_for_90_days(engine: RedisEngine) -> None:
+async def test_the_newest_that_any_process_has_seen_is_known_to_all_for_90_days(engine: RedisEngine) -> None:
     counters = [RedisCounters(engine.url, POLICY) for _ in range(2)]
     for each in counters:
         await each.connect()
-    seen = [await each.newest_timeline("store", number) for each, number in zip(counters, (3, 2), strict=True)]
-    assert ([3, 3], 1) == (seen, await counters[0].newest_timeline("another", 1))
+    seen = [await each.newest("store:timeline", number) for each, number in zip(counters, (3, 2), strict=True)]
+    assert ([3, 3], 1) == (seen, await counters[0].newest("another:timeline", 1))
     assert 89 * 86_400 < engine.client.ttl("petstore:store:timeline") <= 90 * 86_400
     for each in counters:
         await each.close()

@@ -159,7 +159,7 @@ def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them()
 
 @pytest.mark.parametrize("fault", [RedisTimeoutError("slow."), OSError("slow."), None], ids=repr)
 @pytest.mark.parametrize(
-    "call", [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest_timeline("store", 1)]
+    "call", [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest("store:timeline", 1)]
 )
 def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
     call: Callable[[RedisCounters], Coroutine[Any, Any, object]], fault: Exception | None

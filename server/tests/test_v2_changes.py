@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+import shutil
+import sqlite3
 import string
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,7 +20,11 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
 from petstore_server.domain.lists import Page, Query
 from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.engines.sqlite import backup, restore
+from petstore_server.runtime.backend import opened_backend
+from petstore_server.store.engine import Command
 from petstore_server.store.pages import Clock
+from support.open_stores import BY
 from support.service import Service, bearer, in_service
 
 CHANGES = "/v2/store/changes"
@@ -401,5 +407,128 @@ async def test_the_histogram_has_no_waiting_time(tmp_path: Path) -> None:
         ]
         assert samples
         assert sum(sample.value for sample in samples) < 0.5
+
+    await in_service(tmp_path, story)
+
+
+# Histories
+
+
+async def token_of_a_story(folder: Path) -> tuple[str, str]:
+    """A key, and its token after two orders and a change of one."""
+
+    async def story(service: Service) -> tuple[str, str]:
+        key = await service.key(await service.account(Plan.ENTERPRISE, UNLIMITED))
+        await service.orders(Order(1), Order(2))
+        await service.backend.store.orders.change(1, CANCEL, service.actor)
+        return key, (await Follower(service, key).page())["next"]
+
+    return await in_service(folder, story)
+
+
+async def outcome(folder: Path, key: str, token: str) -> tuple[int, str | list[int]]:
+    """What a service in the folder answers to a token."""
+
+    async def story(service: Service) -> tuple[int, str | list[int]]:
+        response = await Follower(service, key).ask(after=token)
+        if response.status_code != 200:
+            return code(response)
+        return 200, [order["id"] for order in response.json()["data"]]
+
+    return await in_service(folder, story)
+
+
+RESET = (410, "changes_reset")
+
+
+async def test_a_restart_keeps_tokens(tmp_path: Path) -> None:
+    key, token = await token_of_a_story(tmp_path)
+    assert (200, []) == await outcome(tmp_path, key, token)
+    assert (200, []) == await outcome(tmp_path, key, token)
+
+
+@embedded
+async def test_a_restore_begins_a_new_history(tmp_path: Path) -> None:
+    key, token = await token_of_a_story(tmp_path)
+    backup(tmp_path / "store.db", tmp_path / "backup.db")
+    assert (200, []) == await outcome(tmp_path, key, token)
+    restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
+    assert RESET == await outcome(tmp_path, key, token)
+
+    async def story(service: Service) -> str:
+        client = Follower(service, key)
+        await client.page()
+        async with client.held() as waiting:
+            restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
+            assert RESET == code(await waiting)
+        client.token = None
+        return str((await client.page())["next"])
+
+    token = await in_service(tmp_path, story)
+    assert (200, []) == await outcome(tmp_path, key, token)
+
+
+@embedded
+async def test_a_file_that_takes_the_place_of_another_begins_a_new_history(tmp_path: Path) -> None:
+    key, token = await token_of_a_story(tmp_path)
+    copy = tmp_path / "copy"
+    shutil.copyfile(tmp_path / "store.db", copy)
+    copy.replace(tmp_path / "store.db")
+    assert RESET == await outcome(tmp_path, key, token)
+
+
+@embedded
+async def test_a_token_from_after_the_clock_is_of_another_history(tmp_path: Path) -> None:
+    """The content of the file was replaced in place: only the token shows that something is gone."""
+    key, token = await token_of_a_story(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as database:
+        database.execute("UPDATE orders SET updated_at = updated_at - 1")
+        database.execute("UPDATE clock SET at = at - 1")
+    assert RESET == await outcome(tmp_path, key, token)
+
+
+async def test_a_held_request_ends_with_a_new_history(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await follower(service)
+        await client.page()
+        async with client.held() as waiting:
+            engine = service.backend.store._engine
+
+            def begin() -> Any:
+                yield Command("UPDATE petstore.store SET epoch = 'another'")
+
+            await engine.transaction(begin)
+            assert RESET == code(await waiting)
+
+    await in_service(tmp_path, story)
+
+
+async def set_back(service: Service) -> None:
+    """Take the last change back, as a physical restore does."""
+
+    def work() -> Any:
+        yield Command("UPDATE petstore.orders SET updated_at = updated_at - 5 WHERE id = 1")
+        yield Command("UPDATE petstore.clock SET change = change - 1, at = at - 5")
+
+    await service.backend.store._engine.transaction(work)
+
+
+@pytest.mark.parametrize("each_engine", ["scaled-out"], indirect=True)
+async def test_a_clock_behind_what_was_shown_begins_a_new_history_before_the_next_change(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await follower(service)
+        await service.orders(Order(1), Order(2))
+        await service.backend.store.verify()
+        assert [1, 2] == await client.ids()
+        await service.backend.store.orders.change(1, CANCEL, service.actor)
+        assert [1] == await client.ids()  # noted as it is shown, not by the next look
+        await set_back(service)
+        async with opened_backend(service.settings, service.clock) as other:  # another process, which connects
+            await other.store.orders.change(2, CANCEL, service.actor)
+        assert RESET == code(await client.ask())
+        client.token = None
+        assert [1, 2] == await client.ids()
+        await service.backend.store.verify()
+        assert [] == await client.ids()
 
     await in_service(tmp_path, story)

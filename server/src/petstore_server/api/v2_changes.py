@@ -157,7 +157,9 @@ class Changes:
         page = await self._store.search.page(Query(Filters(), _BY_CHANGE, asked.limit, after))
         if not page.rows:
             return None
-        token = token_of(clock.epoch, position_of(page.rows[-1], _BY_CHANGE.field))
+        last = position_of(page.rows[-1], _BY_CHANGE.field)
+        await self._store.witness(clock.epoch, last.value or 0)
+        token = token_of(clock.epoch, last)
         return _body(page.text(), token, more=page.next is not None)
 
 

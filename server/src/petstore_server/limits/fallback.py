@@ -131,12 +131,12 @@ class FallbackLimiter(MemoryLimiter):
                 _log.info("redis usable again: limits are exact", extra={"after": before})
         return self.fault
 
-    async def newest_timeline(self, store_id: str, timeline: int) -> int:
-        """Share the newest timeline of PostgreSQL that was seen. Without the counters, only this process knows it."""
+    async def newest(self, name: str, number: int) -> int:
+        """Share the newest timeline or time that was seen. Without the counters, it is the given one."""
         if self.fault is None:
             with suppress(CountersUnavailable):  # requests that are counted report the fault
-                return await self._counters.newest_timeline(store_id, timeline)
-        return timeline
+                return await self._counters.newest(name, number)
+        return number
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
         before = self._current_bans()

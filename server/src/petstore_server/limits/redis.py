@@ -46,7 +46,7 @@ _NEWEST = """
     redis.call('SET', KEYS[1], newest, 'EX', ARGV[2])
     return newest
 """
-_TIMELINE_MEMORY = 90 * DAY
+_NEWEST_MEMORY = 90 * DAY
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError, TypeError)  # the last two are about the URL
 _NO_DATABASE = "DB index is out of range"
 _FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
@@ -110,10 +110,10 @@ class RedisCounters:
                 found += await client.mget(keys)
         return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}
 
-    async def newest_timeline(self, store_id: str, timeline: int) -> int:
-        """Note a timeline of the store with this identity; return the newest one that any process has noted."""
+    async def newest(self, name: str, number: int) -> int:
+        """Note a number under a name; return the largest one that any process has noted under it, for 90 days."""
         async with self._connected() as client, _bounded():
-            return int(await client.eval(_NEWEST, 1, f"petstore:{store_id}:timeline", timeline, _TIMELINE_MEMORY))
+            return int(await client.eval(_NEWEST, 1, f"petstore:{name}", number, _NEWEST_MEMORY))
 
     async def connect(self) -> None:
         """Connect again, without a trace in Redis."""

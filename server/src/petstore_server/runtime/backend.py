@@ -151,7 +151,7 @@ async def opened_backend(
             except CountersUnavailable as error:
                 reason = error.reason.rstrip(".")
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
-            share = shared.newest_timeline
+            share = shared.newest
         url, usage = (
             settings.database_url,
             UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder(),

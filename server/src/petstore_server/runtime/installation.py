@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters
 
 Share = Callable[[str, int], Awaitable[int]]
-"""`postgres.connections.Share`: shares the newest timeline of a store, so that an old primary is refused."""
+"""`postgres.connections.Share`: shares the newest state of a store, so that one that is older is noticed."""
 
 _SQLITE = "sqlite:///"
 _ROWS_AT_ONCE = 16_000
@@ -171,24 +171,24 @@ class LocalInstallation:
 
     def opened_store(self) -> AbstractAsyncContextManager[Store]:
         """The store, closed at the end."""
-        return opened_store(self._url, self._share_timeline)
+        return opened_store(self._url, self._share)
 
     def migrate(self, announce: Callable[[str], None]) -> tuple[int, int]:
         """Bring the store to this version's schema, creating a missing one; return its version before and after."""
         if is_sqlite(self._url):
             return sqlite.migrate(sqlite_path(self._url), announce)
-        before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share_timeline))
+        before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share))
         return before, after
 
     def store_problems(self) -> list[str]:
         """Read the whole store; return what is wrong with it, an empty list if it is sound."""
         if is_sqlite(self._url):
             return sqlite.check(sqlite_path(self._url))
-        return list(asyncio.run(self._postgres.check(self._url, self._share_timeline)))
+        return list(asyncio.run(self._postgres.check(self._url, self._share)))
 
     async def postgres_state(self) -> Mapping[str, str]:
         """What `engines.postgres.opening.state` returns."""
-        return dict(await self._postgres.state(self._url, self._share_timeline))
+        return dict(await self._postgres.state(self._url, self._share))
 
     def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
@@ -239,16 +239,16 @@ class LocalInstallation:
             counters.use_store(await store.identity())
             return await counters.usages(accounts)
 
-    async def _share_timeline(self, store_id: str, timeline: int) -> int:
-        """Learn that a server of PostgreSQL was replaced, from the servers, through their Redis.
+    async def _share(self, name: str, number: int) -> int:
+        """Learn that a server of PostgreSQL was replaced, or restored, from the servers, through their Redis.
 
         While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
         """
         if self.settings.redis_url is not None:
             with suppress(Unreachable):
                 async with read_counters(self.settings) as counters:
-                    return await counters.newest_timeline(store_id, timeline)
-        return timeline
+                    return await counters.newest(name, number)
+        return number
 
     @property
     def _postgres(self) -> ModuleType:

@@ -47,7 +47,12 @@ class Store:
         self._engine = engine
         self._epoch: str | None = None
         self.contents: Contents | None = None  # as `check` found them last
-        self.stats, self.identity, self.verify = engine.stats, engine.identity, engine.verify
+        self.stats, self.identity, self.verify, self.witness = (
+            engine.stats,
+            engine.identity,
+            engine.verify,
+            engine.witness,
+        )
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
         self.health = HealthStates(engine)

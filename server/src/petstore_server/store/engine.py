@@ -117,7 +117,7 @@ class Dialect(Protocol):
     """
 
     epoch: str
-    """An SQL expression for a text that only a restore changes."""
+    """An SQL expression for a text that names the history of orders: another one if what was seen may be gone."""
 
     history: str
     """An SQL expression that identifies the store's history: changes seen in another one may be gone."""
@@ -195,6 +195,9 @@ class Engine(Protocol):
 
         Stays the same across restarts, restores in place and failovers.
         """
+
+    async def witness(self, epoch: str, at: int) -> None:
+        """Note that a client is shown a change of this time in this history, to notice it if the store loses that."""
 
     def fault(self) -> str | None:
         """Why the store cannot be used as far as is known: damage that was seen, or the cause of recent failures."""

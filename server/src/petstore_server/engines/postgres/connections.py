@@ -4,9 +4,13 @@ So it works behind a pooler that gives each transaction another connection (pgbo
 
 A server that another one has replaced is refused (D19). A promotion begins a new timeline. A primary that returns after
 its replica was promoted is still on the old one, and what is written to it is lost.
+
+A server that was restored, or lost changes in a failover, is noticed by the clock of changes, which is behind. The
+store then begins a new history, before a connection to it is used.
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,11 +22,12 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres.dialect import epoch
 from petstore_server.store.engine import Commands, Queries, Query, Result, Row, Work
 
 Driver = psycopg.AsyncConnection[Row]
 Share = Callable[[str, int], Awaitable[int]]
-"""Note the timeline of the store with this identity where all processes see it; return the newest one noted there."""
+"""Note a number under a name where all processes see it; return the largest one noted there."""
 
 IDENTITY = """
     SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -34,6 +39,11 @@ _TIMELINE = f"""
     SELECT concat_ws('-', system_identifier, oid), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
     FROM ({IDENTITY}) AS store WHERE NOT pg_is_in_recovery()
 """  # noqa: S608 - constants
+
+_CLOCK = f"SELECT {epoch}, at FROM petstore.store, petstore.clock"  # noqa: S608 - a constant
+_BEGIN_HISTORY = f"""
+    UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '') WHERE {epoch} = %s
+"""  # noqa: S608 - a constant
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
@@ -98,31 +108,62 @@ EXPORT = TransactionOptions(  # reads for as long as the consumer takes
 _IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
 
 
+_log = logging.getLogger(__name__)
+
+
 class OldPrimary(psycopg.OperationalError):
     """The server is a primary that another one has replaced."""
 
 
 class Timelines:
-    """The newest timeline of each store that this process has seen, or, by `share`, any process."""
+    """The newest timeline, and time of the clock, of each store that this process has seen, or, by `share`, any."""
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
         self._newest: dict[str, int] = {}
+        self._store = ""
+        self._noted = "", 0  # the epoch and the time that were shared last
         self.refused = 0
 
     async def verify(self, driver: Driver) -> None:
-        """Raises OldPrimary if the server has an older history than one that was seen, and psycopg.Error."""
+        """Raises OldPrimary if the server has an older timeline than one that was seen, and psycopg.Error."""
         found = await (await driver.execute(_TIMELINE.encode())).fetchone()
         if found is None:  # a replica: a URL may ask for one
             return
         store, timeline = found[0], int(found[1], 16)
         newest = max(timeline, self._newest.get(store, 0))
         if self._share is not None:
-            newest = max(newest, await self._share(store, newest))
+            newest = max(newest, await self._share(f"{store}:timeline", newest))
         self._newest[store] = newest
         if timeline < newest:
             self.refused += 1
             raise OldPrimary(f"timeline {timeline}, after {newest} was seen")
+        if self._share is not None:
+            self._store = store
+            with suppress(errors.UndefinedTable, errors.InvalidSchemaName):  # there is no store yet
+                await self._verify_clock(driver, self._share)
+
+    async def witness(self, epoch: str, at: int) -> None:
+        """See `store.engine.Engine`."""
+        known, latest = self._noted
+        if self._share is not None and (epoch != known or at > latest):
+            await self._share(f"{self._store}:clock:{epoch}", at)
+            self._noted = epoch, at
+
+    async def _verify_clock(self, driver: Driver, share: Share) -> None:
+        """Begin a new history if the clock is behind the newest time that was seen in this one."""
+        epoch, at = await _clock(driver)
+        newest = await share(f"{self._store}:clock:{epoch}", at)
+        self._noted = epoch, newest
+        # Another process may have noted a change that was made since the clock was read.
+        if at < newest and (at := (await _clock(driver))[1]) < newest:
+            await driver.execute(_BEGIN_HISTORY.encode(), (epoch,))
+            _log.error("store lost changes: a new history begins", extra={"seconds": (newest - at) / 1_000_000})
+
+
+async def _clock(driver: Driver) -> tuple[str, int]:
+    [(found, at)] = await (await driver.execute(_CLOCK.encode())).fetchall()
+    return found, at
 
 
 class Session:

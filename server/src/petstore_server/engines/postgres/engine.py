@@ -116,6 +116,9 @@ class PostgresEngine:
         [(cluster, database)] = await self.query(connections.IDENTITY)
         return f"{cluster}-{database}"
 
+    async def witness(self, epoch: str, at: int) -> None:
+        await self._timelines.witness(epoch, at)
+
     def fault(self) -> str | None:
         return self._pool.fault()
 

@@ -119,6 +119,9 @@ class SqliteEngine:
         [(identity,)] = self.peek("SELECT identity FROM store")
         return f"{identity}-{self._path.stat().st_ino}"
 
+    async def witness(self, epoch: str, at: int) -> None:
+        """Nothing: a file that takes the place of another has another inode, which the store notes."""
+
     def fault(self) -> str | None:
         return self.damage.reason
 

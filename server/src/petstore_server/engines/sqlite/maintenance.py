@@ -35,9 +35,10 @@ _CARRY_OVER = f"""
         UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_MAX_USUAL} ORDER BY id DESC LIMIT 1
     ) AS previous;
 """  # noqa: S608 - constants
-_NEW_HISTORY = (
-    "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8))), damage = NULL"
-)
+_NEW_HISTORY = """
+    UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8))), file = '',
+        damage = NULL
+"""
 _PAGES_A_STEP = 1000
 _MARK = slice(68, 72)  # where a SQLite file has its application id
 

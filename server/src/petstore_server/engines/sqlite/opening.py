@@ -23,6 +23,10 @@ APPLICATION_ID = 0x50455453  # written into every store's header by the first mi
 SCHEMA = Schema("sqlite")
 
 MIGRATION_SECONDS = 120.0  # for which another program may migrate a store, of a million orders for example
+# In a file that took the place of another, or was moved, what was seen in the one before may be gone.
+_NOTE_FILE = """
+    UPDATE store SET epoch = iif(file = '', epoch, lower(hex(randomblob(16)))), file = ?1 WHERE file <> ?1
+"""
 _PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
@@ -75,6 +79,9 @@ def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
             before = apply_migrations(connection, path)
         if not read_only:
             use_log(connection, path)
+            inode = str(path.stat().st_ino)
+            if connection.execute("SELECT file FROM store").get != inode:
+                connection.execute(_NOTE_FILE, (inode,))
         return before
 
 

@@ -13,10 +13,13 @@ PRAGMA application_id = 0x50455453;
 -- be written: a readiness check proves with it that the store can be. `backed_up_at` is when the last good backup was
 -- made. `damage` is what a process has seen of damage to the store: no process then accepts a change. `identity` names
 -- the store, to tell its counters in Redis from another store's: a restore keeps that of the store that it replaces.
+-- `file` is the inode in which the store was opened last, empty before the first time: in another one, the store begins
+-- a new history.
 CREATE TABLE store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     identity TEXT NOT NULL,
     epoch TEXT NOT NULL,
+    file TEXT NOT NULL DEFAULT '',
     access_version INTEGER NOT NULL DEFAULT 0,
     heartbeat INTEGER NOT NULL DEFAULT 0,
     backed_up_at REAL,
