@@ -3,12 +3,16 @@
 import errno
 import os
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from petstore_server import partial_files
+from petstore_server.cli import orders
+from petstore_server.operations import orders as operations
 from petstore_server.partial_files import partial_file, put_in_place
+from petstore_server.store import Store
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.process import petstore_process, serving
@@ -55,8 +59,16 @@ def test_the_log_of_a_store_in_use_keeps_an_acknowledged_change(tmp_path: Path) 
     with serving(store) as server:
         cli.must("orders", "cancel", "1")
         for name in ("orders.db-wal", "orders.db-shm"):
-            assert (tmp_path / name).exists()
-            assert 6 == cli("orders", "import", "-", "--force", "--rejects", str(tmp_path / name), stdin="bad").code
+            (tmp_path / f"hard{name}").hardlink_to(tmp_path / name)
+            (tmp_path / f"soft{name}").symlink_to(tmp_path / name)
+            copied = tmp_path / f"copy{name}"
+            copied.write_bytes((tmp_path / name).read_bytes())
+            with (tmp_path / name).open("rb") as opened:
+                descriptor = Path(f"/proc/self/fd/{opened.fileno()}")
+                for file in (tmp_path / name, tmp_path / f"hard{name}", tmp_path / f"soft{name}", copied, descriptor):
+                    refused = cli("orders", "import", "-", "--force", "--rejects", str(file), stdin="bad")
+                    assert (6, True) == (refused.code, "choose another name" in refused.err), file
+                    assert 6 == cli("orders", "export", "--force", "--format", "jsonl", str(file)).code, file
         server.kill()
     assert "cancelled" == cli.must("orders", "show", "1", "--json").json()["status"]
 
@@ -107,6 +119,33 @@ def test_rejects_go_to_a_stream(cli: CommandLine) -> None:
         cli.store, "orders", "import", "/dev/stdin", "--rejects", "/dev/stdout", "--format", "jsonl"
     )
     assert 0 == done.returncode, done.stderr
+
+
+def test_hard_links_of_an_empty_log_and_of_a_damaged_store_are_recognised(cli: CommandLine, tmp_path: Path) -> None:
+    wal = tmp_path / "orders.db-wal"
+    wal.touch()
+    cli.store.write_bytes(b"\0" * 8192)
+    for number, file in enumerate((wal, cli.store)):
+        linked = tmp_path / f"linked{number}"
+        linked.hardlink_to(file)
+        assert 6 == cli("orders", "import", "-", "--force", "--rejects", str(linked), stdin="bad").code
+    assert (b"", b"\0" * 8192) == (wal.read_bytes(), cli.store.read_bytes())
+
+
+def test_an_export_does_not_replace_a_backup_that_is_made_while_it_is_written(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, exported = tmp_path / "new.db", operations.export_orders
+
+    async def slow(store: Store, file_format: str) -> AsyncIterator[tuple[bytes, int]]:
+        async for part in exported(store, file_format):
+            yield part
+        target.write_bytes((tmp_path / "backup.db").read_bytes())
+
+    monkeypatch.setattr(orders, "export_orders", slow)
+    done = cli("orders", "export", "--force", "--format", "jsonl", str(target))
+    assert (6, True) == (done.code, "is a backup" in done.err)
+    assert (tmp_path / "backup.db").read_bytes() == target.read_bytes()
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -11,11 +11,13 @@ from pathlib import Path
 from petstore_server.domain.timestamps import HOUR
 
 _COMPANIONS = ("-wal", "-shm", "-journal")  # of SQLite's files, next to them
-# A database of SQLite, its log (WAL) in both byte orders, its journal, and what pg_dump writes.
+# A database of SQLite, its log (WAL) and that one's index in both byte orders, its journal, and what pg_dump writes.
 _BEGINS = (
     b"SQLite format 3\0",
     b"\x37\x7f\x06\x82",
     b"\x37\x7f\x06\x83",
+    b"\x18\xe2\x2d\x00",
+    b"\x00\x2d\xe2\x18",
     b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7",
     b"PGDMP",
     b"--\n-- PostgreSQL database",
@@ -68,7 +70,9 @@ def is_protected(file: Path, store: Path | None) -> bool:
     """
     file = file.resolve()
     stem = next((file.with_name(file.name.removesuffix(end)) for end in _COMPANIONS if file.name.endswith(end)), file)
-    return store == stem or _begins_like_store(file) or (stem != file and _begins_like_store(stem))
+    own = [] if store is None else [store, *(store.with_name(store.name + end) for end in _COMPANIONS)]
+    linked = file.exists() and any(each.exists() and each.samefile(file) for each in own)
+    return store == stem or linked or _begins_like_store(file) or (stem != file and _begins_like_store(stem))
 
 
 def _begins_like_store(file: Path) -> bool:

@@ -156,6 +156,7 @@ def _opened(target: str, force: bool) -> Iterator[IO[bytes]]:
             partial.chmod(stat.S_IMODE(path.stat().st_mode))
         yield file
         file.flush()
+        require_writable(target, force=force)  # again: another command may have made a backup with this name
         try:
             put_in_place(partial, path, replace=force)
         except FileExistsError:
