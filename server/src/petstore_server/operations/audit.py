@@ -70,7 +70,7 @@ async def order_history(
 ) -> list[AuditEntry]:
     """The order's entries within the times and by the actor of the filters, newest first.
 
-    The entries of imports are reduced to the order: both states if it was changed, and neither if it was created. At
+    The entries of imports are reduced to the order: both states if it was changed, `created` if it was created. At
     most the last `most` entries of the order are read, and the last `batches` of imports, which are large; None: all.
     """
     own = filters._replace(subjects=(f"order:{order_id}",), about=())
@@ -96,7 +96,8 @@ def _part_of_import(entry: AuditEntry, order_id: int) -> AuditEntry | None:
         changed = {name for name in {**(before or {}), **after} if (before or {}).get(name) != after.get(name)}
         return entry._replace(before=_only(before, changed), after=_only(after, changed))
     ranges = (entry.after or {}).get("createdIds", ())
-    return entry._replace(after={}) if any(first <= order_id <= last for first, last in ranges) else None
+    created = any(first <= order_id <= last for first, last in ranges)
+    return entry._replace(before=None, after={"created": True}) if created else None
 
 
 def _fields(values: dict[str, Any] | None, order_id: int) -> dict[str, Any] | None:
