@@ -4,18 +4,21 @@ import asyncio
 import tracemalloc
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import apsw
 import psycopg
 import pytest
 
-from petstore_server.domain.accounts import Account
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
 from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Import, Order, Status, ship
+from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.store.engine import Command, Work
 from support.damage import execute, set_record
-from support.open_stores import BY, Stores, add_key, api_key, log, opened_at
+from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, log, opened_at
 from support.preloaded import forking
 
 pytestmark = pytest.mark.anyio
@@ -140,6 +143,36 @@ async def test_a_transaction_that_fails_midway_keeps_nothing_and_does_not_affect
         )
         assert [type(outcome) for outcome in outcomes] == [ZeroDivisionError, ApiKey, Order]
         assert {entry.action for entry in (await log(store))[-2:]} == {"key.create", "order.cancel"}
+
+
+async def test_what_the_schema_refuses_in_one_transaction_does_not_affect_others(each_backend: Stores) -> None:
+    def refused() -> Work[None]:
+        yield Command("UPDATE petstore.store SET access_version = 99")
+        yield Command("UPDATE petstore.orders SET status = %s", ("lost",))
+
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+        version = await store.access_version()
+        outcomes = await asyncio.gather(
+            store.orders.change(1, CANCEL, BY),
+            store._engine.transaction(refused),
+            store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY),
+            store.orders.change(2, CANCEL, BY),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[1], apsw.ConstraintError | psycopg.IntegrityError)
+        assert [Order, Account, Order] == [type(outcome) for outcome in (outcomes[0], *outcomes[2:])]
+        assert 99 > (await store.access_version()).changes > version.changes
+
+
+async def test_a_bulk_transaction_leaves_no_large_cache(tmp_path: Path) -> None:
+    async with Stores(SqlitePlaces(tmp_path)).opened() as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        usual = engine._writing.pragma("cache_size")
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        await store.check()  # any other transaction, which a server makes several times a second
+        assert usual == engine._writing.pragma("cache_size")
 
 
 async def test_a_defect_in_one_change_is_reported_and_others_still_work(each_backend: Stores) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Work
+from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Statement, Work
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
@@ -115,20 +115,27 @@ def _microseconds(seconds: float) -> int:
 
 def run(connection: apsw.Connection, work: Work[Result]) -> Result:
     """Run the statements of `work` one after the other."""
-    rows: Any = None  # what begins a generator
     try:
+        statement = next(work)
         while True:
-            statement = work.send(rows)
-            rows = []
-            if isinstance(statement, Commands):
-                connection.executemany(translated(statement.sql), statement.parameters)
-            elif isinstance(statement, Queries):
-                rows = [rows_of(connection, query) for query in statement.queries]
+            try:
+                rows = _perform(connection, statement)
+            except apsw.ConstraintError as error:  # for the work that caused it: others may share the transaction
+                statement = work.throw(error)
             else:
-                rows = rows_of(connection, statement)
+                statement = work.send(rows)
     except StopIteration as stop:
         result: Result = stop.value
         return result
+
+
+def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
+    if isinstance(statement, Commands):
+        connection.executemany(translated(statement.sql), statement.parameters)
+        return []
+    if isinstance(statement, Queries):
+        return [rows_of(connection, query) for query in statement.queries]
+    return rows_of(connection, statement)
 
 
 def rows_of(connection: apsw.Connection, statement: Query | Command) -> list[Row]:

@@ -222,13 +222,14 @@ class SqliteEngine:
 
 def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
     """Do the work with room for the pages of the indexes that it changes."""
-    yield Command("PRAGMA cache_size = -64000")  # KiB
+    yield Command("PRAGMA cache_size = -64000")
     return (yield from work())
 
 
 def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
     outcomes: list[Any] = []
+    yield Command("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
     for work in works:
         yield Command("SAVEPOINT work")
         try:
