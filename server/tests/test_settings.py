@@ -1,5 +1,6 @@
 """Settings: an unknown name or an invalid value aborts the start with one line that names it."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -182,3 +183,20 @@ def test_a_url_that_cannot_be_decoded_is_a_bad_setting_and_not_shown(url: str) -
     assert "SEC" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "SEC" not in describe_url(url)
+
+
+RANGES = {
+    setting.name: [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", setting.read.__doc__)]
+    for setting in SETTINGS
+    if setting.read.__doc__
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_documented_range_of_a_setting_is_the_one_that_holds(name: str) -> None:
+    [read] = [setting.read for setting in SETTINGS if setting.name == name]
+    lowest, highest = RANGES[name]
+    assert [lowest, highest] == [read(str(lowest)), read(str(highest))]
+    for wrong in (highest + 1, lowest - 1):
+        with pytest.raises(ValueError, match="must be"):
+            read(str(wrong))

@@ -23,9 +23,14 @@ REFERENCE = DOCS / "reference.md"
 
 
 def settings_table() -> str:
-    """Every setting, its default and its help."""
+    """Every setting, its default, its help and its range."""
     rows = [
-        (f"`{setting.name}`", f"`{setting.default}`" if setting.default else "", setting.help) for setting in SETTINGS
+        (
+            f"`{setting.name}`",
+            f"`{setting.default}`" if setting.default else "",
+            f"{setting.help} {setting.read.__doc__ or ''}".rstrip(),
+        )
+        for setting in SETTINGS
     ]
     return _table(("Setting", "Default", "Meaning"), rows)
 

@@ -39,10 +39,12 @@ def integer(lowest: int, highest: int) -> Callable[[str], int]:
             raise ValueError(f"must be a whole number from {lowest} to {highest}")
         return int(value)
 
+    read.__doc__ = f"From {lowest:,} to {highest:,}."  # the documentation of the setting shows it
     return read
 
 
 def port(value: str) -> int:
+    """From 0 to 65,535."""
     if value.startswith("tcp://"):
         raise ValueError(
             "was set by Kubernetes for a service named petstore; rename the service or set enableServiceLinks: false"
@@ -56,6 +58,7 @@ def seconds(highest: int) -> Callable[[str], float]:
             raise ValueError(f"must be a number of seconds from 0 to {highest}")
         return float(value)
 
+    read.__doc__ = f"From 0 to {highest:,}, also with a fraction."
     return read
 
 
