@@ -13,7 +13,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotUsable
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key, revoke
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.usage import Activity, Usage, UsageCounts
+from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult, check_partners
 from support.console import START, Console, running_console
@@ -118,6 +118,9 @@ async def test_accounts_are_searched_sorted_and_paged(file_store: Stores) -> Non
         closest = await browser.get("/accounts?sort=-share")
         assert closest.index("shop 55") < closest.index("shop 00")
         assert "9 of 10" in closest
+        assert "Requests in 24 h" in closest
+        most = await browser.get("/accounts?sort=-requests")
+        assert most.index("shop 42") < most.index("shop 55") < most.index("shop 00")  # the second has used its day
         refused = await browser.get("/accounts?sort=-refused")
         assert refused.index("shop 42") < refused.index("shop 00")
         assert "1,234" in refused
@@ -140,6 +143,41 @@ async def test_an_account_shows_its_windows_and_its_history(each_backend: Stores
         assert "777" in page  # in the tables below both charts
         assert "55" in page
         assert "<rect" in browser.page
+
+
+async def test_an_account_shows_what_it_uses_and_what_it_got(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        account = (await console.store.accounts.find("zoo")).id
+        assert "This account has not used the API." in await browser.get("/accounts/zoo")
+        hour, today = int(START) // 3600 * 3600, int(START) // 86_400 * 86_400
+        counted = {
+            (account, hour, "listOrders"): UsageCounts(900, 55, 0, 7, succeeded=600, unchanged=298, failed=2),
+            (account, hour, "none"): UsageCounts(3, not_found=2, invalid=1),
+            (account, today - 3600, "getPet"): UsageCounts(12, gone=12),
+            (account, today - 9 * 86_400, "v2.placeOrder"): UsageCounts(4, refused_day=1, succeeded=3, conflict=1),
+        }
+        places = sorted((start, each) for _, start, each in counted)
+        uses = {(account, used): start for start, each in places for used in uses_of(each)}
+        await console.store.usage.save({}, [], Activity(counted, {}, {}, uses))
+
+        def at(start: int) -> str:
+            return f"{format_unix(start)}"[:16].replace("T", " ")
+
+        page = await browser.get("/accounts/zoo")
+        lists = "962 55 by the minute, 7 while banned 600 succeeded, 298 not modified (304), 2 failed (5xx)"
+        assert f"listOrders {at(hour)} {lists}" in page
+        assert "not served not recorded 3 none 2 not found (404), 1 invalid (other 4xx)" in page
+        assert f"v2.placeOrder {at(today - 9 * 86_400)} 0 none none" in page
+        first, second = (f"was last used in the hour of {at(each)}" for each in (hour, today - 9 * 86_400))
+        assert f"Version 1 {first} · Version 2 {second}" in page
+        yesterday = await browser.get("/accounts/zoo?use=yesterday")
+        assert f"getPet deprecated {at(today - 3600)} 12 none 12 gone (410)" in yesterday
+        assert f"listOrders {at(hour)} 0 none none" in yesterday
+        month = await browser.get("/accounts/zoo?use=month")
+        assert "5 1 by the day 3 succeeded, 1 in conflict (409)" in month
+        assert lists in month
 
 
 async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(file_store: Stores) -> None:

@@ -203,7 +203,10 @@ async def test_the_overview_shows_the_last_day_and_week(file_store: Stores) -> N
         assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
         assert "Without a valid key 9 Cancelled orders 5" in day
         assert "Admitted 8,000" in week
-        requests = CounterMetricFamily("petstore_requests", "", labels=["status"])
-        requests.add_metric(["200"], 41)
+        requests = CounterMetricFamily("petstore_requests", "", labels=["operation", "status"])
+        requests.add_metric(["listOrders", "200"], 41)
+        requests.add_metric(["v2.placeOrder", "422"], 1234)
         console.service.families = [requests]
-        assert "Answered 41" in await browser.get("/?period=hour")
+        hour_page = await browser.get("/?period=hour")
+        assert "Answered 41" in hour_page
+        assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in hour_page

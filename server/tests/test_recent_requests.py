@@ -45,6 +45,18 @@ async def test_requests_are_counted_by_outcome_up_to_now() -> None:
     assert (8, 5, 2, 2) == (total.answered, total.refused, total.wrong, total.failed)
 
 
+async def test_errors_are_counted_by_operation_and_status_the_most_first() -> None:
+    source = Source()
+    source.statuses = {"200": 5, "304": 9, "404": 2, "429": 7}
+    assert [(("listOrders", "429"), 7), (("listOrders", "404"), 2)] == (await source.recent.report()).errors
+    for _ in range(60):
+        source.now += SAMPLE_SECONDS
+        await source.recent.sample()
+    assert [] == (await source.recent.report()).errors
+    source.statuses["404"] += 1
+    assert [(("listOrders", "404"), 1)] == (await source.recent.report()).errors
+
+
 async def test_requests_older_than_an_hour_are_left_out() -> None:
     source = Source()
     source.statuses = {"200": 100}

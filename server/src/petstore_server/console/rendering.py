@@ -17,6 +17,7 @@ from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
+from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
 from petstore_server.settings import describe_url
@@ -102,6 +103,7 @@ def environment() -> Environment:
         "stale_seconds": STALE_SECONDS,
         "actions": ACTIONS,
         "refused_statuses": REFUSED_STATUSES,
+        "deprecated": DEPRECATED,
     }
     return made
 

@@ -88,13 +88,14 @@ def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
 def recent_requests(now: float) -> list[Totals]:
     """Samples of the hour before `now`, as a server that ran then would have taken them; counts end at zero."""
     numbers = random.Random(11)  # noqa: S311 - the same sample data every time
-    requests = Counter({"200": 0, "429": 0})
+    requests = Counter({("listOrders", "304"): 0, ("listOrders", "429"): 0})
     totals = []
     for minute in range(INTERVALS):
         durations = {0.0005: 0.9, 0.001: 0.97, 0.0025: 0.995, 0.005: 1.0}  # the part that took at most so many seconds
         took = Counter({bound: round(requests.total() * part) for bound, part in durations.items()})
         totals.append(Totals(now - minute * SAMPLE_SECONDS, requests.copy(), took))
-        requests.subtract({"200": numbers.randint(1, 9), "429": numbers.choice((0, 0, 0, 0, 0, 2))})
+        counts = numbers.randint(1, 9), numbers.choice((0, 0, 0, 0, 0, 2))
+        requests.subtract(dict(zip(requests, counts, strict=True)))
     return totals[::-1]
 
 

@@ -161,19 +161,21 @@ class Interval(NamedTuple):
 class Report(NamedTuple):
     """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).
 
-    A latency is the upper bound of the histogram's bucket that contains the percentile.
+    A latency is the upper bound of the histogram's bucket that contains the percentile. `errors` has the number of
+    responses from 400 on by operation and status, the most first.
     """
 
     intervals: list[Interval]
     total: Interval
     percentiles: dict[int, float | None]
+    errors: list[tuple[tuple[str, str], int]]
 
 
 class Totals(NamedTuple):
-    """The metrics at a time: requests by status, and durations of at most some number of seconds by that number."""
+    """The metrics at a time: requests by operation and status, and durations of at most so many seconds, by these."""
 
     at: float
-    statuses: Counter[str]
+    responses: Counter[tuple[str, str]]
     buckets: Counter[float]
 
 
@@ -200,23 +202,28 @@ class RecentRequests:
         intervals = [_between(one, other) for one, other in pairwise(samples)]
         first, last = samples[0], samples[-1]
         durations = last.buckets - first.buckets
-        return Report(intervals, _between(first, last), {each: _percentile(durations, each) for each in (50, 95, 99)})
+        percentiles = {each: _percentile(durations, each) for each in (50, 95, 99)}
+        responses = (last.responses - first.responses).most_common()
+        errors = [(what, count) for what, count in responses if what[1] >= "400"]
+        return Report(intervals, _between(first, last), percentiles, errors)
 
     async def _now(self) -> Totals:
-        statuses: Counter[str] = Counter()
+        responses: Counter[tuple[str, str]] = Counter()
         buckets: Counter[float] = Counter()
         for metric in await self._metrics():
             for sample in metric.samples:
                 if sample.name == _REQUESTS:
-                    statuses[sample.labels["status"]] += int(sample.value)
+                    responses[sample.labels["operation"], sample.labels["status"]] += int(sample.value)
                 elif sample.name == _BUCKETS:
                     buckets[float(sample.labels["le"])] += int(sample.value)
-        return Totals(self._clock(), statuses, buckets)
+        return Totals(self._clock(), responses, buckets)
 
 
 def _between(one: Totals, other: Totals) -> Interval:
     kinds = Counter(answered=0, refused=0, wrong=0, failed=0)
-    for status, count in (other.statuses - one.statuses).items():  # without negative ones: a worker may have died
+    for (_, status), count in (
+        other.responses - one.responses
+    ).items():  # without negative ones: a worker may have died
         kinds[_kind(status)] += count
     return Interval(one.at, other.at, **kinds)
 

@@ -15,6 +15,7 @@ from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, ch
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, Scope
 from petstore_server.domain.texts import check_note
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations.accounts import close_account, create_account, report_windows
 from petstore_server.operations.audit import account_subjects
@@ -136,6 +137,8 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         windows=report_windows(account, usage.value, visit.now) if usage.value is not None else [],
         hours=hours,
         days=days,
+        use=await visit.read(_use(visit, account)),
+        period=visit.query.get("use", ""),
         page=keys,
         bans=bans,
         ended=ENDED,
@@ -238,13 +241,26 @@ async def _account(visit: Visit) -> Account:
     return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
 
 
-async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> list[tuple[str, tuple[int, int]]]:
-    """The label of each of the last hours or days, and the requests admitted and refused in it."""
+async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> list[tuple[str, tuple[int, ...]]]:
+    """The label of each of the last hours or days, and the requests admitted and refused in it, by reason."""
     first, end = by.start(visit.now) - (count - 1) * by.seconds, int(visit.now) + 1
     history = await visit.store.usage.history(account.id, first, end, by)
     counted = [(start, history.get(start, UsageCounts())) for start in range(first, end, by.seconds)]
     label = slice(16 if by is Granularity.HOUR else 10)
-    return [(minutes(start)[label], (counts.admitted, counts.refused)) for start, counts in counted]
+    return [(minutes(start)[label], counts[:4]) for start, counts in counted]
+
+
+async def _use(visit: Visit, account: Account) -> list[tuple[str, int | None, UsageCounts]]:
+    """What the account uses of the API: the hour in which it last did, None if that was not recorded, and its requests.
+
+    The page chooses the period of the requests.
+    """
+    now, today = visit.now, Granularity.DAY.start(visit.now)
+    periods = {"yesterday": (today - DAY, today), "month": (today - 29 * DAY, now + 1)}
+    start, end = periods.get(visit.query.get("use", ""), (now - DAY, now + 1))
+    counted = await visit.store.usage.operations(account.id, Granularity.HOUR.start(start), int(end))
+    used = await visit.store.usage.last_used(account.id)
+    return [(each, used.get(each), counted.get(each, UsageCounts())) for each in sorted(used.keys() | counted.keys())]
 
 
 def _plan_form(account: Account) -> Form:
