@@ -5,93 +5,21 @@ import itertools
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from petstore_server.api.errors import error_response
-from petstore_server.api.representation import body_response
 from petstore_server.server.connection import Connection
-from petstore_server.server.listener import Deadlines, PublicServer
-from petstore_server.server.messages import Answer, Disconnected, Request, Response
+from petstore_server.server.listener import PublicServer
+from petstore_server.server.messages import Disconnected, Request, Response
+from support.public_server import GET, LIST, POST, connect, plain, respond, serving, until, until_closed
 from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
-
-LIST = 30_000_000
-"""Bytes: more than the kernel takes before the client reads."""
-
-GET = b"GET / HTTP/1.1\r\n\r\n"
-POST = b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
-
-Respond = Callable[[Request], Coroutine[Any, Any, Response | None]]
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def plain(body: bytes) -> Response:
-    return body_response((body,), len(body), "text/plain")
-
-
-async def respond(request: Request) -> Response | None:
-    """A long list in response to GET, and the length of the body, once it is there, in response to POST."""
-    try:
-        await request.receive_body()
-    except Disconnected:
-        return None
-    if request.method == "POST":
-        return plain(b"%d" % len(request.body))
-    chunk = bytes(100_000)
-    return plain(b"")._replace(
-        headers=b"content-length: %d\r\n" % LIST, chunks=[chunk] * (LIST // len(chunk)), length=LIST
-    )
-
-
-@asynccontextmanager
-async def serving(
-    answer: Respond = respond, max_connections: int = 100, **deadlines: float
-) -> AsyncIterator[tuple[PublicServer, int]]:
-    """A server with these deadlines, and its port."""
-
-    async def answered(request: Request) -> Answer | None:
-        response = error_response(request.refusal) if request.refusal else await answer(request)
-        return None if response is None else (response, b"")
-
-    server = PublicServer(answered, time.time, max_connections, Deadlines(**deadlines))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        await server.start(listener)
-        yield server, listener.getsockname()[1]
-        await server.stop(0)
-
-
-async def connect(port: int, *, receive_buffer: int = 4096) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection over which little is on its way unread."""
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    connection.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
-    return await asyncio.open_connection(sock=connection, limit=4096)
-
-
-async def until_closed(reader: asyncio.StreamReader, seconds: float = PATIENCE) -> bytes:
-    """All that comes until the connection ends, which must be within so many seconds."""
-    async with asyncio.timeout(seconds):
-        try:
-            return await reader.read()
-        except ConnectionResetError:
-            return b""
-
-
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.05)
 
 
 async def test_a_reader_that_keeps_taking_a_little_is_never_cut_off() -> None:
@@ -183,7 +111,7 @@ async def test_connections_beyond_the_maximum_get_503_and_the_others_are_served(
         assert b"\r\nretry-after: 1\r\n" in refused
         assert b"\r\nconnection: close\r\n" in refused
         assert b'"code":"service_unavailable"' in refused
-        assert 1 == server.refused
+        assert 1 == server.refused["maximum"]
         kept.pop()[1].close()
         writer.close()
         await until(lambda: len(server.connections) == 2)
@@ -360,7 +288,7 @@ async def test_a_deadline_ends_a_wait_after_exactly_its_seconds(name: str, sent:
         writer.write(sent)
         await until(lambda: len(server.connections) == 1)
         [connection] = server.connections
-        await until(lambda: connection._waiting()[0][0] == wait)
+        await until(lambda: connection._waiting(connection._writer.progress()[1])[0][0] == wait)
         if sent == GET:
             await asyncio.sleep(0.5)  # until the kernel takes no more
         assert server._ticking is not None
@@ -434,7 +362,7 @@ async def test_of_far_too_many_connections_the_last_are_cut_off() -> None:
         opened = []
         for number in range(1, 1 + 64 + 2):
             opened.append(await connect(port))
-            await until(lambda count=number: server.refused == max(0, count - 1))  # type: ignore[misc]
+            await until(lambda count=number: server.refused["maximum"] == max(0, count - 1))  # type: ignore[misc]
         assert b"HTTP/1.1 503 " in await opened[64][0].readuntil(b"\r\n")
         assert b"" == await until_closed(opened[65][0])
         for _, writer in opened:

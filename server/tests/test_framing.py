@@ -1,6 +1,7 @@
 """Where a request ends: this server and h11 see the same requests in the same bytes, or the connection is closed."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -30,11 +31,15 @@ class Reading(NamedTuple):
     reads_on: bool
 
 
+CLOSED = socket.socket()
+CLOSED.close()
+
+
 class Wire(asyncio.Transport):
     """A transport that collects what is written to it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({"socket": CLOSED})
         self.written = b""
         self.ended = False
 

@@ -153,7 +153,7 @@ class HealthMonitor:
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work. A store that cannot be used is no error here: the state says so."""
+    """Do the work. A store that cannot be used is not an error: the state says so."""
     try:
         await work
     except ServiceUnavailable:

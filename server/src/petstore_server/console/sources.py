@@ -84,7 +84,7 @@ async def read_within(work: Coroutine[Any, Any, T], seconds: float) -> Reading[T
 def _end_late(task: asyncio.Task[Any]) -> None:
     _late.discard(task)
     if not task.cancelled():
-        task.exception()  # which nobody needs any more
+        task.exception()  # which is not needed any more
 
 
 class Cached(Generic[T]):

@@ -31,7 +31,7 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import LocalInstallation
-from petstore_server.server.listener import Deadlines, PublicServer
+from petstore_server.server.listener import REFUSED, Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.telemetry.logs import lost_lines
@@ -150,8 +150,11 @@ class Application:
         yield CounterMetricFamily("petstore_old_primaries_refused", old, self.backend.store.stats.old_primaries())
         connections = sum(len(server.connections) for server in servers)
         yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
-        refused = "Connections refused because PETSTORE_MAX_CONNECTIONS were open."
-        yield CounterMetricFamily("petstore_connections_refused", refused, sum(server.refused for server in servers))
+        why = "Connections refused or cut off: PETSTORE_MAX_CONNECTIONS, or a bound in bytes over all of them."
+        refused = CounterMetricFamily("petstore_connections_refused", why, labels=("reason",))
+        for reason in REFUSED:
+            refused.add_metric((reason,), sum(server.refused[reason] for server in servers))
+        yield refused
         held = "Requests for changes that are held until something changes."
         yield GaugeMetricFamily("petstore_held_requests", held, self.changes.held)
         too_many = "Requests refused because too many were being answered at the same time."

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from petstore_server.server.eager import run_eagerly
-from petstore_server.server.messages import Answer, Request, RequestError
+from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.writer import ResponseWriter
 
@@ -40,12 +40,14 @@ class Connection(asyncio.BufferedProtocol):
         self._parser: RequestParser
         self._unparsed = _EMPTY  # bytes read but not parsed
         self._input_ended = False  # no request will follow those parsed
+        self._half_closed = False  # by the client: nothing more will be received
         self._current: Request | None = None  # the request being answered
         self._keep_alive = True
         self._reading_paused = False
         self._ended = False  # nothing more is answered
         self._wait: tuple[str, object] = ("", None)
         self._seconds = 0  # for which it has been waiting for the same thing
+        self._taken = 0  # bytes of responses, by the last check
         self.scheduled = False
 
     # Called by the transport
@@ -89,12 +91,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         if self._current is None and not self.scheduled:
             self._server.schedule(self)
+        self._server.received(nbytes)
 
     def eof_received(self) -> bool:
         """Keep the connection open for writing (True): a client may close its half and still read its responses."""
-        if self._ended:
+        if self._ended and not self._writer.progress()[1]:
             return False
-        self._input_ended = True
+        self._input_ended = self._half_closed = True
         if self._parser.incoming is not None:
             self._parser.incoming.lose()
         if self._current is not None:
@@ -132,31 +135,51 @@ class Connection(asyncio.BufferedProtocol):
             turn = None  # a later request sees what an earlier one has changed
         self._server.schedule(self)
 
-    def check_progress(self) -> None:
-        """Called once a second: end the connection if it has been waiting for the same thing for too long."""
-        wait, limit = self._waiting()
-        if wait != self._wait:
-            self._wait, self._seconds = wait, 0
-            return
-        self._seconds += 1
-        if limit is None or self._seconds < limit:
-            return
-        if wait[0] == "idle":
-            self._transport.close()
-        else:
-            self.cut()
+    def check_progress(self) -> tuple[int, int]:
+        """Called once a second: end the connection if it has been waiting for the same thing for too long.
+
+        Return how many bytes of responses the client has taken since the last call, and how many the kernel has for it.
+        """
+        taken, unread, in_kernel = self._writer.progress()
+        lately, self._taken = taken - self._taken, taken
+        wait, limit = self._waiting(unread)
+        self._seconds = self._seconds + 1 if wait == self._wait else 0
+        self._wait = wait
+        if limit is not None and self._seconds >= limit:
+            if wait[0] == "idle":
+                self._transport.close()
+            else:
+                self.cut()
+                in_kernel = 0
+        return lately, in_kernel
+
+    def unfinished(self) -> tuple[tuple[int, int], int]:
+        """A rank for `refuse`, and the bytes that the incomplete request and what is not parsed yet take in memory.
+
+        The request that is incomplete for the longest ranks first, then the one whose connection has had the fewest.
+        """
+        begun = self._parser.begun
+        seconds = self._seconds if self._wait == ("request", begun) else -1  # it began after the last check
+        return (-seconds, begun), len(self._unparsed) + self._parser.size
+
+    def refuse(self) -> None:
+        """Refuse the request that is incomplete, for lack of memory, and forget it."""
+        self._refuse(TooManyConnections())
+        if self._current is None:
+            self._server.schedule(self)
 
     def cut(self) -> None:
         """End the connection at once: a response that was not sent completely must not look complete."""
-        self._writer.drop()
-        self._transport.abort()
+        self._writer.abort()
 
     # Reading
 
     def _parse(self) -> None:
         """Parse what has been read, piece by piece, until a request waits to be answered."""
         parser = self._parser
-        while self._unparsed and not parser.requests and self._current in (None, parser.incoming):
+        while (
+            self._unparsed and not (parser.requests or self._writer.paused) and self._current in (None, parser.incoming)
+        ):
             piece, self._unparsed = self._unparsed, _EMPTY
             if len(piece) > PIECE:
                 piece, self._unparsed = piece[:PIECE], piece[PIECE:]
@@ -246,12 +269,13 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection behind what has been written.
 
         Where the client may still be sending, only our half is closed at first: closing a socket with unread bytes
-        resets the connection, and the client would lose the response (RFC 9112 section 9.6).
+        resets the connection, and the client would lose the response (RFC 9112 section 9.6). So it is where the client
+        still has to read: nothing would bound how long the kernel keeps the response of a socket that is closed.
         """
         self._ended = True
         self._writer.flush()
-        unread = self._reading_paused or self._unparsed or self._parser.in_message
-        if unread and self._transport.can_write_eof():
+        sending = self._reading_paused or self._unparsed or self._parser.in_message
+        if self._writer.progress()[1] or (sending and not self._half_closed):
             self._transport.write_eof()
             self._resume_reading()
         else:
@@ -259,14 +283,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # Deadlines
 
-    def _waiting(self) -> tuple[tuple[str, object], float | None]:
+    def _waiting(self, unread: int) -> tuple[tuple[str, object], float | None]:
         """What is waited for, with a mark that differs after any progress, and for how many seconds at most."""
         limits = self._server.deadlines
-        sent = self._writer.progress()
-        if sent is not None:
-            return ("reader", sent), limits.stall
+        if unread:
+            return ("reader", self._taken), limits.stall
         if self._ended:
-            return ("last bytes", None), limits.last_bytes
+            return ("last bytes", None), 0 if self._half_closed else limits.last_bytes
         if self._parser.in_message:
             return ("request", self._parser.begun), limits.request
         if self._current is not None:

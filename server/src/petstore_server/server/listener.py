@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Hashable
+from collections import Counter
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from contextlib import suppress
 from email.utils import formatdate
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from petstore_server.fair_queue import FairQueue
 from petstore_server.server.connection import Connection
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
 from petstore_server.server.remembered import RememberedRequests
-from petstore_server.server.writer import ResponseWriter
+from petstore_server.server.writer import WRITE_MARK, ResponseWriter
 
 READ_BUFFER = 16 * 1024
 """Bytes read from a connection at once, and kept of one whose requests are still being answered."""
@@ -39,6 +40,21 @@ RESPONSES_TOGETHER = 16
 A write wakes the client, or the proxy, that waits for it. It need not be woken again for those that follow at once. The
 first response waits until the others are computed, so there are not too many.
 """
+
+MAX_UNFINISHED = 64 * 1024 * 1024
+"""Bytes of incomplete requests on all connections together: added up once a second, and when an eighth has come."""
+
+MAX_UNREAD = 128 * 1024 * 1024
+"""Bytes of responses that the kernel keeps until clients take them, on all connections together: as of 1,000 slow ones.
+
+They are added up once a second. The clients that took least in that second are cut off first.
+"""
+
+REFUSED = ("maximum", "unfinished", "unread")
+"""Why connections are refused or cut off: the number of connections, or one of these bounds."""
+
+_WARNING_SECONDS = 60
+_FEW_CONNECTIONS = 32  # whose memory may stay with the process
 
 _MAX_REFUSALS = 64
 """Connections over the maximum that get a response at the same time; more are cut off."""
@@ -85,7 +101,10 @@ class PublicServer:
         self.deadlines = deadlines or Deadlines()
         self.draining = False  # a response is the last one of its connection
         self.closing = False  # and idle connections are closed
-        self.refused = 0
+        self.refused = Counter(dict.fromkeys(REFUSED, 0))
+        self._warned: dict[str, float] = {}
+        self._received = 0  # bytes since incomplete requests were added up
+        self._most_connections = 0  # since memory was given back
         self.date_line = b""
         self.turn = object()
         self.remembered = RememberedRequests()
@@ -106,6 +125,7 @@ class PublicServer:
 
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WRITE_MARK)  # connections inherit it
         for handle in (listener, *(listener.dup() for _ in range(ACCEPTED_TOGETHER - 1))):
             server = await self._loop.create_server(lambda: Connection(self), sock=handle, backlog=BACKLOG)
             self._listeners.append((server, handle))
@@ -160,7 +180,7 @@ class PublicServer:
         self.connections.add(connection)
         if len(self.connections) <= self._max_connections:
             return None
-        self.refused += 1
+        self._note_refused("maximum")
         if len(self.connections) > self._max_connections + _MAX_REFUSALS:
             connection.cut()
         return TooManyConnections()
@@ -169,6 +189,12 @@ class PublicServer:
         """A connection is gone."""
         self.connections.discard(connection)
         self._notice_end()
+
+    def received(self, size: int) -> None:
+        """Bytes have been received and parsed: refuse incomplete requests if all of them take too much memory."""
+        self._received += size
+        if self._received > MAX_UNFINISHED // 8:
+            self._bound_unfinished()
 
     def started(self, task: "asyncio.Task[Any]") -> None:
         """A request is being answered. A stop waits for the task, also if the connection is gone by then."""
@@ -239,5 +265,46 @@ class PublicServer:
 
     def _tick(self) -> None:
         self._ticking = self._loop.call_later(1, self._tick)
-        for connection in list(self.connections):
-            connection.check_progress()
+        held = [(*connection.check_progress(), connection) for connection in list(self.connections)]
+        self._bound("unread", held, MAX_UNREAD, Connection.cut)
+        self._bound_unfinished()
+        self._most_connections = max(self._most_connections, len(self.connections))
+        if len(self.connections) + _FEW_CONNECTIONS < self._most_connections // 2:
+            self._most_connections = len(self.connections)
+            _give_memory_back()
+
+    def _bound_unfinished(self) -> None:
+        self._received = 0
+        held = [(*connection.unfinished(), connection) for connection in self.connections]
+        self._bound("unfinished", held, MAX_UNFINISHED, Connection.refuse)
+
+    def _bound(
+        self,
+        reason: str,
+        held: Iterable[tuple[Any, int, Connection]],
+        maximum: int,
+        end: Callable[[Connection], None],
+    ) -> None:
+        """End connections, lowest rank first, until all hold at most `maximum` bytes. `held` has rank and bytes."""
+        held = [each for each in held if each[1]]
+        excess = sum(size for _, size, _ in held) - maximum
+        for _, size, connection in sorted(held, key=lambda each: each[0]) if excess > 0 else ():
+            if excess > 0:
+                excess -= size
+                self._note_refused(reason)
+                end(connection)
+
+    def _note_refused(self, reason: str) -> None:
+        self.refused[reason] += 1
+        now = self._loop.time()
+        if now >= self._warned.get(reason, now):
+            self._warned[reason] = now + _WARNING_SECONDS
+            _log.warning("connections refused", extra={"reason": reason, "connections": len(self.connections)})
+
+
+def _give_memory_back() -> None:
+    """Return free memory to the system: the C library keeps what is free between pieces in use."""
+    import ctypes  # when it is needed: loading it takes time
+
+    with suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)

@@ -59,7 +59,7 @@ class PayloadTooLarge(RequestError):
 
 
 class TooManyConnections(RequestError):
-    """As many connections as allowed are open."""
+    """As many connections as allowed are open, or their incomplete requests take as much memory as allowed."""
 
     code = "service_unavailable"
     message = "The service is temporarily unavailable; retry after the seconds in Retry-After."

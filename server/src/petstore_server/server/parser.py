@@ -28,6 +28,7 @@ MAX_HEAD = 64 * 1024
 
 _MAX_HOST = 300  # bytes; names in the DNS have 253
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
+_LINE_SIZE = 100  # bytes of memory that a header line takes besides its text
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -61,6 +62,13 @@ class RequestParser:
     def in_message(self) -> bool:
         """Whether a request has begun to arrive and is not complete."""
         return self._in_head or self.incoming is not None
+
+    @property
+    def size(self) -> int:
+        """About as many bytes of memory as the request takes that is not complete."""
+        body = b"" if self.incoming is None else self.incoming.body
+        text = max(self._unaccounted, self._header_bytes + len(self._target))
+        return text + len(body) + self._header_lines * _LINE_SIZE
 
     def feed(self, data: memoryview) -> None:
         """Parse a piece of the input. Raises a RequestError if it is malformed: follow with `refuse`."""
@@ -109,7 +117,9 @@ class RequestParser:
         It takes the place of the request whose body was malformed, unless that has its response already.
         """
         self._in_head = True  # of a message that will never be complete
-        malformed = self.incoming
+        self._llhttp = None
+        self._begin_head()
+        malformed, self.incoming = self.incoming, None
         if malformed is not None:
             malformed.lose()
             if self.requests:  # it is the last of them
@@ -133,7 +143,7 @@ class RequestParser:
         self.begun += 1
         self._at_start = False
         self._in_head = True
-        self._begin_head()
+        self._unaccounted = 0
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -204,6 +214,7 @@ class RequestParser:
             self._at_start = self.incoming.keep_alive
             self.incoming.finish()
             self.incoming = None
+            self._begin_head()  # an idle connection keeps nothing of it
 
 
 def _is_valid(host: bytes | None, version: str) -> bool:

@@ -2,13 +2,15 @@
 
 import asyncio
 import fcntl
+import socket
+import struct
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 WRITE_MARK = 64 * 1024
-"""Bytes in the transport's buffer above which nothing more is written."""
+"""Bytes in the transport's buffer, and not sent yet in the kernel, above which nothing more is written."""
 
 WRITE_BATCH = 512 * 1024
 """Bytes of a long body handed to the transport at once. Connections share the bytes of a list; none are copied."""
@@ -32,7 +34,7 @@ class ResponseWriter:
         self._held: list[bytes] = []
         self._held_bytes = 0  # of bodies
         self._unsent: Iterator[bytes] | None = None  # the rest of the response being written
-        self._written = 0
+        self._written = 0  # bytes handed over
         self.paused = False
 
     def write(self, head: Sequence[bytes], chunks: Sequence[bytes], length: int) -> bool:
@@ -63,6 +65,7 @@ class ResponseWriter:
             data = b"".join(self._held)
             self._held.clear()
             self._held_bytes = 0
+            self._written += len(data)
             self._transport.write(data)
 
     def resume(self) -> bool:
@@ -75,12 +78,19 @@ class ResponseWriter:
         self._held.clear()
         self._unsent = None
 
-    def progress(self) -> tuple[int, int, int] | None:
-        """A mark that differs after the client has taken any byte; None if nothing is on its way to it."""
-        buffered = self._transport.get_write_buffer_size()
-        if not buffered and self._unsent is None:
-            return None
-        return self._written, buffered, _unacknowledged(self._transport)
+    def abort(self) -> None:
+        """Close the connection at once, without what the client has not taken: the kernel would keep it for minutes."""
+        self.drop()
+        if self.progress()[1]:
+            linger = struct.pack("ii", 1, 0)  # for no second: the connection is reset
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._transport.abort()
+
+    def progress(self) -> tuple[int, int, int]:
+        """How many bytes the client has taken, and how many wait for it: in all, and those of them in the kernel."""
+        in_kernel = _unacknowledged(self._transport)
+        unread = self._transport.get_write_buffer_size() + in_kernel
+        return self._written - unread, unread, in_kernel
 
     def _write_on(self) -> bool:
         """Hand over a long response batch by batch until the transport's buffer is full."""
@@ -101,12 +111,9 @@ class ResponseWriter:
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes in the kernel that the other end has not acknowledged (Linux, SIOCOUTQ); 0 if that is not known.
-
-    A slow reader empties the kernel's buffers long before the transport may write to them again.
-    """
+    """Bytes in the kernel that the other end has not acknowledged (Linux, SIOCOUTQ); 0 if that is not known."""
     try:
         answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:
+    except (OSError, ValueError):  # it is closed
         return 0
     return int.from_bytes(answer, sys.byteorder)
