@@ -530,7 +530,7 @@ def test_a_backup_that_could_not_be_recorded_is_good_and_older_ones_are_removed(
     old = tmp_path / "orders-20201120T093000Z.db"
     old.touch()
     connection = apsw.Connection(str(cli.store))
-    connection.execute("CREATE TRIGGER full_disk BEFORE INSERT ON audit BEGIN SELECT RAISE(FAIL, 'full'); END")
+    connection.execute("UPDATE store SET damage = 'its file is damaged'")
     connection.close()
     done = cli.must("db", "backup", str(tmp_path / "orders.db"), "--keep", "1", "--json")
     assert "The backup is good but was not recorded in the store: " in done.err

@@ -396,7 +396,7 @@ async def test_an_import_says_that_the_store_cannot_be_used(
         await browser.submit(f"{path}/import")
         text = await finished(browser, path)
         assert "It failed" in text
-        assert "The directory /missing does not exist" in text, text
+        assert "There is no store at /missing/store.db" in text, text
 
 
 async def test_an_import_whose_process_ends_unexpectedly_says_so(

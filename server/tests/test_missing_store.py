@@ -59,10 +59,13 @@ def test_a_command_names_the_missing_store_and_does_not_create_it(
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_command_says_that_the_directory_is_missing(tmp_path: Path, command: list[str]) -> None:
-    code, _, error = run(f"sqlite:///{tmp_path}/mount/orders.db", command)
-    assert 1 == code
-    assert f"The directory {tmp_path / 'mount'} does not exist. Mount its disk, create it" in error
+def test_a_command_names_the_missing_store_where_its_directory_is_missing_too(
+    tmp_path: Path, command: list[str]
+) -> None:
+    path = tmp_path / "mount" / "orders.db"
+    assert (1, f"There is no store at {path}. {ADVICE}") == run(f"sqlite:///{path}", command)[::2]
+    code, _, error = run(f"sqlite:///{path}", ["db", "migrate"])
+    assert (1, True) == (code, f"The directory {path.parent} does not exist. Mount its disk, create it" in error)
     assert [] == list(tmp_path.iterdir())
 
 

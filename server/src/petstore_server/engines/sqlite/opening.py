@@ -87,13 +87,13 @@ def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
 
 def require_place(path: Path, *, file_too: bool) -> None:
     """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
+    if file_too and not path.exists():
+        raise no_store(f"at {path}")
     if not path.parent.is_dir():
         raise StoreUnusable(
             f"The directory {path.parent} does not exist.",
             "Mount its disk, create it, or correct PETSTORE_DATABASE_URL.",
         )
-    if file_too and not path.exists():
-        raise no_store(f"at {path}")
     if path.exists() and not path.is_file():
         raise StoreUnusable(f"{path} is not a file.", "Correct PETSTORE_DATABASE_URL.")
 
