@@ -103,6 +103,8 @@ async def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[4]["bytes"] > 0
     without_key = lines[6]
     assert (None, None) == (without_key["account"], without_key["key"])
+    refused = [line for line in lines if line["status"] == 429]
+    assert {("account 3", True)} == {(line["account"], line["key"].startswith("key_")) for line in refused}
     assert ("rrrrrr-", None) == (lines[-1]["request_id"][:7], lines[-1]["milliseconds"])
 
 

@@ -19,17 +19,12 @@ _RESPONSE_FIELDS = [
 ]
 _REFUSED_KEY, _REFUSED_ADDRESS = range(2)  # the fields of KeylessCounts
 
-_Operations = defaultdict[str, list[int]]
-_Hour = tuple[defaultdict[int, _Operations], list[int]]
+_Hour = tuple[defaultdict[int, defaultdict[str, list[int]]], list[int]]
 """What was counted in one hour, incremented in place: by account and operation, and without a valid key."""
 
 
-def _new_operations() -> _Operations:
-    return defaultdict(lambda: [0] * len(UsageCounts._fields))
-
-
 def _new_hour() -> _Hour:
-    return defaultdict(_new_operations), [0, 0]
+    return defaultdict(lambda: defaultdict(lambda: [0] * len(UsageCounts._fields))), [0, 0]
 
 
 class UsageRecorder:
