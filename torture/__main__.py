@@ -10,7 +10,7 @@ import traceback
 
 from torture.plan import Plan, Result
 
-GROUPS = ("power", "histories", "overload", "resources", "time", "creation")
+GROUPS = ("power", "histories", "overload", "resources", "time", "creation", "mirror")
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ TIMEOUT = 3.0
 LIMIT = 300
 _CODES = {"order_already_cancelled": "refused", "order_not_found": ABSENT}
 _ENDED = (201, 204, 200, 404, 409)
-_OWN = re.compile(r"^petstore_limit_decisions_a" r"lone_total(?:\{.*\})? (\S+)$", re.MULTILINE)
+_OWN = re.compile(r"^petstore_limit_decisions_local_total(?:\{.*\})? (\S+)$", re.MULTILINE)
 # A client asks again for an order under another key now and then, and for the same key from two connections.
 
 
