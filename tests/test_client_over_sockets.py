@@ -1,10 +1,13 @@
 """The client with a real server over sockets, and with misbehaving peers."""
 
+import asyncio
 import gzip
 import json
 import os
 import socket
 import threading
+import time
+import uuid
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +21,12 @@ from petstore_client import (
     APITimeoutError,
     AsyncClient,
     AuthenticationError,
+    ChangesResetError,
     Client,
     ConflictError,
     InvalidResponseError,
     Order,
+    PetstoreError,
 )
 from support.engines import running_engine
 from support.open_stores import new_store_database
@@ -124,6 +129,116 @@ def test_version_2_pages_follows_changes_and_places_orders(stores: Path) -> None
         assert "cancelled" == client.v2.get_order(placed[0].id).status
         assert "enterprise" == client.v2.get_usage().plan
         assert 2540 == len(client.list_orders())
+
+
+def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_path: Path) -> None:
+    store, backup = tmp_path / "store.db", tmp_path / "backup.db"
+    lines = "".join(json.dumps({"id": n, "quantity": 1}) + "\n" for n in range(1, 2501))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    key, _ = new_key(store, plan=UNLIMITED)
+    assert 0 == petstore(store, "db", "backup", str(backup)).returncode
+    mirror: dict[int, str] = {}
+    failures: list[PetstoreError] = []
+    tokens: list[str] = []
+    pages: list[int] = []
+
+    def follow(client: Client, after: str | None = None) -> None:
+        try:
+            for page in client.v2.follow_changes(after=after):
+                assert page.data
+                mirror.update({order.id: order.status for order in page.data})
+                pages.append(len(page.data))
+                tokens.append(page.next)
+        except PetstoreError as error:
+            failures.append(error)
+
+    def within(seconds: float, number: int, status: str) -> None:
+        ends = time.monotonic() + seconds
+        while mirror.get(number) != status:
+            assert time.monotonic() < ends, (number, status, mirror.get(number), failures)
+            time.sleep(0.01)
+
+    with serving(store) as first:
+        port = first.port
+        client = Client(f"{first.api}/v1", api_key=key)
+        following = threading.Thread(target=follow, args=[client])
+        following.start()
+        within(30, 2500, "pending")
+        client.cancel_order(7)  # is not delayed by the request that is held
+        within(10, 7, "cancelled")
+        assert 0 == petstore(store, "orders", "ship", "8").returncode  # another process
+        within(10, 8, "shipped")
+        assert 0 == first.stop()
+    assert 0 == petstore(store, "orders", "ship", "9").returncode
+    with serving(store, "--port", str(port)) as second:
+        within(60, 9, "shipped")
+        assert 2500 + 3 == sum(pages)  # nothing came twice
+        began = time.monotonic()
+        client.close()
+        following.join(10)
+        assert not following.is_alive()
+        assert time.monotonic() - began < 10
+        assert ([], [status for number, status in mirror.items() if number not in (7, 8, 9)]) == (
+            failures, ["pending"] * 2497
+        )  # fmt: skip
+        assert 0 == second.stop()
+    assert 0 == petstore(store, "db", "restore", str(backup), "--yes").returncode
+    with serving(store) as third, Client(f"{third.api}/v1", api_key=key) as client:
+        with pytest.raises(ChangesResetError) as caught:
+            next(client.v2.follow_changes(after=tokens[-1]))
+        assert "changes_reset" == caught.value.code
+        assert {7: "pending"}.items() <= {
+            order.id: order.status for order in next(client.v2.follow_changes()).data
+        }.items()
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_follower_is_not_in_the_way_of_other_calls(served: tuple[Server, str]) -> None:
+    server, key = served
+    async with AsyncClient(f"{server.api}/v1", api_key=key) as client:
+        seen: list[int] = []
+        all_seen, began = asyncio.Event(), asyncio.Event()
+
+        async def follow() -> None:
+            other = client.with_options(on_response=lambda _: began.set())
+            async for page in other.v2.follow_changes(after="now"):
+                seen.extend(order.id for order in page.data)
+                if len(seen) == 20:
+                    all_seen.set()
+
+        following = asyncio.create_task(follow())
+        await began.wait()
+        for number in range(2000, 2020):
+            await client.cancel_order(number)
+        await asyncio.wait_for(all_seen.wait(), 60)
+        assert [*range(2000, 2020)] == seen
+        await client.close()
+        await asyncio.wait_for(following, 10)
+
+
+def test_more_followers_than_a_key_may_have_are_asked_to_wait(served: tuple[Server, str]) -> None:
+    server, key = served
+    with Client(f"{server.api}/v1", api_key=key) as client, ThreadPoolExecutor(6) as pool:
+        client.list_orders()
+        followers = [client.v2.follow_changes(after="now") for _ in range(6)]
+        first = [pool.submit(next, follower) for follower in followers]
+        time.sleep(1)
+        client.cancel_order(3000)
+        assert [[3000]] * 6 == [[order.id for order in each.result(30).data] for each in first]
+
+
+def test_a_placed_order_has_its_reference_and_a_call_its_request_id(stores: Path) -> None:
+    petstore_json(stores, "accounts", "create", "acme", *UNLIMITED)
+    scopes = ("--scope", "orders:read", "--scope", "orders:write")
+    key = petstore_json(stores, "keys", "create", "acme", *scopes)["key"]
+    with serving(stores) as server, Client(f"{server.api}/v1", api_key=key) as client:
+        placed = client.v2.place_order(pet_id=3, quantity=1, reference="PO ü", idempotency_key=uuid.uuid4())
+        assert [placed] == list(client.v2.iter_orders(reference=["other", "PO ü"]))
+        assert [placed] == next(client.v2.follow_changes()).data
+        named = client.with_options(request_id="warehouse-17")
+        assert placed == named.v2.get_order(placed.id)
+        assert named.last_response is not None
+        assert "warehouse-17" == named.last_response.headers["X-Request-Id"] == named.last_response.request_id
 
 
 def test_a_placement_survives_a_killed_server(tmp_path: Path) -> None:
