@@ -99,7 +99,7 @@ def test_version_2_has_the_same_methods_and_parameters_in_both_clients() -> None
     assert {"after": None, "limit": 1000, "wait": 30}.items() <= methods(V2)["follow_changes"].items()
 
 
-@pytest.mark.parametrize("method", [V2.list_orders, V2.iter_orders, AsyncV2.list_orders, AsyncV2.iter_orders])
+@pytest.mark.parametrize("method", [V2.list_orders, AsyncV2.list_orders])
 def test_help_names_every_filter(method: Any) -> None:
     shown = pydoc.plain(pydoc.render_doc(method))
     named = set(re.findall(r"\w+", shown.partition("filters: ")[2]))

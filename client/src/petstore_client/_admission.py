@@ -72,7 +72,7 @@ class Admission:
                 self.waited += now - arrived
                 if now >= self.deadline:
                     raise self._held_back("The call waited too long for its turn", 0.0, "deadline")
-                return self._gate.is_probe(ticket)
+                return ticket is self._gate.probe
             wait = ticket.until - now
             if ticket.place is Place.HELD and wait >= _TICK:
                 self._accept(wait, ticket.banned)

@@ -58,22 +58,18 @@ class BaseClient(Generic[HttpT, TransportT]):
 
         base_url: for example `https://api.example.com/v1`; None means PETSTORE_BASE_URL.
         api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
-        timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
-            forever. `httpx2.Timeout(30, connect=5)` sets them separately.
+        timeout: seconds to wait for a connection, and for each part of a response, or an httpx2.Timeout; None: forever.
         max_retries: how often a call is repeated after failures. Waiting for a limit is not a retry. Attempts that
             could not connect are repeated until `retry_timeout`, unless it is 0.
-        max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
-            longer, the call raises RateLimitError.
+        max_wait: the most seconds that a call waits, each time, for a limit to reset; else it raises RateLimitError.
         transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.
         http_client: an httpx2 client to send with, instead of a transport. Closing this client does not close it.
-        deadline: seconds that a whole call may take, with all its waits and attempts; None sets no bound. For
-            `iter_orders` it applies until the first order.
+        deadline: seconds that a call may take, with all waits and attempts; for `iter_orders` until the first order.
         retry_timeout: seconds that a call may spend on failing attempts and on the backoff between them.
         conditional: keep the last list and its ETag, so that an unchanged list is not sent again.
         headers: further headers of every request.
         app_name: the name of your program, such as "acme-sync/1.4", for the User-Agent.
-        on_retry, on_rate_limit, on_response: functions that are called with a RetryEvent, RateLimitEvent or
-            ResponseEvent, in the calling thread.
+        on_retry, on_rate_limit, on_response: called with a RetryEvent, RateLimitEvent or ResponseEvent.
         clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
         """
         options: Options[HttpT, TransportT] = Options(

@@ -1,5 +1,6 @@
 """One call: its attempts, its waits, and what each response means. No I/O. See `_effects`."""
 
+import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,8 +13,10 @@ from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater
 from petstore_client._types import ResponseEvent, RetryEvent
 
-FIRST_BACKOFF, MAX_BACKOFF = 0.5, 20.0
-"""Upper bounds, in seconds, of the first backoff, which doubles with each failed attempt, and of the longest."""
+FIRST_BACKOFF, MAX_BACKOFF = (
+    0.5,
+    20.0,
+)  # seconds: bounds of the first backoff, which doubles each time, and of all
 
 RETRIED_STATUSES = frozenset({500, 502, 503, 504})
 
@@ -46,7 +49,7 @@ class Call:
         self._clock = session.options.clock
         self.operation = operation
         self._path = operation.path.format(id=identifier) + (f"?{text}" if text else "")
-        self.request_id = str(session.options.request_id or http.new_request_id())
+        self.request_id = str(session.options.request_id or f"{http.REQUEST_ID_PREFIX}{uuid.uuid4().hex}")
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.content: bytes | None = None
         self.reply = Reply(0, {}, "")  # the latest
@@ -186,7 +189,7 @@ class Call:
         if self.committed or not is_transient(error):
             raise error
         self._failures += 1
-        if not is_outage(error):
+        if not isinstance(error, errors.APIConnectionError) or error.sent:  # only time helps if nothing can be reached
             self._retries += 1
         wait = self._options.jitter() * min(MAX_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 16))
         if isinstance(error, errors.APIStatusError):
@@ -223,11 +226,6 @@ def is_transient(error: errors.PetstoreError) -> bool:
     if isinstance(error, errors.InvalidResponseError):
         return error.truncated
     return isinstance(error, errors.APIConnectionError) and error.retryable
-
-
-def is_outage(error: errors.PetstoreError) -> bool:
-    """Whether the service could not be reached, as during a restart. Only time helps, so retries are not counted."""
-    return isinstance(error, errors.APIConnectionError) and not error.sent
 
 
 def leaves_doubt(error: errors.PetstoreError) -> bool:

@@ -38,8 +38,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         """All orders, one by one as they arrive, in memory that does not grow with the list.
 
         After the first order nothing is repeated: a list that ends early raises InvalidResponseError (`truncated`),
-        one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
-        iteration ends or is closed.
+        one that stalls APITimeoutError. The connection is in use until the iteration ends or is closed.
         """
         return self._iterate(operations.iter_orders(self._session))
 
@@ -54,7 +53,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
 
     @property
     def v2(self) -> "V2":
-        """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
+        """Version 2 of the API (beta): filters, pages, changes, single orders, placing orders, usage."""
         return V2(self)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")

@@ -130,7 +130,7 @@ class BaseDriver(Generic[T, HttpT]):
         """The request to send, with the key."""
         method, url, headers, timeout, content = effect
         request = self._core.http.build_request(method, url, headers=headers, timeout=timeout, content=content)
-        self._core.target.authorize(request)
+        request.headers["Authorization"] = f"Bearer {self._core.target.key.text}"  # hidden by repr()
         return request
 
     def received(self, response: httpx2.Response) -> Reply:
@@ -154,9 +154,8 @@ def checked_environment() -> Iterator[None]:
         yield
     except OSError as error:
         values = ", ".join(f"{name}={os.environ[name]}" for name in _names(_TLS))
-        raise ConfigurationError(
-            f"The TLS settings of the environment ({values}) cannot be used: {error.strerror or error}."
-        ) from error
+        what = f"The TLS settings of the environment ({values}) cannot be used"
+        raise ConfigurationError(f"{what}: {error.strerror or error}.") from error
     except (ImportError, ValueError, httpx2.InvalidURL) as error:  # whose text can contain a part of the password
         hint = "is not a valid proxy; it must look like http://HOST:PORT."
         if isinstance(error, ImportError):

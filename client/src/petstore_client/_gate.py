@@ -27,8 +27,7 @@ from weakref import WeakValueDictionary
 from petstore_client._limits import KnownWindows, Limits
 from petstore_client._types import Clock
 
-FIRST_EXTRA, MAX_EXTRA = 2.0, 600.0
-"""Bounds, in seconds, of the wait added after the second 429 in a row, which doubles with each further one."""
+FIRST_EXTRA, MAX_EXTRA = 2.0, 600.0  # seconds: bounds of the wait added after a second 429, which doubles with each
 
 _RECENT = 1000
 
@@ -73,7 +72,7 @@ class Gate:
     _banned_until: float = float("-inf")
     _refusals: int = 0  # consecutive series of 429s
     _unproven: bool = True  # the next request to pass is a probe
-    _probe: Ticket | None = None
+    probe: Ticket | None = None  # the request for whose response the others wait
     _in_flight: int = 0
     _waiting: list[Ticket] = field(default_factory=list)  # in the order of arrival
     _spaced_until: float = float("-inf")
@@ -118,7 +117,7 @@ class Gate:
             if refused:
                 extra = jitter() * min(MAX_EXTRA, FIRST_EXTRA * 2.0 ** min(self._refusals - 2, 16))
                 self._hold(now + limits.pause + extra * (self._refusals > 1))  # exponential backoff with full jitter
-            elif ticket is self._probe and now >= self._held_until:
+            elif ticket is self.probe and now >= self._held_until:
                 self._unproven = False
             self._finish(ticket, now)
 
@@ -143,15 +142,11 @@ class Gate:
             if ticket.place is Place.PASSED:
                 if charged:
                     self._windows.count(lost=True)
-                if ticket is self._probe and self._spaced_until == float("-inf"):
+                if ticket is self.probe and self._spaced_until == float("-inf"):
                     self._unproven = False  # no limit was ever reached, so one lost response must not delay others
                 self._finish(ticket, now)
             else:
                 self.give_up(ticket)
-
-    def is_probe(self, ticket: Ticket) -> bool:
-        """Whether the others wait for the response to this request."""
-        return ticket is self._probe
 
     def held_for(self, now: float) -> float:
         """Seconds until the gate reopens; 0 if it is open."""
@@ -186,19 +181,19 @@ class Gate:
         ticket.place, ticket.sent_at = Place.PASSED, now
         self._in_flight += 1
         if self._unproven:
-            self._probe = ticket
+            self.probe = ticket
 
     def _opens(self, now: float) -> float:
         return max(self._held_until, self._windows.opens(now, self._in_flight))
 
     def _has_room(self) -> bool:
-        return self._probe is None and (self._in_flight == 0 or self._windows.allow(self._in_flight))
+        return self.probe is None and (self._in_flight == 0 or self._windows.allow(self._in_flight))
 
     def _finish(self, ticket: Ticket, now: float) -> None:
         ticket.place = Place.LEFT
         self._in_flight -= 1
-        if ticket is self._probe:
-            self._probe = None
+        if ticket is self.probe:
+            self.probe = None
         self._serve(now)
 
     def _hold(self, until: float) -> None:
@@ -212,8 +207,7 @@ class Gate:
         self._spaced_until, self._next_slot = until + seconds, until
 
 
-lock = threading.RLock()
-"""For what has to be done once in this process."""
+lock = threading.RLock()  # for what has to be done once in this process
 
 generation = object()  # another one in a child process after a fork
 

@@ -3,7 +3,6 @@
 import platform
 import re
 import ssl
-import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -16,10 +15,9 @@ from petstore_client._types import UNDECODABLE
 from petstore_client._version import __version__
 
 USER_AGENT = f"petstore-client/{__version__} python/{platform.python_version()} httpx2/{httpx2.__version__}"
-MAX_SMALL_BODY = 1 << 16
-"""Bytes. No error body and no single record of this API is longer."""
+MAX_SMALL_BODY = 1 << 16  # bytes; no error body and no single record of this API is longer
 
-_REQUEST_ID_PREFIX = "petstore-client-"
+REQUEST_ID_PREFIX = "petstore-client-"  # shows that a client of this package made the identifier
 TRANSPORT_ERRORS = (httpx2.HTTPError, OSError, UnicodeError)
 _NOT_SENT = (
     httpx2.ConnectError,
@@ -76,7 +74,7 @@ class Target(NamedTuple):
         return f"{self.base_url.removesuffix('v1')}{version}{path}"
 
     def headers(self, request_id: str, app_name: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
-        """The headers of every request except the key, which `authorize` adds just before sending."""
+        """The headers of every request except the key, which the driver adds just before sending."""
         return {
             **(more or {}),
             "Accept": "application/json",
@@ -84,10 +82,6 @@ class Target(NamedTuple):
             "User-Agent": f"{app_name} {USER_AGENT}" if app_name else USER_AGENT,
             "X-Request-Id": request_id,
         }
-
-    def authorize(self, request: httpx2.Request) -> None:
-        """Add the key to a request, whose repr() does not show it."""
-        request.headers["Authorization"] = f"Bearer {self.key.text}"
 
 
 class Reply(NamedTuple):
@@ -170,11 +164,6 @@ def connection_error(error: Exception, target: Target) -> errors.APIConnectionEr
     return errors.APIConnectionError(message, sent, retryable)
 
 
-def new_request_id() -> str:
-    """An identifier for the requests of a call. Its form shows that a client of this package made it."""
-    return f"{_REQUEST_ID_PREFIX}{uuid.uuid4().hex}"
-
-
 def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
     """Raise APIConnectionError if a response belongs to the request of another client of this package.
 
@@ -182,7 +171,7 @@ def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
     Envoy does; such a response counts. A 429 or 5xx is acted on in any case, which is safe.
     """
     found = reply.headers.get("x-request-id", "")
-    if found.startswith(_REQUEST_ID_PREFIX) and found != request_id and reply.status < 500 and reply.status != 429:
+    if found.startswith(REQUEST_ID_PREFIX) and found != request_id and reply.status < 500 and reply.status != 429:
         raise errors.APIConnectionError(
             f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
             f"{request_id!r}. Does another process use this connection?"

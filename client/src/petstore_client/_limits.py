@@ -11,14 +11,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-DEFAULT_WAIT, MAX_WAIT = 60.0, 366 * 86_400.0
-"""Seconds to wait after a 429 whose headers name no time, or an unreadable one; and at most."""
+DEFAULT_WAIT, MAX_WAIT = 60.0, 366 * 86_400.0  # seconds to wait after a 429 that names no time; and at most
 
-SHORT_WINDOW, MAX_WINDOW = 600, 86_400
-"""Seconds. Only in short windows the client allows for requests of others, which can cost a wait to their end."""
+SHORT_WINDOW, MAX_WINDOW = 600, 86_400  # seconds; only in short ones a wait for what others may send is worth it
 
-FRESH = 1.0
-"""Seconds after a response in which a request is safe: the server tolerates it within two of the first 429 (D15)."""
+FRESH = 1.0  # seconds after a response in which a request is safe: the server tolerates it within two (D15)
 
 _ITEM = re.compile(r'"([^"]*)"((?:\s*;\s*[a-z][a-z0-9]*\s*=\s*[^;,\s]+)*)')
 _PARAMETER = re.compile(r";\s*([a-z][a-z0-9]*)\s*=\s*(\d{1,12})(?=\s*(?:;|$))")
@@ -80,13 +77,9 @@ def read_limits(headers: Mapping[str, str], now: float) -> Limits:
     clock_known = date is not None or retry_after is None  # a guess at the server's clock must not override Retry-After
     if not windows and shown is not None and clock_known and 0 <= shown[2] - clock <= MAX_WINDOW:
         windows = (Window("", shown[0], shown[1], shown[2] - clock, None),)
-    return Limits(
-        windows,
-        _pause(retry_after, windows),
-        retry_after,
-        any(window.name == "address" for window in windows),
-        None if shown is None else _rate_limit(shown, windows, clock),
-    )
+    of_address = any(window.name == "address" for window in windows)
+    rate_limit = None if shown is None else _rate_limit(shown, windows, clock)
+    return Limits(windows, _pause(retry_after, windows), retry_after, of_address, rate_limit)
 
 
 @dataclass(slots=True)
@@ -117,9 +110,8 @@ class KnownWindows:
     def learn(self, window: Window, sent: float, now: float) -> None:
         """Record what a response said about a window.
 
-        The server decided between `sent` and `now`, and rounds to whole seconds, so the end of the window lies in an
-        interval. An interval that begins after the known end describes a new window. Within one window the smallest
-        values are the true ones.
+        The server decided between `sent` and `now`, and rounds to seconds, so the end of the window is in an interval.
+        One that begins after the known end is that of a new window. Within one the smallest values are the true ones.
         """
         latest, earliest = now + window.left, sent + window.left - 1
         known = self._known.get(window.name)
@@ -162,9 +154,8 @@ class KnownWindows:
     def spacing(self) -> tuple[float, float]:
         """The length of the shortest window, and the time between two requests of a process in it, in seconds.
 
-        One process uses up the window at this rate. All processes that share the key send at it, so each finds the
-        window exhausted within that time after the first one. It is at most FRESH, because only 429s soon after the
-        first one are tolerated. (0, 0) if no window is known.
+        One process uses up the window at this rate. All that share the key send at it, so each finds the window
+        exhausted within that time after the first one, which is at most FRESH. (0, 0) if no window is known.
         """
         known = [(each.first.seconds, each.first.limit) for each in self._known.values()]
         seconds, limit = min(((s, q) for s, q in known if s and q), default=(0, 1))

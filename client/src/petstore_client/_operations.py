@@ -32,12 +32,10 @@ PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACE
 LIST_CHANGES = Operation("listChanges", "GET", "/store/changes", 200, "v2")
 GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
 
-MAX_PAGE_BYTES = 1 << 22
-"""Bytes. No page of 1000 orders, and no usage history, is longer."""
+MAX_PAGE_BYTES = 1 << 22  # no page of 1000 orders, and no usage history, is longer
 
 
-MIN_ROUND = 1.0
-"""Seconds from a request for changes that got none, to the next one."""
+MIN_ROUND = 1.0  # seconds from a request for changes that got none, to the next one
 
 
 class Listed(NamedTuple):

@@ -16,8 +16,7 @@ TransportT = TypeVar("TransportT")
 HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 Timeout = float | httpx2.Timeout | None
 
-MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 86_400.0
-"""Seconds. Sockets do not wait for 0 and reject less; operating systems reject much more than a day."""
+MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 86_400.0  # seconds; sockets and operating systems reject others
 
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-none-match|te|"
@@ -91,10 +90,8 @@ class Options(Generic[HttpT, TransportT]):
 
 
 class CallOptions(TypedDict, total=False):
-    """The options that `with_options` can change; they mean the same as for `Client`.
-
-    request_id: the X-Request-Id of all requests of the copy, 1 to 128 visible ASCII characters without `pso_`; None
-        makes one for each call.
+    """The options that `with_options` can change. They mean the same as for `Client`, and `request_id` is the
+    X-Request-Id of the copy's requests: 1 to 128 visible ASCII characters without `pso_`; None makes one for each call.
     """
 
     timeout: Timeout
@@ -121,10 +118,8 @@ def _is_number(value: object) -> bool:
 def _check_timeout(timeout: Timeout) -> None:
     for seconds in timeout.as_dict().values() if isinstance(timeout, httpx2.Timeout) else [timeout]:
         if seconds is not None and not (_is_number(seconds) and 0 < seconds <= MAX_TIMEOUT):
-            raise ConfigurationError(
-                f"timeout must be more than 0 and at most {MAX_TIMEOUT:.0f} seconds, an httpx2.Timeout of such "
-                f"numbers (this client uses httpx2, not httpx), or None to wait forever, not {timeout!r}."
-            )
+            what = f"more than 0 and at most {MAX_TIMEOUT:.0f} seconds, an httpx2.Timeout (this client uses httpx2,"
+            raise ConfigurationError(f"timeout must be {what} not httpx), or None for no limit, not {timeout!r}.")
 
 
 def _check_headers(headers: object) -> None:
@@ -133,9 +128,8 @@ def _check_headers(headers: object) -> None:
     for name, value in headers.items():
         if not (isinstance(name, str) and _TOKEN.fullmatch(name)) or _OWN_HEADERS.fullmatch(name):
             hint = " Pass request_id to with_options()." if str(name).lower() == "x-request-id" else ""
-            raise ConfigurationError(
-                f"headers contains {name!r}, which is not valid, or which the client sets itself.{hint}"
-            )
+            what = f"{name!r}, which is not valid, or which the client sets itself"
+            raise ConfigurationError(f"headers contains {what}.{hint}")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ConfigurationError(f"The value of {name} in headers is not valid: it must be visible ASCII text.")
 

@@ -53,9 +53,8 @@ class OrdersDecoder:
         rest = self._rest.strip(_BLANK)
         self._rest = b""
         if not self._opened or not rest.endswith(b"]"):
-            raise InvalidResponseError(
-                f"The list ended early, after {self._count} orders: it is incomplete. Request it again.", 200, True
-            )
+            what = f"The list ended early, after {self._count} orders: it is incomplete. Request it again."
+            raise InvalidResponseError(what, 200, True)
         if self._count and rest == b"]":
             raise InvalidResponseError(f"After {self._count} orders, a comma without an order followed.", 200)
         return self._decode(b"[" + rest)

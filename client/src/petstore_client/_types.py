@@ -15,8 +15,11 @@ Timestamp = Annotated[datetime, Meta(tz=True)]
 
 _RFC_3339 = r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 
-UNDECODABLE = (DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for JSON that is malformed, is not the expected record, or is nested too deeply."""
+UNDECODABLE = (
+    DecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+)  # malformed JSON, or another record
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -24,8 +27,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def to_dict(self) -> dict[str, Any]:
         """The record as the API sends it: JSON names and JSON values, without the fields that are None."""
-        record: dict[str, Any] = to_builtins(self)
-        return record
+        return to_builtins(self)  # type: ignore[no-any-return]
 
 
 class Order(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -52,8 +54,7 @@ class Pet(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class ResponseEvent(NamedTuple):
     """A successful response, when its headers have arrived.
 
-    `operation` is the operationId; `etag` is None if the response has none; `attempts` counts the requests of the call.
-    The names of `headers` may be written in any case.
+    `operation` is the operationId, `attempts` the number of requests. Names of `headers` may be written in any case.
     """
 
     operation: str
@@ -70,10 +71,7 @@ class ResponseEvent(NamedTuple):
 
 
 class RetryEvent(NamedTuple):
-    """A failed attempt that is repeated after `wait` seconds (after a 429, not before the gate opens).
-
-    `operation` is the operationId; `attempt` is the number of the failed attempt, starting at 1.
-    """
+    """Attempt number `attempt`, from 1, failed and is repeated after `wait` seconds (or when the gate opens)."""
 
     operation: str
     attempt: int
@@ -85,8 +83,8 @@ class RetryEvent(NamedTuple):
 class RateLimitEvent(NamedTuple):
     """A call that a limit delays by `wait` seconds, until `retry_at` (aware, UTC).
 
-    `refused` is True if the server responded 429, False if the client delayed the call before sending it.
-    `waits` is False if the call fails with RateLimitError instead of waiting.
+    `refused` is True if the server responded 429, False if the client delayed the call before sending it. `waits` is
+    False if the call fails with RateLimitError instead of waiting.
     """
 
     operation: str

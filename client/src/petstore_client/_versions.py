@@ -50,8 +50,7 @@ class V2:
         """The orders that match all filters, one by one, in the memory of one page.
 
         limit: the most orders in one request, from 1 to 1000; the iteration has no limit.
-        filters: status, pet_id, complete, ship_date_from, ship_date_to, updated_from, reference, sort; see
-            `petstore_client.v2.Filters`.
+        filters: those of `list_orders`.
 
         Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """

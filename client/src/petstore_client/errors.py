@@ -149,20 +149,16 @@ class ServerError(APIStatusError):
 
 
 def idempotency_key_of(error: BaseException) -> str | None:
-    """The key of the `place_order` that ended with this exception, or with one that it was raised from; else None.
-
-    A TimeoutError of `asyncio.wait_for`, for example, is raised from the CancelledError of the call, which has the key.
-    """
+    """The key of the `place_order` that ended with this exception, such as the TimeoutError of `wait_for`, or None."""
     keys = (getattr(each, "idempotency_key", None) for each in causes(error))
     return next((key for key in keys if isinstance(key, str)), None)
 
 
 def keep_key(error: BaseException, key: str) -> None:
     """Add the idempotency key to an exception that leaves `place_order`, which is the only call that has one."""
-    if not key:
-        return
-    error.idempotency_key = key  # type: ignore[attr-defined]
-    if not isinstance(error, PetstoreError):
+    if key:
+        error.idempotency_key = key  # type: ignore[attr-defined]
+    if key and not isinstance(error, PetstoreError):
         error.add_note(f"The order may have been placed; repeat the call with idempotency_key={key!r} to find out.")
 
 
@@ -177,8 +173,4 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def printable(text: str) -> str:
     """The text with all control and formatting characters escaped, so that it can be printed on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
-    )
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

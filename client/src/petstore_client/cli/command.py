@@ -16,7 +16,7 @@ from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
 from petstore_client.cli import console
 from petstore_client.cli.console import say
-from petstore_client.cli.filters import INTEGER, filter_options, filtered, given, timestamp
+from petstore_client.cli.filters import INTEGER, filter_options, filtered, timestamp
 from petstore_client.cli.output import COLUMNS, COLUMNS_V2, Output, usage_text
 from petstore_client.v2 import Granularity
 
@@ -84,10 +84,10 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
       petstore-client orders list --sort=-updatedAt --limit 10 --jsonl
     """
     output = Output(as_json, as_lines)
-    filters = given(filters)
+    filters = {name: value for name, value in filters.items() if value not in (None, ())}
     columns = COLUMNS_V2 if filters else COLUMNS
     with _connect(options) as client:
-        found: Iterable[Order] = filtered(client.v2.iter_orders, filters) if filters else client.iter_orders()
+        found: Iterable[Order] = filtered(client.v2.iter_orders, **filters) if filters else client.iter_orders()
         output.write_orders(found, columns)
 
 
@@ -97,12 +97,10 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
 @JSONL
 @click.pass_context
 def get_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as_lines: bool) -> None:
-    """Show orders with their status. With - the IDs are read from stdin, one per line. The exit code is
-    that of the first failure.
+    """Show orders with their status. With - the IDs are read from stdin, one per line.
 
     \b
-    Examples:
-      petstore-client orders get 42
+    Example:
       petstore-client orders get 42 43 --json
     """
     output = Output(as_json, as_lines)
@@ -155,10 +153,8 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
 @JSONL
 @click.pass_obj
 def place_order(options: dict[str, Any], /, as_json: bool, as_lines: bool, **order: Any) -> None:
-    """Place an order, once, however often the request is repeated. The key needs the scope orders:write.
-
-    If the order may have been placed although the command failed, the message has the idempotency key
-    with which to run the command again.
+    """Place an order, once. The key needs the scope orders:write. If the order may have been placed although
+    the command failed, the message has the idempotency key with which to run it again.
 
     \b
     Example:
@@ -174,23 +170,20 @@ def place_order(options: dict[str, Any], /, as_json: bool, as_lines: bool, **ord
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="File that keeps the token.")
 @click.pass_obj
 def watch_orders(options: dict[str, Any], after: str | None, state: Path | None) -> None:
-    """Print each order that changes as a line of JSON, until the command is ended. At first, unless --after is
-    given, every order is printed.
+    """Print every order, and then each that changes, as lines of JSON, until the command is ended.
 
-    With --state the command goes on where it ended: after each page was written, the file gets its
-    token. A page may come again if the command is ended in between. Once the file exists, --after has
-    no effect. After a restore of the store the command exits with 1: remove the file, and begin with
-    an empty copy.
+    With --state the command goes on where it ended; --after has an effect only until the file exists.
+    If it was killed, the last orders may come again. If the store was restored it exits with 1: remove
+    the file, and begin with an empty copy.
 
     \b
-    Examples:
+    Example:
       petstore-client orders watch --state position
-      petstore-client orders watch --after now | jq .status
     """
     output = Output(as_json=False, as_lines=True)
     token = state.read_text().strip() if state and state.exists() else after
     with _connect(options) as client:
-        threading.Thread(target=console.close_with_stdout, args=[client], daemon=True).start()
+        threading.Thread(target=console.close_with_stdout, args=[client.close], daemon=True).start()
         for page in client.v2.follow_changes(after=token or None):
             for order in page.data:
                 output.write(order)

@@ -11,14 +11,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import click
 
 from petstore_client import errors
-
-if TYPE_CHECKING:
-    from petstore_client import Client
 
 T = TypeVar("T")
 RETRY_TIMEOUT = 120.0
@@ -53,7 +50,7 @@ def run(command: click.Command, arguments: Sequence[str]) -> NoReturn:
 def each(
     call: Callable[[int], T], numbers: Iterable[int], codes: list[int], as_json: bool, doubt: str = ""
 ) -> Iterator[tuple[int, T]]:
-    """The results of a call for each order. Failures are reported, and their exit codes are added to `codes`.
+    """The results of a call for each order. Failures are reported, and their exit codes added to `codes`.
 
     `doubt` says what may have happened to the order of an interrupted call.
     """
@@ -70,19 +67,17 @@ def each(
             raise
 
 
-def close_with_stdout(client: "Client") -> None:
+def close_with_stdout(close: Callable[[], None]) -> None:
     """Close the client, which ends an iteration, when the reader of stdout has gone."""
     with suppress(AttributeError, OSError, ValueError):  # Windows has no poll, and not every stream is a file
         poll = select.poll()
         poll.register(sys.stdout, 0)
         poll.poll()  # until there is an error
-        client.close()
+        close()
 
 
-_OF_ALL = (
-    errors.AuthenticationError, errors.PermissionDeniedError, errors.RateLimitError, errors.ConfigurationError
-)  # fmt: skip
-"""Errors that would stop the calls for other orders as well."""
+# Errors that would stop the calls for other orders as well
+_OF_ALL = errors.AuthenticationError | errors.PermissionDeniedError | errors.RateLimitError | errors.ConfigurationError
 
 
 class _Handler(logging.Handler):
@@ -106,10 +101,7 @@ def say(message: str) -> None:
 
 
 def report(error: BaseException, as_json: bool, order_id: int | None = None) -> int:
-    """Print a failure to stderr, as `{"code","message"}` if JSON was requested, and return the exit code.
-
-    `order_id` adds which order it concerns.
-    """
+    """Print a failure, of this order, to stderr, in JSON if that was requested, and return the exit code."""
     code, message, exit_code = explain(error)
     if as_json:
         say(json.dumps({"code": code, "message": message} | ({} if order_id is None else {"id": order_id})))
@@ -158,10 +150,7 @@ def _snake(name: str) -> str:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device for each standard stream that the caller closed, as `>&-` does.
-
-    Without this the stream is None, and a connection could get its descriptor.
-    """
+    """Open the null device for each stream that the caller closed (`>&-`): a connection could get its descriptor."""
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))

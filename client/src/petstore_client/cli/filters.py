@@ -24,18 +24,12 @@ def timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         raise click.BadParameter(f"'{value}' is not {wanted}.", ctx, param) from None
 
 
+_BOOLEAN: Any = {"type": click.Choice(["true", "false"]), "flag_value": "true", "metavar": "[true|false]"}
 INTEGER = click.IntRange(-(2**63), 2**63 - 1)
 _OPTIONS = (
     click.option("--status", type=click.Choice(get_args(Status)), multiple=True, help="Only this state; repeatable."),
     click.option("--pet-id", type=INTEGER, metavar="ID", help="Only orders of this pet."),
-    click.option(
-        "--complete",
-        type=click.Choice(["true", "false"]),
-        is_flag=False,
-        flag_value="true",
-        metavar="[true|false]",
-        help="Only orders that are complete, or with false only those that are not.",
-    ),
+    click.option("--complete", is_flag=False, **_BOOLEAN, help="Only complete orders, or with false only the others."),
     click.option("--ship-date-from", callback=timestamp, metavar="WHEN", help="Only orders that ship then or later."),
     click.option("--ship-date-to", callback=timestamp, metavar="WHEN", help="Only orders that ship before."),
     click.option("--updated-from", callback=timestamp, metavar="WHEN", help="Only orders that changed then or later."),
@@ -52,14 +46,9 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def given(filters: dict[str, Any]) -> dict[str, Any]:
-    """The filters that the user gave."""
-    found = {name: value for name, value in filters.items() if value not in (None, ())}
-    return {name: value == "true" if name == "complete" else value for name, value in found.items()}
-
-
-def filtered(iter_orders: Callable[..., Iterator[Order]], filters: dict[str, Any]) -> Iterator[Order]:
+def filtered(
+    iter_orders: Callable[..., Iterator[Order]], limit: int | None = None, complete: str | None = None, **more: Any
+) -> Iterator[Order]:
     """The orders that match, at most `limit` of them, from pages that are no larger than that."""
-    limit = filters.pop("limit", None)
-    found = iter_orders(**filters, limit=min(limit or MAX_PAGE, MAX_PAGE))
+    found = iter_orders(**more, complete=complete and complete == "true", limit=min(limit or MAX_PAGE, MAX_PAGE))
     return itertools.islice(found, limit)

@@ -16,8 +16,7 @@ from petstore_client._types import Order
 from petstore_client.errors import printable
 from petstore_client.v2 import Usage
 
-PAGE = 500
-"""Orders for each table, so that memory stays bounded."""
+PAGE = 500  # orders for each table, so that memory stays bounded
 
 _GAP = "  "
 _TIME = "%Y-%m-%d %H:%MZ"
@@ -53,10 +52,7 @@ COLUMNS_V2 = (*COLUMNS, Column("STATUS", 9, "status"), Column("UPDATED", 27, "up
 
 
 def write_table(orders: Iterable[Order], columns: Sequence[Column]) -> None:
-    """Print tables of one page each, on a terminal.
-
-    Where a table is too wide, it has dates to the minute; where that is too wide as well, each field has a line.
-    """
+    """Print tables of one page each: too wide ones with dates to the minute, or else each field on its own line."""
     pages, shown, wide = iter(orders), 0, shutil.get_terminal_size().columns
     titles = [column.heading for column in columns]
     while page := list(itertools.islice(pages, PAGE)):

@@ -75,9 +75,7 @@ class Limits:
             "x-ratelimit-remaining": str(left),
             "x-ratelimit-reset": str(ends),
             "ratelimit-policy": ", ".join(f'"{each.name}";q={each.limit};w={each.seconds}' for each in self.windows),
-            "ratelimit": ", ".join(
-                f'"{each.name}";r={left};t={max(1, ceil(ends - now))}' for left, ends, each in shown
-            ),
+            "ratelimit": ", ".join(f'"{it.name}";r={r};t={max(1, ceil(ends - now))}' for r, ends, it in shown),
         }
 
 

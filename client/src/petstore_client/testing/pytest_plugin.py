@@ -9,9 +9,6 @@ from petstore_client.testing.service import FakePetstore
 
 @pytest.fixture
 def fake_petstore() -> Iterator[FakePetstore]:
-    """A service in memory that serves all clients which the program makes during the test (`FakePetstore.installed`).
-
-    Put orders into `fake_petstore.orders`, by id. At the end, unused faults fail the test.
-    """
+    """A service in memory for all clients that the test makes, with `orders` by id. Unused faults fail the test."""
     with FakePetstore().installed() as fake:
         yield fake

@@ -15,8 +15,7 @@ from petstore_client.testing.limits import Limits
 class Store:
     """What the service holds. Tests change the first four; `track` notes what has changed.
 
-    `tracked` has the orders of version 2, and `placed`, by idempotency key, the body of the request that placed an
-    order, and the response.
+    `tracked` has the orders of version 2, and `placed`, by idempotency key, the request body and the response.
     """
 
     orders: dict[int | None, Order]
