@@ -121,7 +121,8 @@ def test_addresses_and_dates_of_the_deployment_stand_in_the_served_contract() ->
 
 def test_without_settings_the_served_contract_is_the_shipped_one() -> None:
     settings = read_settings({})
-    assert contract_yaml(settings) == (SOURCE / "api" / "openapi.yaml").read_bytes()
+    shipped = (SOURCE / "api" / "openapi.yaml").read_bytes()
+    assert contract_yaml(settings) == shipped[shipped.index(b"openapi: ") :]  # without what is for maintainers
     assert load_contract(settings)["servers"] == [{"url": "/v1", "description": "This server"}]
 
 

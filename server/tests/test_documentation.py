@@ -95,8 +95,8 @@ def test_every_error_code_is_documented_with_its_status() -> None:
 
 def test_one_sentence_says_everywhere_whether_error_codes_may_be_added() -> None:
     sentence = (
-        "The set of error codes is closed in version 1, where a new code needs a new version, and may grow in version "
-        "2 while that is beta."
+        "The set of error codes is closed in version 1, where a new code needs a new version, and may grow in "
+        "version 2."
     )
     documents = [USING, ROOT / "CONTRIBUTING.md", GUIDE / "versions.md", ROOT / "docs/decisions/0001-interface.md"]
     contracts = [SOURCE / "api" / f"{name}.yaml" for name in CONTRACTS.values()]

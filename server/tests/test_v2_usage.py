@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.keys import Scope
+from petstore_server.domain.keys import Scope, unban
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Granularity
 from support.service import Service, bearer, in_service
@@ -95,3 +95,29 @@ async def test_a_range_of_at_most_a_thousand_entries_is_served(tmp_path: Path, q
     assert status == response.status_code
     if status == 400:
         assert "invalid_parameter" == response.json()["code"]
+
+
+@pytest.mark.parametrize("lifted", [False, True])
+async def test_the_key_that_asks_is_shown_with_its_scopes_expiry_and_last_ban(tmp_path: Path, lifted: bool) -> None:
+    async def story(service: Service) -> None:
+        expires = service.clock.now + 86_400
+        scopes = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL})
+        key, key_id = await service.key_and_id(scopes=scopes, expires_at=expires)
+        shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
+        at = "2026-10-27T07:33:20.250000Z"
+        assert {"id": key_id, "scopes": ["orders:cancel", "orders:read"], "expiresAt": at} == shown
+        for _ in range(60):
+            await service.client.get(USAGE, headers=bearer(key))
+        service.clock.now += 3
+        for _ in range(20):
+            await service.client.get(USAGE, headers=bearer(key))
+        await service.background_round()
+        if lifted:
+            await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
+            await service.background_round()
+        service.clock.now += 120
+        shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
+        ban = {"began": "2026-10-26T07:33:23Z", "ended": "2026-10-26T07:35:23Z"}
+        assert shown.get("lastBan") == (None if lifted else ban)
+
+    await in_service(tmp_path, story)

@@ -16,7 +16,18 @@ METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _STABILITY = ("experimental", "beta", "stable")
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-_COMPARED = {"allOf", "type", "enum", "properties", "required", "additionalProperties", "items", *_LOWER, *_UPPER}
+_COMPARED = {
+    "allOf",
+    "type",
+    "enum",
+    "x-extensible-enum",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    *_LOWER,
+    *_UPPER,
+}
 _ANNOTATIONS = {"description", "example", "examples", "title", "default", "deprecated"}
 
 
@@ -156,10 +167,8 @@ class _Comparison:
 
 
 def _security(where: str, old: Node, new: Node) -> Iterator[str]:
-    needed = {scope for part in old.get("security", []) for scopes in part.values() for scope in scopes}
-    for part in new.get("security", []):
-        for scope in {scope for scopes in part.values() for scope in scopes} - needed:
-            yield f"{where}: scope {scope} became necessary"
+    for scope in {*new.get("x-required-scopes", ())} - {*old.get("x-required-scopes", ())}:
+        yield f"{where}: scope {scope} became necessary"
 
 
 def _bounds(where: str, old: Node, new: Node, side: Side) -> Iterator[str]:
@@ -179,7 +188,9 @@ def _keywords(where: str, old: Node, new: Node, *, closed: bool) -> Iterator[str
 
     Any other constraint stays, as it is hard to tell which of two patterns is wider.
     """
-    before, after = old.get("enum"), new.get("enum")
+    open_set = "x-extensible-enum"
+    closed = closed and open_set not in old
+    before, after = old.get("enum", old.get(open_set)), new.get("enum", new.get(open_set))
     if (before is None) != (after is None):
         yield f"{where}: enum {before} became {after}"
     for value in before or []:

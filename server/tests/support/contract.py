@@ -183,11 +183,19 @@ class VersionContract:
 
 
 def _closed(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """The schemas with no other fields than the documented ones: clients allow more, but the service has none."""
+    """The schemas with the documented fields and values only: clients allow more, but the service has none."""
     return {
         name: {"additionalProperties": False, **schema} if schema.get("type") == "object" else schema
-        for name, schema in schemas.items()
+        for name, schema in _with_closed_sets(schemas).items()
     }
+
+
+def _with_closed_sets(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_with_closed_sets(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {"enum" if name == "x-extensible-enum" else name: _with_closed_sets(item) for name, item in node.items()}
 
 
 def _pick(responses: Mapping[int, Response], status: int) -> Response:

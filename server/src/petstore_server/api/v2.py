@@ -16,6 +16,7 @@ from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v1 import cancel_order
 from petstore_server.api.v2_changes import Changes
+from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.lists import Filters, Position, Query, Sort, query_digest
 from petstore_server.domain.orders import Placement, parse_order_id
@@ -104,7 +105,7 @@ class _Handlers:
         return body_response((placed.body,), len(placed.body), "application/json", shown, 201)
 
     async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
-        """The account's windows and the history of its requests, both with this one. Raises InvalidParameter."""
+        """The account's windows and history, both with this request, and the key. Raises InvalidParameter."""
         values = v2_input.GET_USAGE.read(call.request.query)
         by = values["granularity"]
         start, end = _range(values, by, self._clock())
@@ -116,6 +117,7 @@ class _Handlers:
                 {"start": timestamp_text(at * _MICROSECONDS), "admitted": counts.admitted, "refused": counts.refused}
                 for at, counts in history.items()
             ],
+            "key": _key(principal, await self._store.usage.last_ban(principal.key_id)),
         }
         return answer(call.request.headers, msgspec.json.encode(body))
 
@@ -169,6 +171,19 @@ def _listing(query: bytes) -> Listing:
     return Listing(
         filters, values["sort"], values["limit"], values["cursor"], digest, b"?" + b"&".join([*kept, b"cursor="])
     )
+
+
+def _key(principal: Principal, ban: Ban | None) -> dict[str, Any]:
+    """What getUsage shows of the key that asks."""
+    shown: dict[str, Any] = {"id": principal.key_id, "scopes": sorted(principal.scopes)}
+    if principal.expires_at is not None:
+        shown["expiresAt"] = timestamp_text(int(principal.expires_at * _MICROSECONDS))
+    if ban is not None:
+        shown["lastBan"] = {
+            "began": timestamp_text(ban.began * _MICROSECONDS),
+            "ended": timestamp_text(ban.until * _MICROSECONDS),
+        }
+    return shown
 
 
 def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int, int]:

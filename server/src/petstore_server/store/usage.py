@@ -13,6 +13,7 @@ from petstore_server.store.access import ACCESS_CHANGED
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Commands, Part, Query, Work, bulk_transaction, snapshot, transaction
 
+_SELECT_BANS = "SELECT key_id, began, until, level FROM petstore.bans"
 _COLUMNS = "account_id, minute_start, minute_used, day_start, day_used"
 # A restore may have removed an account or a key that a running process still counts: those are skipped.
 _SAVE_USAGE = f"""
@@ -99,8 +100,12 @@ class UsageStore(Part):
     @snapshot
     def bans(self) -> Work[Sequence[Ban]]:
         """Return the latest ban of each key that has one, including ended ones, which lengthen the next."""
-        sql = "SELECT key_id, began, until, level FROM petstore.bans ORDER BY key_id"
-        return [Ban(*row) for row in (yield Query(sql))]
+        return [Ban(*row) for row in (yield Query(f"{_SELECT_BANS} ORDER BY key_id"))]
+
+    async def last_ban(self, key_id: str) -> Ban | None:
+        """The latest ban of a key; None also after it was lifted."""
+        rows = await self._engine.query(f"{_SELECT_BANS} WHERE key_id = %s", (key_id,))
+        return Ban(*rows[0]) if rows else None
 
     @transaction
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:
