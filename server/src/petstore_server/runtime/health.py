@@ -70,7 +70,8 @@ def _machine(installation: LocalInstallation, seen: _Seen) -> list[CheckResult]:
 
 
 def _redis_info(info: Mapping[str, Any], seen: _Seen) -> list[CheckResult]:
-    seen.ahead["Redis"] = info["server_time_usec"] / 1e6 - seen.clock()
+    if at := info.get("server_time_usec"):  # the oldest version may not report it
+        seen.ahead["Redis"] = at / 1e6 - seen.clock()
     return list(health.check_redis(info))
 
 
