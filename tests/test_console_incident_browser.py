@@ -238,7 +238,7 @@ def test_the_search_box_finds_everything(page: "Page", server: Server) -> None:
         ("120", "/orders/120"),
         ("key_acme39", "/accounts/acme?key=key_acme39#keys"),
         ("acme", "/accounts/acme"),
-        ("import-busy", "/audit?subject=import-busy"),
+        ("import-busy", "/imports/import-busy"),
         ("abc123-7f", "/audit?request=abc123-7f"),
         ("shop", "/accounts?search=shop"),
     ):

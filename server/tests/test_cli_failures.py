@@ -49,7 +49,8 @@ def test_the_commands_are_those_of_the_interface() -> None:
         "serve, accounts create, accounts list, accounts show, accounts set-plan, accounts suspend, accounts resume, "
         "accounts edit, accounts close, keys create, keys list, keys show, keys find, keys rotate, keys revoke, "
         "keys unban, usage show, usage top, orders import, orders export, "
-        "orders list, orders show, orders ship, orders complete, orders cancel, pets import, audit, openapi, doctor, "
+        "orders list, orders show, orders ship, orders complete, orders cancel, pets import, imports list, "
+        "imports show, audit, openapi, doctor, "
         "db migrate, db check, db backup, db restore, db copy, console"
     )
     assert sorted(expected.split(", ")) == sorted(" ".join(path) for path in COMMANDS)

@@ -73,8 +73,9 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
         assert [1, 2, 3, 4] == await ids_of(console)
         entry = [entry for entry in await log(console.store) if entry.action == "orders.import"][-1]
         assert "operator:ada" == entry.actor
-        assert f"The audit log has it as {entry.subject}" in text
-        assert entry.subject in await browser.get(f"/audit?subject={entry.subject}")
+        assert f"{entry.subject} · by ada" in text
+        assert "Imported orders" in await browser.get(f"/audit?subject={entry.subject}")
+        assert f'/imports/{entry.subject}"' in browser.page
         assert [] == files(uploads_folder)
 
 
@@ -157,7 +158,7 @@ async def test_the_files_of_an_upload_have_no_name_and_are_closed(file_store: St
         (b"%PDF-1.7 and more", "orders.csv", "The file is a PDF document"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "picture.png", "The file is a picture"),
         (b"id,petId\rx\n1,2\n", "orders.csv", "The first line has a carriage return (CR) outside of quotes"),
-        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Give --ignore-column NAME"),
+        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Tick “Leave out columns"),
         (b"name,price\nBiscuit,3\n", "pets.csv", "it has 'name', 'price'"),
         (b"{}", "orders.json", "The file is not a JSON array"),
     ],
@@ -284,7 +285,7 @@ async def test_options_say_how_to_read_a_file(file_store: Stores) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "wrong"),
     [
-        ("format", "xlsx", "Invalid value for '--format': 'xlsx' is not one of"),
+        ("format", "xlsx", "'xlsx' is not one of"),
         ("columns", "Menge=price", "'price' is not a field"),
         ("columns", "Menge", "'Menge' is not of the form COLUMN=FIELD"),
         ("zone", "Europe/Atlantis", "is not a time zone"),
@@ -373,6 +374,84 @@ async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: py
         await finished(browser, path)
 
 
+async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        rows = b"".join(b'{"id": %d, "petId": "x"}\n' % number for number in range(60))
+        path = await upload(browser, b'{"id": 1}\n' + rows, name="night.jsonl")
+        await finished(browser, path)
+        await browser.submit(f"{path}/import")
+        await finished(browser, path)
+        [run] = (await console.store.imports.page(5)).imports
+        assert ("finished", "night.jsonl", "operator:ada") == (run.state, run.file, run.actor)
+        text = await browser.get(f"/imports/{run.id}")
+        assert text == await browser.get(path), "the page of the upload is that of the import"
+        assert "Imported" in text
+        assert "Created 1 Changed 0 Unchanged 0 Rejected 60" in text
+        assert "The first 50 of 60." in text
+        response = await browser.http.get(f"/console/imports/{run.id}/rejects")
+        assert "filename*=UTF-8''night-rejects.jsonl" in response.headers["content-disposition"]
+        assert [*range(2, 62)] == [json.loads(line)["line"] for line in response.text.splitlines()]
+        assert "night.jsonl" not in (await browser.get("/imports")).partition("What was imported")[0]
+        await console.store.imports.forget(run.seen_at + 1, 100)
+        assert "The rows themselves are not kept any more." in await browser.get(f"/imports/{run.id}")
+        await browser.get("/imports/import-none", 404)
+        await browser.get("/imports/import-none/rejects", 404)
+
+
+async def test_the_page_of_an_import_that_was_not_finished_says_why(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        browser = await console.browser.sign_in()
+        cli = console.store.imports
+        await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Give --format.")
+        await cli.note("orders", "import-2", BY, "b.csv", state="interrupted")
+        await console.store.orders.import_batch([Order(1)], "import-3", BY)
+        text = await browser.get("/imports/import-1")
+        assert "It failed" in text
+        assert "Give “Format”." in text
+        assert "Nothing was changed." in text
+        assert "Interrupted" in await browser.get("/imports/import-2")
+        response = await browser.http.get("/console/imports/import-3")
+        assert "2" == response.headers["refresh"]
+        assert "Last seen running" in response.text
+        assert "refresh" not in (await browser.http.get("/console/imports/import-3?refresh=off")).headers
+
+
+SOURCES = Path(imports.__file__).parents[2] / "imports"
+
+
+@pytest.mark.parametrize("file", ["conversions", "csv_rows", "files", "json_rows", "kinds", "running"])
+def test_no_message_of_an_import_speaks_of_options_in_the_console(file: str) -> None:
+    texts = {
+        "".join(
+            part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "x"
+            for part in (node.values if isinstance(node, ast.JoinedStr) else [node])
+        )
+        for node in ast.walk(ast.parse((SOURCES / f"{file}.py").read_text()))
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    }
+    for text in texts:
+        shown = import_jobs.in_form_words(text)
+        assert not re.search(r"(?<!-)--[a-z]", shown), shown
+    assert "'--map' is not a field" == import_jobs.in_form_words("'--map' is not a field"), "what a file contains stays"
+
+
+async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_shown(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        browser = await console.browser.sign_in()
+        text = await upload(browser, b"Bestellnr,Menge\n1,2\n", 400, "shop.csv")
+        assert "“Columns with other names” (NAME=FIELD)" in text
+        assert "--" not in text.replace("&#45;", "-")
+        assert re.search(r"<details open>", browser.page)
+        for label in import_jobs.FIELDS.values():
+            assert label in text
+        assert "<details open>" not in (await browser.get("/imports/new")) + browser.page
+        path = await upload(browser, b"id,shipDate\n1,01/11/2026\n", name="shop.csv")
+        text = await finished(browser, path)
+        assert "“Date format”" in text
+        assert "--" not in text
+
+
 async def test_an_import_that_is_stopped_keeps_what_it_imported(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
@@ -428,7 +507,8 @@ async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
     assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert not any("sqlite" in argument for argument in arguments)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
-    assert ["--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed", "--dry-run"] == arguments[7:]
+    expected = ["--name=orders.jsonl", "--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed"]
+    assert [*expected, "--dry-run"] == arguments[5:11]
 
 
 async def test_uploads_wait_for_an_import_under_way(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from petstore_server.console.rendering import ACTIONS
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.pets import Pet
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
 from support.console import START, Console, running_console
@@ -324,7 +326,7 @@ async def test_recent_changes_are_without_sign_ins(each_backend: Stores) -> None
         ("7", "/orders/7"),
         ("-7", "/orders/-7"),
         ("key_one", "/keys/key_one"),
-        ("import-1", "/audit?subject=import-1"),
+        ("import-1", "/imports/import-1"),
         ("zoo", "/accounts/zoo"),
         ("abc-7f", "/audit?request=abc-7f"),
         ("zo o", "/accounts?search=zo+o"),
@@ -408,39 +410,48 @@ async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, m
         assert "At least 2 changes match." in await browser.get("/audit?action=order.cancel")
 
 
-async def test_imports_are_listed(file_store: Stores) -> None:
+async def test_imports_are_listed_with_what_became_of_each(file_store: Stores) -> None:
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
-        assert "No orders were imported yet." in await browser.get("/imports")
-        for number in range(3):
+        assert "Nothing was imported yet." in await browser.get("/imports")
+        actor = Actor("operator:bob", START)
+        for number in range(52):
             for batch in range(2):
-                actor = Actor("operator:bob", START + number)
-                await console.store.orders.import_batch([Order(10 * number + batch)], f"import-{number}", actor)
+                orders = [Order(10 * number + batch)]
+                await console.store.orders.import_batch(orders, f"import-{number}", actor, file=f"{number}.csv")
+        await console.store.pets.import_batch([Pet(1, "Ada")], "import-pets", actor, file="-")
         page = await browser.get("/imports")
-        assert "3 imports." in page
-        assert page.index("import-2 bob 2") < page.index("import-1 bob 2") < page.index("import-0 bob 2")
-        page = await browser.get("/imports?actor=bob")
-        assert "3 imports match." in page
-        assert "import-2" in page
-        assert "None of the imports examined is by eve." in await browser.get("/imports?actor=eve")
-        first = await console.store.audit.imports()
-        assert (["import-2", "import-1", "import-0"], None) == ([each.import_id for each in first.imports], first.next)
+        assert "53 imports." in page
+        assert "standard input (pets) running bob" in page
+        assert page.index("51.csv running bob") < page.index("50.csv running bob")
+        assert "2 0 0 0" in page
+        [older] = re.findall(r'<a rel="next" href="([^"]*)"', browser.page)
+        page = await browser.get(f"/imports{unescape(older)}")
+        assert "1.csv" in page
+        assert "50.csv" not in page
+        assert "53 imports match." in await browser.get("/imports?actor=bob")
+        assert "No import is by eve." in await browser.get("/imports?actor=eve")
 
 
-async def test_imports_are_paged(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "_BATCHES", 2)
+async def test_the_page_of_an_order_shows_every_import_that_touched_it(each_backend: Stores) -> None:
+    """However many batches were imported since, and next to them nothing else."""
     async with running_console(each_backend) as console:
-        for number in range(5):
-            actor = Actor("operator:bob", START + number)
-            await console.store.orders.import_batch([Order(number)], f"import-{number}", actor)
-        seen, position = [], None
-        while True:
-            page = await console.store.audit.imports(position)
-            seen.append([each.import_id for each in page.imports])
-            position = page.next
-            if position is None:
-                break
-        assert [["import-4", "import-3"], ["import-2", "import-1"], ["import-0"]] == seen
+        browser = await console.browser.sign_in()
+        for quantity in (1, 2):
+            orders = [Order(number, 7, quantity) for number in range(1, 15_001)]
+            await console.store.orders.import_batch(orders, f"import-{quantity}", Actor("operator:bob", START))
+        await console.store.orders.import_batch([Order(101, 7, 3)], "import-3", Actor("operator:bob", START))
+        page = await browser.get("/orders/100")
+        assert ["import-2", "import-1"] == re.findall(r"import-\d", page)
+        assert "quantity 1 → 2" in page
+        assert "Nothing since it was imported" not in page
+        assert page.count("Imported orders") == 2
+        audit_page = await browser.get("/audit?subject=100")
+        assert "2 changes match." in audit_page
+        assert "quantity 1 → 2" in audit_page
+        assert "2 changes match." in await browser.get("/audit?subject=100&action=orders.import")
+        assert "No change matches" in await browser.get("/audit?subject=100&actor=eve")
+        assert 3 == (await browser.get("/")).count("Imported orders"), "one entry for each import"
 
 
 @pytest.mark.parametrize(

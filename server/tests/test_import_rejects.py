@@ -325,12 +325,13 @@ def test_the_summary_is_one_object_with_json(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("row", ["", "x", '{"id":1}'])
-def test_an_import_that_changed_nothing_has_no_id(cli: CommandLine, row: str) -> None:
+def test_an_import_that_changed_nothing_says_so_and_has_an_id(cli: CommandLine, row: str) -> None:
     cli.must("orders", "import", "-", stdin='{"id":1}')
-    assert "import" not in cli("orders", "import", "-", "--format", "jsonl", "--json", stdin=row).json()
-    assert (
-        "\nNothing was changed: 0 created," in "\n" + cli("orders", "import", "-", "--format", "jsonl", stdin=row).err
-    )
+    name = cli("orders", "import", "-", "--format", "jsonl", "--json", stdin=row).json()["import"]
+    assert name == cli.must("imports", "show", name, "--json").json()["id"]
+    shown = cli("orders", "import", "-", "--format", "jsonl", stdin=row).err
+    assert "\nNothing was changed: 0 created," in "\n" + shown
+    assert "(import-" in shown
 
 
 def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:

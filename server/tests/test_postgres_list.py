@@ -63,7 +63,7 @@ def perform(connection: psycopg.Connection, work: Work[None]) -> None:
 
 def insert(connection: psycopg.Connection, *orders: Order) -> None:
     """Insert orders as the service does, in a transaction that goes on."""
-    perform(connection, dialect.insert_orders([order_row(order) for order in orders], orders[-1].id, 0.0))
+    perform(connection, dialect.insert_orders([order_row(order) for order in orders], orders[-1].id, 0.0, 1))
 
 
 def replace(connection: psycopg.Connection, order: Order) -> None:

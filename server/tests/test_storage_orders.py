@@ -18,7 +18,7 @@ from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store.engine import Command, Work
 from support.damage import execute, set_record
-from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, log, opened_at
+from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, batches, log, opened_at
 from support.preloaded import forking
 
 pytestmark = pytest.mark.anyio
@@ -210,6 +210,8 @@ async def test_an_import_has_an_outcome_for_each_order(each_backend: Stores) -> 
         ]
         entry = (await log(store))[-1]
         assert (entry.action, entry.subject) == ("orders.import", "import:2")
+        assert (entry.before, entry.after) == (None, {"created": 1, "changed": 1, "unchanged": 2})
+        [entry] = await batches(store, "import:2")
         assert entry.before == {"orders": [{"id": 2, "petId": 2, "status": "pending"}]}
         assert entry.after == {
             "created": 1,
@@ -318,10 +320,11 @@ async def test_a_scan_that_is_left_early_leaves_no_connection_open(each_backend:
     # the fixture sees to it that no connection is left
 
 
-async def test_a_large_import_has_several_entries_in_the_audit_log(each_backend: Stores) -> None:
+async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         orders = [Order(number % 2500) for number in range(3000)]
         outcomes = await store.orders.import_batch(orders, "import:1", BY)
         assert outcomes == [Import.CREATED] * 2500 + [Import.UNCHANGED] * 500
-        created = [entry.after and entry.after.get("createdIds") for entry in await log(store)]
+        assert [entry.after for entry in await log(store)] == [{"created": 2500, "unchanged": 500}]
+        created = [entry.after["createdIds"] for entry in await batches(store, "import:1")]
         assert created == [[[0, 999]], [[1000, 1999]], [[2000, 2499]]]

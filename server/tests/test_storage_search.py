@@ -390,7 +390,7 @@ async def test_each_page_of_the_audit_log_examines_a_bounded_number_of_entries(
     async with each_backend.opened() as store:
         for number in range(25):
             actor = Actor("operator:ann" if number else "key:one", BY.at + number)
-            await store.orders.import_batch([Order(number)], "import:1", actor)
+            await store.orders.import_batch([Order(number)], f"import:{number}", actor)
         filters = AuditFilters(actor="key:one")
         first = await store.audit.page(filters, 5)
         assert ([], True) == ([*first.entries], first.next is not None)

@@ -222,6 +222,11 @@ async def log(store: Store, since: float | None = None) -> list[AuditEntry]:
     return [entry async for entry in store.audit.entries(AuditFilters(since=since))]
 
 
+async def batches(store: Store, import_id: str) -> list[AuditEntry]:
+    """An entry for each batch of an import that changed something."""
+    return [entry async for entry in store.imports.batches(import_id)]
+
+
 async def seconds_to_recovery(store: Store) -> float:
     """Wait until the store can be used again; return the seconds that this took."""
     began = time.perf_counter()

@@ -25,13 +25,13 @@ _SHOWN = 200  # characters of a change on one line
 @click.option("--request-id", type=TEXT, metavar="ID", help="Only what the request with this X-Request-Id changed.")
 @click.option("--limit", type=WholeNumber(min=1), metavar="N", help="At most N changes: the first in the order shown.")
 @click.option("--newest-first", is_flag=True, help="The newest change first.")
-@click.option("--full", is_flag=True, help="With --json: long lists of an import in full.")
-def audit(limit: int | None, full: bool, **conditions: Any) -> None:
+@click.option("--full", is_flag=True, help="Each batch of an import, with both states of all it changed.")
+def audit(limit: int | None, **conditions: Any) -> None:
     """Show recorded changes, oldest first: when, by whom, what, and the values before and after.
 
-    With several options, changes that match all of them. With --json, one object per line. A change made in several
-    batches, such as an import, has one entry per batch; of a long list in it the beginning is shown, and how many more
-    it has. A change that a request made ends with the request's X-Request-Id.
+    With several options, changes that match all of them. With --json, one object per line. An import has one entry,
+    which counts what it has done so far; with --full, one for each of its batches. A change that a request made ends
+    with the request's X-Request-Id.
 
     $ petstore audit --since 24h
     $ petstore audit --account acme --since 2026-11-01 --until 2026-12-01
@@ -42,7 +42,7 @@ def audit(limit: int | None, full: bool, **conditions: Any) -> None:
     async def stream(store: Store) -> None:
         shown = 0
         async for entry in read_audit(store, **conditions):
-            fields = entry_fields(entry, full=full and wants_json())
+            fields = entry_fields(entry)
             if wants_json():
                 write_json(fields)
             else:

@@ -42,6 +42,7 @@ _REMEDIES: Mapping[type[errors.DomainError], str] = {
     errors.MissingLimits: "Add --per-minute N and --per-day N.",
     errors.AccountNotFound: "`petstore accounts list` lists all accounts.",
     errors.KeyNotFound: "`petstore keys list` lists all keys.",
+    errors.ImportNotFound: "`petstore imports list` lists all imports.",
     errors.KeyNotUsable: "`petstore keys create` creates a key.",
     errors.DamagedRecord: "`petstore db check` says how.",
     errors.NoStore: (

@@ -20,7 +20,6 @@ from petstore_server.imports.running import HISTORY_CHANGED, FileImport
 from petstore_server.runtime.installation import scratch_store
 from petstore_server.store import Store
 
-_SHOWN_REASONS = 20
 _PROGRESS_SECONDS = 0.2
 _OBJECTS_PER_COLLECTION = 100_000
 
@@ -33,6 +32,7 @@ def import_file(
     force: bool,
     dry_run: bool,
     progress_lines: bool,
+    name: str | None,
     replace_placed: bool = False,
     **options: Any,
 ) -> None:
@@ -46,7 +46,8 @@ def import_file(
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
-        run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed=replace_placed)
+        shown_name = name or Path(file).name
+        run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed, shown_name)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
         with _stop_reported(run, kind.noun, dry_run), shown as advance:
@@ -64,7 +65,7 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
     async def work(store: Store) -> None:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
-            batches = aclosing(run.run(store, operator(), scratch, here.rows_at_once))
+            batches = aclosing(run.run(store, operator, scratch, here.rows_at_once))
             async for _ in await stack.enter_async_context(batches):
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
                 advance(run.position, size, sum(run.counts.values()), rejected)
@@ -108,24 +109,22 @@ def _stop_reported(run: FileImport[Any], noun: str, dry_run: bool) -> Iterator[N
     try:
         yield
     except BaseException:
-        for line in run.rejects.summary(_SHOWN_REASONS):
+        for line in run.rejects.summary():
             comment(line)
         if run.imported and not dry_run:
-            name = f" ({run.import_id})" if run.has_changes else ""
             comment(
-                f"Stopped after {plural(run.imported, noun)}; what was imported is in the store{name}. "
+                f"Stopped after {plural(run.imported, noun)}; what was imported is in the store ({run.import_id}). "
                 "Import the file again to add the rest."
             )
         raise
 
 
 def _result(run: FileImport[Any], dry_run: bool) -> dict[str, Any]:
-    named = {"import": run.import_id} if run.has_changes else {}
-    return {**({"dryRun": True} if dry_run else named), **run.counts}
+    return {**({"dryRun": True} if dry_run else {"import": run.import_id}), **run.counts}
 
 
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
-    reasons = list(run.rejects.summary(_SHOWN_REASONS))
+    reasons = list(run.rejects.summary())
     if wants_json():
         changed = {"historyChanged": True} if run.history_changed else {}
         write_json(_result(run, dry_run) | ({"reasons": reasons} if reasons else {}) | changed)
@@ -133,8 +132,12 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
     for line in reasons:
         log_to_stderr(line)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
-    name = run.import_id if run.has_changes else "Nothing was changed"
-    log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{name}: {listed}.")
+    if dry_run:
+        log_to_stderr(f"Dry run, nothing was changed: {listed}.")
+    elif run.counts["created"] or run.counts["replaced"]:
+        log_to_stderr(f"{run.import_id}: {listed}.")
+    else:
+        log_to_stderr(f"Nothing was changed: {listed} ({run.import_id}).")
     if run.history_changed:
         log_to_stderr(HISTORY_CHANGED)
     if run.rejects.count:

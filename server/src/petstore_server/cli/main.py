@@ -19,6 +19,7 @@ COMMANDS = {
     "usage": "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
     "orders": "Orders: import, export, list, ship, complete, cancel.",
     "pets": "Pets, which an order's petId names.",
+    "imports": "What became of each import of orders or pets, and the rows that it rejected.",
     "audit": "Show recorded changes, oldest first: when, by whom, what, and the values before and after.",
     "openapi": "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.",
     "doctor": "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.",

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, Parsed, WholeNumber
+from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, TEXT, WHEN, FileToWrite, Parsed, WholeNumber
 from petstore_server.cli.commands import noun, operator, require_writable, with_store
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
@@ -48,6 +48,7 @@ IMPORT_OPTIONS = (
     click.Option(["--map", "columns"], type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
     click.Option(["--ignore-column", "ignored"], metavar="COLUMN", multiple=True, help=_IGNORED),
     click.Option(["--encoding"], type=_ENCODING, metavar="NAME", help="If it is not UTF-8: such as windows-1252."),
+    click.Option(["--name"], type=TEXT, help="The file's name in `petstore imports`, if it comes from stdin."),
     click.Option(["--progress", "progress_lines"], is_flag=True, help=_PROGRESS),
 )
 ORDER_OPTIONS = (

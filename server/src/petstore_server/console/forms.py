@@ -11,12 +11,13 @@ import msgspec
 
 from petstore_server.domain.audit import AuditPosition
 from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.imports import ImportPosition
 from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
-P = TypeVar("P", AuditPosition, Position)
+P = TypeVar("P", AuditPosition, ImportPosition, Position)
 
 _PATH = re.compile(r'/(?!sign-|/)[^\s";,\\]{0,1000}')  # in characters that a cookie can hold
 
@@ -87,7 +88,7 @@ def query_link(given: Mapping[str, str], **more: str | int) -> str:
 
 
 def position_links(
-    given: Mapping[str, str], name: str, here: object, later: AuditPosition | Position | None
+    given: Mapping[str, str], name: str, here: object, later: AuditPosition | ImportPosition | Position | None
 ) -> dict[str, Any]:
     """Links of a list: to its first page, if `here` is another position, and to the one at `later`, if there is one."""
     position = "" if later is None else msgspec.json.encode(later).decode()

@@ -2,12 +2,13 @@
 
 Both are `petstore orders import` in another process, so that requests do not wait for them. The state of an upload is
 in the memory of the one process of a host that has the console; its files have no names, so they vanish with that
-process. What an import changes is in the store, and in its audit log.
+process. What became of an import is in its record in the store.
 """
 
 import asyncio
 import logging
 import os
+import re
 import secrets
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -33,14 +34,34 @@ _PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.main import m
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
 _WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
-_STOPPED = "The import ended unexpectedly; the log of the server says why. What it reported is in the store."
+_STOPPED = "The import ended unexpectedly; the log of the server says why. The list of imports has what it did."
 _SHOWN_REJECTS = 50
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
 TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
 """Fields of the form, and the options of the command that take their texts."""
 _FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
-FIELDS = ("columns", *TEXTS, *_FLAGS)
-"""The fields that say how to read a file; the command checks them."""
+FIELDS = {
+    "columns": "Columns with other names",
+    "format": "Format",
+    "zone": "Time zone",
+    "date_format": "Date format",
+    "encoding": "Encoding",
+    "ignore": "Leave out columns that are not fields of an order",
+    "replace_placed": "Also replace pending orders that were placed over the API",
+}
+"""The fields that say how to read a file, with their labels; the command checks them."""
+
+OPTIONS = {**TEXTS, "columns": "--map", "ignore": "--ignore-column", "replace_placed": "--replace-placed"}
+"""The options of the command by field, with which its messages begin."""
+_PHRASES = [  # of the command's messages, and what the form says instead
+    (r"Invalid value for '--[a-z-]+': ", ""),
+    (r", or pipe it: zcat .* -(?=\.)", ""),
+    (r"such as --timezone ", "such as "),
+    (r"Give --ignore-column \S+", "Tick --ignore-column"),
+    (r"give --ignore-column \S+", "tick --ignore-column"),
+    (r"--map (\S+=\S+)", r"--map (\1)"),
+    *((rf"(?<!['\w-]){option}\b(?!-)", f"“{FIELDS[name]}”") for name, option in OPTIONS.items()),
+]
 
 State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
 """What becomes of an upload."""
@@ -57,6 +78,13 @@ class Report(msgspec.Struct, rename="camel"):
     import_id: str = msgspec.field(default="", name="import")
     reasons: list[str] = []
     history_changed: bool = False
+
+
+def in_form_words(message: str) -> str:
+    """A message of the command, with the form's labels instead of the command's options."""
+    for pattern, text in _PHRASES:
+        message = re.sub(pattern, text, message)
+    return message
 
 
 @dataclass
@@ -85,12 +113,12 @@ class ImportJob:
         return self.work is not None
 
     def rejected(self) -> list[Any]:
-        """The first rejected rows of the last run, decoded."""
+        """The first rejected rows of the check, decoded."""
         lines = os.pread(self.rejects.fileno(), _PART_BYTES, 0).rpartition(b"\n")[0].splitlines()
         return list(map(msgspec.json.decode, lines[:_SHOWN_REJECTS]))
 
     def read_rejects(self) -> Iterator[bytes]:
-        """The rejected rows of the last run, as JSON Lines, in parts."""
+        """The rejected rows of the check, as JSON Lines, in parts."""
         with os.fdopen(os.dup(self.rejects.fileno()), "rb") as rejects:  # an import or discarding closes it
             at = 0
             while part := os.pread(rejects.fileno(), _PART_BYTES, at):
@@ -103,7 +131,9 @@ class ImportJob:
         options = [f"{option}={texts[field]}" for field, option in TEXTS.items() if texts[field]]
         options += [f"--map={each.strip()}" for each in texts["columns"].split(",") if each.strip()]
         options += [option for field, option in _FLAGS.items() if texts[field]]
-        return options + ["--dry-run"] * (self.state == "checking")
+        if self.state == "checking":
+            options += ["--dry-run", f"--rejects=/dev/fd/{self.rejects.fileno()}", "--force"]
+        return options
 
 
 class ImportJobs:
@@ -124,7 +154,7 @@ class ImportJobs:
         if job_id not in self._jobs:
             raise NotFound(
                 f"There is no such upload here. Each is deleted {KEPT_SECONDS / 60:.0f} minutes after it was last "
-                "used, and when the server stops. What was imported is in the audit log."
+                "used, and when the server stops. The list of imports has what was imported."
             )
         return self._jobs[job_id]
 
@@ -174,7 +204,7 @@ class ImportJobs:
             os.lseek(file, 0, os.SEEK_SET)
             process = await asyncio.create_subprocess_exec(
                 *(*_PETSTORE, "orders", "import", "-", "--json", "--progress"),
-                *(f"--rejects=/dev/fd/{rejects}", "--force", f"--as={operator}", *job.options()),
+                *(f"--name={job.name}", f"--as={operator}", *job.options()),
                 env={**os.environ, "PETSTORE_DATABASE_URL": self._database_url},
                 stdin=file,
                 stdout=PIPE,

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from petstore_server.console.forms import query_link
+from petstore_server.console.import_jobs import in_form_words
 from petstore_server.console.monitor import OLD_SECONDS
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
@@ -54,7 +55,6 @@ SIGN_INS = ("console.create_link", "console.sign_in")  # the actions that change
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 _IDENTIFIERS = {"id", "petId"}  # numbers that are not counts
 _MAX_FIELDS = 12
-_HIDDEN = {"createdIds", "createdChecksums", "orders", "pets"}  # of an import; the page of an order shows its own
 
 STALE_SECONDS = 5  # a number that was read longer ago is shown with its age
 
@@ -82,6 +82,7 @@ def environment() -> Environment:
         "plain_times": plain_times,
         "changed_fields": changed_fields,
         "unix": unix,
+        "in_form_words": in_form_words,
         "version": version,
         "round_up": round_up,
         "halved": halved,
@@ -211,7 +212,7 @@ def changed_fields(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """The fields that changed: the name, and the text before and after, empty where the field had or has no value."""
     shown = entry_fields(entry)
     before, after = (shown[each] if isinstance(shown[each], dict) else {} for each in ("before", "after"))
-    names = [name for name in {**before, **after} if name not in _HIDDEN][:_MAX_FIELDS]
+    names = list({**before, **after})[:_MAX_FIELDS]
     return [(_words(name), _text(before, name), _text(after, name)) for name in names]
 
 

@@ -61,23 +61,6 @@ class AuditFilters(NamedTuple):
     actors: str | None = None
 
 
-class ImportEntries(NamedTuple):
-    """The entries of one import: how many, one for each batch, and the times of the first and the last."""
-
-    import_id: str
-    actor: str
-    batches: int
-    began: float
-    ended: float
-
-
-class ImportsPage(NamedTuple):
-    """Imports, newest first. `next` is the position before which there are more entries, None at their end."""
-
-    imports: Sequence[ImportEntries]
-    next: AuditPosition | None
-
-
 class AuditPage(NamedTuple):
     """Entries in order. `next` is the position behind which the log goes on, even after a short page, or None."""
 

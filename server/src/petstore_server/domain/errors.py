@@ -187,6 +187,11 @@ class KeyNotFound(NotFound):
     message = "There is no key with the id '{}'."
 
 
+class ImportNotFound(NotFound):
+    code = "import_not_found"
+    message = "There is no import '{}'."
+
+
 class AccountExists(Conflict):
     code = "account_exists"
     message = "The account '{}' exists already; choose another name."

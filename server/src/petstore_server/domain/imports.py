@@ -2,16 +2,68 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Change
 from petstore_server.domain.orders import Import, Order
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.timestamps import DAY
 
-IMPORT_ACTION = "orders.import"  # of the audit entries of an import of orders, one for each batch
-
+IMPORT_ACTIONS = ("orders.import", "pets.import")  # of the audit entries of imports, one for each
+MAX_KEPT = 10_000  # rejected rows in the record of an import, the first ones
+REJECTS_LIFETIME = 30 * DAY  # seconds for which the rejected rows of an import are kept
 
 Record = TypeVar("Record", Order, Pet)
+
+
+class Rejected(NamedTuple):
+    """The rows that a batch rejected: how many, those to keep by number, and why rows of the import were rejected."""
+
+    number: int = 0
+    kept: Sequence[tuple[int, Mapping[str, object]]] = ()
+    reasons: Sequence[str] = ()
+
+
+class ImportRun(NamedTuple):
+    """The record of an import. Times are Unix seconds by the store's clock; it was last seen running at `seen_at`.
+
+    `kind` is orders or pets, `state` running, finished, failed or interrupted, and `error` why it failed. Of the
+    rejected rows, `kept` can be read.
+    """
+
+    id: str
+    kind: str
+    file: str
+    actor: str
+    began_at: float
+    seen_at: float
+    state: str
+    created: int
+    changed: int
+    unchanged: int
+    rejected: int
+    reasons: list[str]
+    error: str | None
+    kept: int
+
+    @property
+    def position(self) -> "ImportPosition":
+        return ImportPosition(self.began_at, self.id)
+
+
+class ImportPosition(NamedTuple):
+    """The place of an import in the list, which is sorted by time and id."""
+
+    at: float
+    id: str
+
+
+class ImportsPage(NamedTuple):
+    """Imports, newest first, of `total` that match. `next` is the position behind which there are more, or None."""
+
+    imports: Sequence[ImportRun]
+    total: int
+    next: ImportPosition | None
 
 
 def evaluate(

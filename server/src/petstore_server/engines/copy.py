@@ -33,6 +33,9 @@ _TABLES = {
     "pets": "id",
     "orders": "id",
     "audit": "id",
+    "imports": "id",
+    "import_batches": "id",
+    "import_rejects": "import_id, number",
 }
 
 
@@ -76,7 +79,7 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
             advance(done)
         if not await is_equal(driver, table, columns, _rows(source, table, columns)):
             raise StoreUnusable(f"The copy differs from the source in its {table}.")
-    for name, column in (("accounts", "id"), ("keys", "number"), ("audit", "id")):
+    for name, column in (("accounts", "id"), ("keys", "number"), ("audit", "id"), ("import_batches", "id")):
         await driver.execute(
             f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
             f" FROM petstore.{name} HAVING max({column}) > 0"

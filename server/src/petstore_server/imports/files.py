@@ -3,13 +3,15 @@
 import codecs
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
+from petstore_server.domain.imports import MAX_KEPT, Rejected
+from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.options import STDIN
 
 BLOCK_ROWS = 1000
@@ -50,6 +52,8 @@ SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
 TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
 NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
 
+_MAX_KEPT_TEXT = 2000  # characters of each text of such a row
+_MAX_REASONS = 20
 _MAX_GROUPS = 1000
 MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 
@@ -232,6 +236,15 @@ class Reject(NamedTuple):
     raw: str
     problem: str
 
+    def fields(self) -> dict[str, object]:
+        """The reject as it is written to a file."""
+        return {"line": self.line, "column": self.column, "reason": self.reason, "raw": self.raw}
+
+    def recorded(self) -> dict[str, object]:
+        """The reject as the store keeps it: the beginning of a long row, and no API key."""
+        fields = self.fields().items()
+        return {name: hide_keys(each)[:_MAX_KEPT_TEXT] if isinstance(each, str) else each for name, each in fields}
+
 
 class Piece(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
@@ -253,21 +266,30 @@ class Rejects:
         self._groups: dict[tuple[str, str], tuple[int, int, str]] = {}  # how many, and the first one's line and reason
         self.count = 0
 
-    def add(self, reject: Reject) -> None:
-        """Write the reject, and count it with those of the same column and problem."""
-        self.count += 1
-        if self._file is not None:
-            fields = {"line": reject.line, "column": reject.column, "reason": reject.reason, "raw": reject.raw}
-            self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        key = (reject.column or "")[:MAX_NAME], reject.problem
-        count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
-        if count or len(self._groups) < _MAX_GROUPS:
-            self._groups[key] = count + 1, line, reason
+    def add(self, rejects: Iterable[Reject]) -> None:
+        """Write the rejects, and count them with those of the same column and problem."""
+        for reject in rejects:
+            self.count += 1
+            if self._file is not None:
+                self._file.write(json.dumps(reject.fields(), ensure_ascii=False) + "\n")
+            key = (reject.column or "")[:MAX_NAME], reject.problem
+            count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
+            if count or len(self._groups) < _MAX_GROUPS:
+                self._groups[key] = count + 1, line, reason
 
-    def summary(self, most: int) -> Iterator[str]:
-        """One line for each reason, at most `most` of them: how many rows, the reason, the first row's line."""
+    def with_batch(self, rejects: Sequence[Reject]) -> Rejected:
+        """What the record of the import gets with these, which are not added yet."""
+        later = Rejects()
+        later.count, later._groups = self.count, dict(self._groups)
+        later.add(rejects)
+        first = enumerate(rejects[: max(0, MAX_KEPT - self.count)], self.count)
+        kept = [(number, each.recorded()) for number, each in first]
+        return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
+
+    def summary(self) -> Iterator[str]:
+        """One line for each reason, at most 20: how many rows, the reason, the first row's line."""
         shown = 0
-        for count, line, reason in list(self._groups.values())[:most]:
+        for count, line, reason in list(self._groups.values())[:_MAX_REASONS]:
             shown += count
             if count == 1:
                 yield f"line {line}: {reason}"

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import (
     INT64_MAX,
@@ -42,16 +41,16 @@ T = TypeVar("T", bound=Order | Pet)
 class RecordKind(Generic[T]):
     """One kind of record: its noun in messages, its fields with what reads their cells, how a record is built of them.
 
-    `import_batch` imports records into the first store, in one transaction, under an import id. It may replace what was
-    placed over the API if the next argument is True; for a dry run, the last is the store from which records are copied
-    to the first. `refusals` has the reason for each outcome that leaves a record as it was.
+    `import_batch` imports records into the first store, in one transaction. It may replace what was placed over the API
+    if the next argument is True; for a dry run, the last is the store from which records are copied to the first. By
+    name it takes what `Pets.import_batch` takes. `refusals` has the reason for each outcome that changes nothing.
     """
 
     noun: str
     cells: Mapping[str, Cell]
     build: Callable[[dict[str, Any]], T]
     find_many: Callable[[Store, Sequence[int]], Awaitable[list[T]]]
-    import_batch: Callable[[Store, Sequence[T], str, Actor, bool, Store | None], Awaitable[list[Import]]]
+    import_batch: Callable[..., Awaitable[list[Import]]]
     refusals: Mapping[Import, str]
 
 
@@ -68,10 +67,10 @@ _ORDER_REFUSALS = {
 
 
 async def _import_orders(
-    store: Store, orders: Sequence[Order], import_id: str, actor: Actor, replace_placed: bool, origin: Store | None
+    store: Store, orders: Sequence[Order], replace_placed: bool, origin: Store | None, **run: Any
 ) -> list[Import]:
     placed = await origin.orders.placed([order.id for order in orders]) if origin else ()
-    return await store.orders.import_batch(orders, import_id, actor, replace_placed=replace_placed, placed=placed)
+    return await store.orders.import_batch(orders, replace_placed=replace_placed, placed=placed, **run)
 
 
 _SHIP_DATE = "shipDate"
@@ -96,7 +95,7 @@ PETS = RecordKind[Pet](
     {"id": integer_cell, "name": str, "tag": str},
     pet_from_fields,
     lambda store, ids: store.pets.find_many(ids),
-    lambda store, pets, import_id, actor, *_: store.pets.import_batch(pets, import_id, actor),
+    lambda store, pets, *_, **run: store.pets.import_batch(pets, **run),
     {},
 )
 

@@ -1,24 +1,32 @@
-"""Import a file of orders or pets: read and check it in batches, and commit each by itself, or run dry."""
+"""Import a file of orders or pets: read and check it in batches, and commit each by itself, or run dry.
+
+The store has a record of each run. It begins before the file is read, counts in the transaction of each batch, and
+shows signs of life in between, so that every process sees whether the run goes on.
+"""
 
 import asyncio
 import secrets
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import DomainError, InvalidField, ServiceUnavailable
+from petstore_server.domain.imports import Rejected
 from petstore_server.domain.orders import Import
+from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import RecordKind, Schema, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.store import Store
+from petstore_server.store.imports import BEAT_SECONDS
 
 HISTORY_CHANGED = (
     "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
@@ -83,12 +91,22 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
 
 
 class FileImport(Generic[T]):
-    """One import of a file, and its state. `replace_placed` has it replace orders that were placed over the API."""
+    """One import of a file, and its state. `replace_placed` has it replace orders that were placed over the API.
+
+    `file` is the name of the file in the record.
+    """
 
     def __init__(
-        self, kind: RecordKind[T], source: Source, options: ReadOptions, rejects: Rejects, replace_placed: bool = False
+        self,
+        kind: RecordKind[T],
+        source: Source,
+        options: ReadOptions,
+        rejects: Rejects,
+        replace_placed: bool = False,
+        file: str = "",
     ) -> None:
-        self.import_id = f"import-{secrets.token_hex(6)}"  # under which the audit log records it
+        self.import_id = f"import-{secrets.token_hex(6)}"  # under which the store records it
+        self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())
         self.rejects = rejects
         self.position = 0
         self.history_changed = False  # while it ran: what was imported may be in the store no more
@@ -104,29 +122,32 @@ class FileImport(Generic[T]):
         return {str(outcome): count for outcome, count in self._counts.items()} | {"rejected": self.rejects.count}
 
     @property
-    def has_changes(self) -> bool:
-        """Whether the store was changed, so that the audit log has the import."""
-        return bool(self._counts[Import.CREATED] or self._counts[Import.REPLACED])
-
-    @property
     def imported(self) -> int:
         """Rows that are in the store as the file has them."""
         return sum(self._counts.values())
 
     async def run(
-        self, store: Store, actor: Actor, scratch: Store | None = None, at_once: Callable[[], int] = lambda: 1
+        self,
+        store: Store,
+        actor: Callable[[], Actor],
+        scratch: Store | None = None,
+        at_once: Callable[[], int] = lambda: 1,
     ) -> AsyncGenerator[None]:
         """Import every row; yield after each commit. Where it ends early or raises, the store has the rows counted.
 
-        `at_once` is asked how many rows the next transaction should have; it has at least one batch.
+        `actor` returns who imports, at this time. `at_once` is asked how many rows the next transaction should have; it
+        has at least one batch.
         With `scratch`, an empty store, it is a dry run, which does not change `store`.
         Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
         Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
         """
         before = await store.access_version()
-        async with aclosing(_read_ahead(self._batches)) as ahead:
+        async with AsyncExitStack() as stack:
+            if scratch is None:
+                await stack.enter_async_context(self._recorded(store, actor))
+            ahead = await stack.enter_async_context(aclosing(_read_ahead(self._batches)))
             async for batches in _groups(ahead, at_once):
-                storing = asyncio.ensure_future(self._store(batches, store, scratch, actor))
+                storing = asyncio.ensure_future(self._store(batches, store, scratch, actor()))
                 try:
                     await asyncio.wait({storing})  # which a cancellation does not end
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
@@ -134,24 +155,46 @@ class FileImport(Generic[T]):
                     raise
                 storing.result()
                 yield
-        self.history_changed = before.history != (await store.access_version()).history
+            self.history_changed = before.history != (await store.access_version()).history
+
+    @asynccontextmanager
+    async def _recorded(self, store: Store, actor: Callable[[], Actor]) -> AsyncIterator[None]:
+        """Keep the record of the run, from its beginning to its end."""
+        kind = f"{self._kind.noun}s"
+        await store.imports.note(kind, self.import_id, actor(), self.file)
+        beating = asyncio.create_task(_beat(store, self.import_id))
+        state, error = "interrupted", None
+        try:
+            yield
+            state, error = ("failed", HISTORY_CHANGED) if self.history_changed else ("finished", None)
+        except Exception as failure:
+            message = failure.message if isinstance(failure, DomainError) else f"{type(failure).__name__}: {failure}"
+            state, error = "failed", hide_keys(message)
+            raise
+        finally:
+            beating.cancel()
+            with suppress(ServiceUnavailable):  # then the run is not seen any more, which says the same
+                await store.imports.note(kind, self.import_id, actor(), self.file, state=state, error=error)
 
     async def _store(self, batches: Sequence[Batch[T]], store: Store, scratch: Store | None, actor: Actor) -> None:
         records = await self._completed([record for batch in batches for record in batch.records], store)
-        outcomes: list[Import] = []
-        if records:
-            if scratch:
-                await self._copy([record.id for record in records], store, scratch, actor)
-            outcomes = await self._kind.import_batch(
-                scratch or store, records, self.import_id, actor, self._replace_placed, store if scratch else None
-            )
+        rejects: list[Reject] = []
+
+        def rejected(outcomes: Sequence[Import]) -> Rejected:
+            of_records = iter(outcomes)
+            refused = [self._refused(batch, [*islice(of_records, len(batch.records))]) for batch in batches]
+            of_batches = [batch.rejects + more for batch, more in zip(batches, refused, strict=True)]
+            rejects[:] = sorted(chain.from_iterable(of_batches), key=attrgetter("line"))
+            return self.rejects.with_batch(rejects)
+
+        if scratch:
+            await self._copy([record.id for record in records], store, scratch, actor)
+        run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
+        origin = store if scratch else None
+        outcomes = await self._kind.import_batch(scratch or store, records, self._replace_placed, origin, **run)
         for outcome in self._counts:  # before the rejects, whose file may be on a full disk
             self._counts[outcome] += outcomes.count(outcome)
-        of_records = iter(outcomes)
-        for batch in batches:
-            rejects = batch.rejects + self._refused(batch, [*islice(of_records, len(batch.records))])
-            for rejected in sorted(rejects, key=lambda rejected: rejected.line):
-                self.rejects.add(rejected)
+        self.rejects.add(rejects)
         self.position = batches[-1].position
 
     async def _completed(self, records: list[T], store: Store) -> list[T]:
@@ -169,7 +212,7 @@ class FileImport(Generic[T]):
         """Copy these records into the scratch store, unless it has them, so that later rows meet what they would."""
         known = {record.id for record in await self._kind.find_many(scratch, ids)}
         if found := [record for record in await self._kind.find_many(store, ids) if record.id not in known]:
-            await self._kind.import_batch(scratch, found, self.import_id, actor, False, None)
+            await self._kind.import_batch(scratch, found, False, None, import_id=self.import_id, actor=actor)
 
     def _refused(self, batch: Batch[T], outcomes: Sequence[Import]) -> list[Reject]:
         reasons = {outcome: UnreadableRow(reason) for outcome, reason in self._kind.refusals.items()}
@@ -177,6 +220,14 @@ class FileImport(Generic[T]):
             return []
         rows = zip(batch.rows(), outcomes, strict=True)
         return [row.reject(reasons[outcome]) for row, outcome in rows if outcome in reasons]
+
+
+async def _beat(store: Store, import_id: str) -> None:
+    """Show every few seconds that the run goes on, whatever it waits for."""
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        with suppress(ServiceUnavailable):
+            await store.imports.beat(import_id)
 
 
 async def _groups(batches: AsyncIterator[Batch[T]], size: Callable[[], int]) -> AsyncGenerator[list[Batch[T]]]:

@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import AsyncIterator
-from operator import attrgetter
+from math import inf
 from typing import Any
 
-from petstore_server.domain.audit import SERVICE, AuditEntry, AuditFilters
+from petstore_server.domain.audit import SERVICE, AuditEntry, AuditFilters, AuditPage, AuditPosition, difference
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.imports import IMPORT_ACTION
+from petstore_server.domain.imports import IMPORT_ACTIONS
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
 _MAX_NAME = 100
-_MAX_LIST = 10  # longer than any list of an entry that is not about a batch
+_ALL = AuditFilters()
 _TIMES = {"began", "until", "reset"}  # besides names that end in _at
 
 
@@ -35,12 +35,14 @@ async def read_audit(
     order: int | None = None,
     request_id: str | None = None,
     newest_first: bool = False,
+    full: bool = False,
 ) -> AsyncIterator[AuditEntry]:
     """Yield the entries that satisfy every condition given, oldest first unless told. Times are Unix seconds.
 
     `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
     keys, and what its keys did; a key's entries are those about it, and what it did. An order's entries include the
-    imports that created or changed it, reduced to the order. Raises AccountNotFound, KeyNotFound, InvalidInput.
+    imports that created or changed it, reduced to the order. With `full`, an import has an entry for each batch that
+    changed something, with all states before and after. Raises AccountNotFound, KeyNotFound, InvalidInput.
     """
     name = None if actor is None else actor_name(check_operator_name(actor))
     about: list[tuple[str, ...]] = []
@@ -51,12 +53,22 @@ async def read_audit(
     if order is not None:
         about.append((f"order:{order}",))
     filters = AuditFilters(name, action, since=since, until=until, about=tuple(about), request_id=request_id)
-    if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION) and request_id is None:
-        history = await order_history(store, order, filters)
-        for entry in history if newest_first else reversed(history):
+    if order is not None and len(about) == 1:
+        entries = (await order_history(store, order, filters))[0].entries
+        for entry in entries if newest_first else reversed(entries):
             yield entry
-        return  # otherwise without imports, which no account, key or request makes
+        return  # otherwise without imports, which no account or key makes
     async for entry in store.audit.entries(filters, newest_first=newest_first):
+        async for part in _parts(store, entry, full=full):
+            yield part
+
+
+async def _parts(store: Store, entry: AuditEntry, *, full: bool) -> AsyncIterator[AuditEntry]:
+    """The entry, or instead, if `full`, those of the batches of an import."""
+    if full and entry.action in IMPORT_ACTIONS:
+        async for batch in store.imports.batches(entry.subject):
+            yield batch
+    else:
         yield entry
 
 
@@ -66,47 +78,41 @@ async def account_subjects(store: Store, account: str) -> tuple[str, ...]:
 
 
 async def order_history(
-    store: Store, order_id: int, filters: AuditFilters, *, most: int | None = None, batches: int | None = None
-) -> list[AuditEntry]:
-    """The order's entries within the times and by the actor of the filters, newest first.
+    store: Store,
+    order_id: int,
+    filters: AuditFilters = _ALL,
+    limit: int | None = None,
+    last: AuditPosition | None = None,
+) -> tuple[AuditPage, int]:
+    """A page of the order's entries that match, newest first, and the number of all that match.
 
-    The entries of imports are reduced to the order: both states if it was changed, `created` if it was created. At
-    most the last `most` entries of the order are read, and the last `batches` of imports, which are large; None: all.
+    Every import that created or changed the order is among them, reduced to the order: both states if it was changed,
+    and `created` if it was created.
     """
     own = filters._replace(subjects=(f"order:{order_id}",), about=())
-    imports = filters._replace(action=IMPORT_ACTION, about=())
-    entries = [entry async for entry in _last(store, own, most)]
-    entries += [part async for entry in _last(store, imports, batches) if (part := _part_of_import(entry, order_id))]
-    return sorted(entries, key=attrgetter("position"), reverse=True)
+    found: list[tuple[int | None, AuditEntry]] = [(None, entry) async for entry in store.audit.entries(own)]
+    if filters.request_id is None and filters.action in (None, "orders.import"):  # which no request makes
+        since, until = filters.since or 0.0, filters.until or inf
+        found += [
+            (batch, entry)
+            for batch, entry in await store.imports.of_order(order_id)
+            if since <= entry.at < until
+            and filters.actor in (None, entry.actor)
+            and entry.actor.startswith(filters.actors or "")
+        ]
+    found.sort(key=lambda each: each[1].position, reverse=True)
+    later = [each for each in found if last is None or each[1].position < last]
+    shown = [
+        entry if batch is None else await _reduced(store, order_id, batch, entry) for batch, entry in later[:limit]
+    ]
+    return AuditPage(shown, shown[-1].position if len(later) > len(shown) else None), len(found)
 
 
-async def _last(store: Store, filters: AuditFilters, most: int | None) -> AsyncIterator[AuditEntry]:
-    if most is not None:
-        for entry in (await store.audit.page(filters, most)).entries:
-            yield entry
-        return
-    async for entry in store.audit.entries(filters):
-        yield entry
-
-
-def _part_of_import(entry: AuditEntry, order_id: int) -> AuditEntry | None:
-    """The entry of an imported batch, reduced to one order; None if the batch left the order as it was."""
-    before, after = _fields(entry.before, order_id), _fields(entry.after, order_id)
-    if after is not None:
-        changed = {name for name in {**(before or {}), **after} if (before or {}).get(name) != after.get(name)}
-        return entry._replace(before=_only(before, changed), after=_only(after, changed))
-    ranges = (entry.after or {}).get("createdIds", ())
-    created = any(first <= order_id <= last for first, last in ranges)
-    return entry._replace(before=None, after={"created": True}) if created else None
-
-
-def _fields(values: dict[str, Any] | None, order_id: int) -> dict[str, Any] | None:
-    orders = (values or {}).get("orders", ())
-    return next((fields for fields in orders if fields["id"] == order_id), None)
-
-
-def _only(fields: dict[str, Any] | None, names: set[str]) -> dict[str, Any] | None:
-    return fields and {name: value for name, value in fields.items() if name in names}
+async def _reduced(store: Store, order_id: int, batch: int, entry: AuditEntry) -> AuditEntry:
+    before, after = await store.imports.states(batch, order_id)
+    if after is None:
+        return entry._replace(after={"created": True})
+    return entry._replace(**difference(before, after)._asdict())
 
 
 def actor_name(text: str) -> str:
@@ -114,11 +120,8 @@ def actor_name(text: str) -> str:
     return text if text == SERVICE or ":" in text else f"operator:{text}"
 
 
-def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
-    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC.
-
-    Unless `full`, lists as long as those of an import are cut, and `<name>Omitted` has the number that is left out.
-    """
+def entry_fields(entry: AuditEntry) -> dict[str, Any]:
+    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC."""
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),
@@ -126,17 +129,9 @@ def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
-        "before": shown_fields(entry.before if full else _abbreviated(entry.before)),
-        "after": shown_fields(entry.after if full else _abbreviated(entry.after)),
+        "before": shown_fields(entry.before),
+        "after": shown_fields(entry.after),
     }
-
-
-def _abbreviated(values: dict[str, Any] | None) -> dict[str, Any] | None:
-    if values is None:
-        return None
-    long = {name: value for name, value in values.items() if isinstance(value, list) and len(value) > _MAX_LIST}
-    omitted = {f"{name}Omitted": len(value) - _MAX_LIST for name, value in long.items()}
-    return {**values, **{name: value[:_MAX_LIST] for name, value in long.items()}, **omitted}
 
 
 def shown_fields(value: Any) -> Any:

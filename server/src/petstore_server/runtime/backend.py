@@ -9,6 +9,7 @@ from time import monotonic
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
+from petstore_server.domain.imports import REJECTS_LIFETIME
 from petstore_server.domain.orders import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, merge
@@ -30,7 +31,7 @@ _VERIFY_SECONDS = 1.0
 _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.1
-_FORGET_KEYS = 10_000
+_MAX_FORGOTTEN = 10_000
 _MAX_BACKOFF = 5.0
 
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
@@ -256,7 +257,8 @@ def background_tasks(
 
     async def forget() -> None:
         backend.limiter.forget()
-        await backend.store.orders.forget(clock() - KEY_LIFETIME, _FORGET_KEYS)
+        await backend.store.orders.forget(clock() - KEY_LIFETIME, _MAX_FORGOTTEN)
+        await backend.store.imports.forget(clock() - REJECTS_LIFETIME, _MAX_FORGOTTEN)
 
     return [
         BackgroundTask("check limits", backend.limiter.check),

@@ -147,12 +147,15 @@ async def _add_incidents(store: Store, banned_key: str, actor: Actor) -> None:
 async def _add_orders(store: Store, operator: Actor, partner: Actor) -> None:
     """Pets and orders, of which order 7 was corrected, and some were shipped and cancelled one by one."""
     pets = [Pet(number, *pet.split()) for number, pet in enumerate(_PETS.split(", "), 1)]
-    await store.pets.import_batch(pets, "import-demo", operator)
+    await store.pets.import_batch(pets, "import-demo-pets", operator, file="pets.csv")
     now = datetime.fromtimestamp(int(operator.at), UTC)
     orders = [_order(number, now) for number in range(1, _ORDERS + 1)]
     wrong = [order._replace(quantity=70) if order.id == 7 else order for order in orders]
-    await store.orders.import_batch(wrong, "import-demo", operator)
-    await store.orders.import_batch([order for order in orders if order.id == 7], "import-demo-corrected", operator)
+    await store.orders.import_batch(wrong, "import-demo", operator, file="orders.csv")
+    corrected = [order for order in orders if order.id == 7]
+    await store.orders.import_batch(corrected, "import-demo-corrected", operator, file="corrected.csv")
+    for kind, name in (("pets", "import-demo-pets"), ("orders", "import-demo"), ("orders", "import-demo-corrected")):
+        await store.imports.note(kind, name, operator, "", state="finished")
     for number in (38, 39):
         await store.orders.change(number, ship(now), operator)
     await store.orders.change(37, CANCEL, partner)

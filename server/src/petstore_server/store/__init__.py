@@ -37,6 +37,7 @@ class Store:
         from petstore_server.store.access import Accounts, Keys
         from petstore_server.store.audit import AuditLog
         from petstore_server.store.health import HealthStates
+        from petstore_server.store.imports import Imports
         from petstore_server.store.listing import Listing
         from petstore_server.store.orders import Orders
         from petstore_server.store.pages import Search
@@ -56,6 +57,7 @@ class Store:
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
         self.health = HealthStates(engine)
+        self.imports = Imports(engine)
         self.keys = Keys(engine)
         self.listing = Listing(engine)
         self.orders = Orders(engine)

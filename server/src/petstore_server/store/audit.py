@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain import audit
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
-from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.lists import Count
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
 
@@ -17,7 +15,6 @@ MAX_SCAN = 20_000  # entries examined for one page or count at most
 
 _ALL = AuditFilters()
 _PAGE = 500
-_BATCHES = 2000  # entries of imports that are read for one page of imports
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
@@ -30,18 +27,6 @@ _FROM_REQUESTS = ("order.cancel", "order.place")
 _BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND (action = 'order.cancel' OR action = 'order.place')"
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
 _BY_ACTION = "action = %s AND action <> 'order.cancel' AND action <> 'order.place'"
-
-_IMPORT_BATCHES = f"""
-    SELECT subject, actor, at, id FROM petstore.audit WHERE {_BY_ACTION} AND (at, id) < (%s, %s)
-        AND (actor = %s OR CAST(%s AS text) IS NULL)
-    {_ORDER[True]} LIMIT %s
-"""  # noqa: S608 - constants
-_IMPORTS = f"""
-    SELECT subject, min(actor), count(*), min(at), max(at) FROM ({_IMPORT_BATCHES}) AS batches
-    GROUP BY subject ORDER BY max(at) DESC, subject DESC
-"""  # noqa: S608 - constants
-_LAST_BATCH = f"SELECT at, id FROM ({_IMPORT_BATCHES}) AS batches ORDER BY at, id LIMIT 1"  # noqa: S608 - constants
-_NEWEST = float("inf"), 0  # behind every position
 
 
 def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
@@ -108,28 +93,10 @@ class AuditLog(Part):
         rows = await self._engine.query("SELECT at FROM petstore.audit ORDER BY id DESC LIMIT 1")
         return float(rows[0][0]) if rows else 0.0
 
-    async def count_imports(self, actor: str | None = None) -> Count:
-        """The number of imports, of all actors or one, among as many of the newest entries."""
-        parameters = (IMPORT_ACTION, *_NEWEST, actor, actor, MAX_SCAN)
-        return await self._count("count(DISTINCT subject)", _IMPORT_BATCHES, parameters)
-
     async def _count(self, number: str, examined: str, parameters: Row) -> Count:
         sql = f"SELECT {number}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
         [(found, read)] = await self._engine.query(sql, parameters, short=False)
         return Count(found, read == MAX_SCAN)
-
-    @snapshot
-    def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[audit.ImportsPage]:
-        """The latest imports of orders, of all actors or one, from before a position or from the newest.
-
-        Each batch has an entry. An import of more batches than are read for a page is also on the next page.
-        """
-        parameters = (IMPORT_ACTION, *(before or _NEWEST), actor, actor, _BATCHES)
-        found = [audit.ImportEntries(*row) for row in (yield Query(_IMPORTS, parameters))]
-        if sum(each.batches for each in found) < _BATCHES:
-            return audit.ImportsPage(found, None)
-        [position] = yield Query(_LAST_BATCH, parameters)
-        return audit.ImportsPage(found, AuditPosition(*position))
 
 
 def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
@@ -194,9 +161,9 @@ def _where(*conditions: tuple[str, object]) -> Query:
 
 def _entry(row: Row) -> AuditEntry:
     entry_id, at, actor, action, subject, before, after = row
-    changed = _value(after)
+    changed = from_json(after)
     request_id = changed.pop(REQUEST_ID, None) if isinstance(changed, dict) else None
-    return AuditEntry(entry_id, at, actor, action, subject, _value(before), changed, request_id)
+    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id)
 
 
 def as_json(value: Any) -> str | None:
@@ -213,5 +180,6 @@ def as_json(value: Any) -> str | None:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _value(text: str | None) -> Any:
+def from_json(text: str | None) -> Any:
+    """Decode what `as_json` encoded."""
     return None if text is None else json.loads(text)

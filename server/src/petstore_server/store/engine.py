@@ -125,17 +125,25 @@ class Dialect(Protocol):
     connections: str
     """Two SQL expressions: the connections of the database server in use, and all that it allows; NULL without one."""
 
+    time: str
+    """An SQL expression for the time of the store's host in Unix seconds, which processes on other hosts share."""
+
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.
 
         Return (record, status, id, reference) of each that exists; only the id if another transaction has locked it.
         """
 
-    def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
-        """Write orders (`order_row`; without a record only the status) and audit entries at `now` (Unix seconds)."""
+    def update_orders(
+        self, rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None
+    ) -> Work[None]:
+        """Write orders (`order_row`; without a record only the status) and audit entries at `now` (Unix seconds).
 
-    def insert_orders(self, rows: Sequence[Row], last_id: int, now: float) -> Work[None]:
-        """Insert new orders (`records.order_row`), ascending by id. `now` is in Unix seconds.
+        `batch` is the batch of an import that changes them.
+        """
+
+    def insert_orders(self, rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
+        """Insert new orders (`records.order_row`) of a batch, ascending by id. `now` is in Unix seconds.
 
         Identifiers up to `last_id` count as assigned.
         """

@@ -1,12 +1,12 @@
 """Orders: changes and placed orders, which share commits; imports, which commit in batches; and reads of orders."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from functools import partial
 
 from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, NoIdentifierLeft, OrderNotFound
-from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
+from petstore_server.domain.imports import Rejected, audit_change, evaluate, id_ranges
 from petstore_server.domain.orders import (
     KEY_LIFETIME,
     MAX_ASSIGNED_ID,
@@ -17,12 +17,13 @@ from petstore_server.domain.orders import (
     Placement,
     evaluate_import,
 )
-from petstore_server.store.audit import audit_row, record
+from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, transaction
+from petstore_server.store.imports import add_batch, note
 from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
 
-AUDITED_TOGETHER = 1000  # imported orders that have one entry in the audit log
+AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
 _FIND_MANY = (
@@ -30,6 +31,7 @@ _FIND_MANY = (
 )
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
+_ORIGINS = "SELECT id, placed, imported FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
@@ -108,16 +110,20 @@ class Orders(Part):
         *,
         replace_placed: bool = False,
         placed: Collection[int] = (),
+        file: str = "",
+        rejected: Callable[[Sequence[Import]], Rejected] = lambda _: Rejected(),
     ) -> Work[list[Import]]:
-        """Import the orders in one transaction; return the outcome of each. AUDITED_TOGETHER have one audit entry.
+        """Import the orders in one transaction, and add to the import's record; return the outcome of each.
 
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
-        with `replace_placed`. Raises DamagedRecord if a stored one cannot be read.
+        with `replace_placed`. `file` is the name in the record, and `rejected` returns what is rejected, by the
+        outcomes. Raises DamagedRecord if a stored one cannot be read.
         """
         outcomes: list[Import] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             protected = None if replace_placed else set(placed)
             outcomes += yield from self._import(orders[at : at + AUDITED_TOGETHER], import_id, actor, protected)
+        yield from note(self._engine.dialect, "orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(
@@ -126,24 +132,29 @@ class Orders(Part):
         """Import the orders; with `placed` None, also over those that were placed."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
         existing = {row[2]: read_order(*row) for row in rows}
-        if existing and placed is not None:
-            placed |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
+        origins = {row[0]: row[1:] for row in (yield Query(_ORIGINS, (list(existing),)))} if existing else {}
+        if placed is not None:
+            placed |= {order_id for order_id, (was_placed, _) in origins.items() if was_placed}
 
         def rule(stored: Order | None, incoming: Order) -> Import:
             return evaluate_import(stored, incoming, placed is not None and incoming.id in placed)
 
         outcomes, changed = evaluate(orders, existing, rule)
+        if not changed:
+            return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
-        if new:
-            last_id = max((order.id for order in new if order.id <= MAX_ASSIGNED_ID), default=0)
-            yield from self._engine.dialect.insert_orders([order_row(order) for order in new], last_id, actor.at)
-        replaced = [_changed_row(existing[order.id], order) for order in changed.values() if order.id in existing]
-        if replaced:
-            yield from self._engine.dialect.update_orders(replaced, (), actor.at)
+        replaced = [order for order in changed.values() if order.id in existing]
         before, after = audit_change("orders", existing, changed, outcomes)
         if new:
             after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
-        yield record(actor, IMPORT_ACTION, import_id, Change(before, after))
+        previous = {str(order.id): origins[order.id][1] for order in replaced}
+        batch = yield from add_batch(import_id, actor, Change(before, after), previous)
+        if new:
+            last_id = max((order.id for order in new if order.id <= MAX_ASSIGNED_ID), default=0)
+            yield from self._engine.dialect.insert_orders([order_row(order) for order in new], last_id, actor.at, batch)
+        if replaced:
+            rows = [_changed_row(existing[order.id], order) for order in replaced]
+            yield from self._engine.dialect.update_orders(rows, (), actor.at, batch)
         return outcomes
 
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[Order | Exception]]:

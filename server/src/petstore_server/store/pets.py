@@ -1,15 +1,15 @@
 """Pets, which the deprecated operation returns."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.imports import audit_change, evaluate
+from petstore_server.domain.imports import Rejected, audit_change, evaluate
 from petstore_server.domain.orders import Import
 from petstore_server.domain.pets import Pet, evaluate_pet_import
-from petstore_server.store.audit import record
 from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction
+from petstore_server.store.imports import add_batch, note
 
 # JSON in ASCII can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
 _WRITE = (
@@ -31,17 +31,24 @@ class Pets(Part):
         return [_pet(row) for row in await self._engine.query(_FIND, (list(ids),), short=len(ids) == 1)]
 
     @bulk_transaction
-    def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> Work[list[Import]]:
-        """Import the pets, replacing those of the same id (never REJECTED), in one transaction."""
-        if not pets:
-            return []
+    def import_batch(
+        self,
+        pets: Sequence[Pet],
+        import_id: str,
+        actor: Actor,
+        *,
+        file: str = "",
+        rejected: Callable[[Sequence[Import]], Rejected] = lambda _: Rejected(),
+    ) -> Work[list[Import]]:
+        """Import the pets, replacing those of the same id (never REJECTED), in one transaction; else as of orders."""
         # Imports wait for one another: another one may bring pets that this one would take for missing.
         yield Query("SELECT one FROM petstore.store FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import)
         if changed:
             yield Commands(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
-        yield record(actor, "pets.import", import_id, audit_change("pets", existing, changed, outcomes))
+            yield from add_batch(import_id, actor, audit_change("pets", existing, changed, outcomes))
+        yield from note(self._engine.dialect, "pets", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
 

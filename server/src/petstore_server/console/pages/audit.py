@@ -9,8 +9,9 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import Count
+from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import DAY
-from petstore_server.operations.audit import account_subjects, actor_name
+from petstore_server.operations.audit import account_subjects, actor_name, order_history
 
 PAGE_SIZE = 50
 COUNT_SECONDS = 0.3  # for which a page waits for the number of entries that match
@@ -23,17 +24,23 @@ async def audit(visit: Visit) -> Response:
     position = parse_position(visit.query.get("before", ""), AuditPosition)
     page, count = AuditPage([], None), Reading[Count]()
     if not form.errors:
+        subject = form.values["subject"]
         filters = AuditFilters(
             actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
             action=form.values["action"] or None,
-            subjects=await _subjects(visit, form.values["subject"]),
             since=since.timestamp() if since else None,
             until=until.timestamp() if until else None,
             request_id=form.values["request"] or None,
             actors="operator:" if form.values["by"] == "operators" else None,
         )
-        page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
-        count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
+        if is_int64(subject):  # with imports of the order
+            history = order_history(visit.store, int(subject), filters, PAGE_SIZE, position)
+            page, number = await visit.need(history)
+            count = Reading(Count(number, more=False))
+        else:
+            filters = filters._replace(subjects=await _subjects(visit, subject))
+            page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
+            count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
     return visit.page(
         "audit.html",
         400 if form.errors else 200,
@@ -56,9 +63,7 @@ def _presets(now: float) -> list[tuple[str, str]]:
 
 
 async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
-    """An order's number, a key's id, an account, which means also its keys, or a subject as the log has it."""
-    if text.removeprefix("-").isdigit():
-        return (f"order:{text}",)
+    """A key's id, an account, which means also its keys, or a subject as the log has it."""
     if text.startswith("key_"):
         return (f"key:{text}",)
     try:

@@ -1,9 +1,11 @@
-"""Imports: upload a file, see what it would do, import it, and follow its progress."""
+"""Imports: upload a file, see what it would do, import it, follow its progress; and what became of each import."""
 
 import asyncio
+import json
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from hashlib import file_digest
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 from starlette.datastructures import FormData, UploadFile
@@ -13,11 +15,10 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, TEXTS, ImportJob
-from petstore_server.console.pages.audit import COUNT_SECONDS
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, OPTIONS, ImportJob, in_form_words
 from petstore_server.console.visit import Visit
-from petstore_server.domain.audit import AuditPosition
 from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.domain.imports import ImportPosition
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
@@ -26,6 +27,8 @@ MAX_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 
 _MAX_FIELD_BYTES = 64 * 1024
 _MAX_FILE_NAME = 200
+_PAGE_SIZE = 50
+_SHOWN_REJECTS = 50
 _FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
 
@@ -35,21 +38,19 @@ class _TooLarge(UnreadableFile):
 
 
 async def list_imports(visit: Visit) -> Response:
-    """The uploads of this host, and all imports of the store, newest first."""
-    before = parse_position(visit.query.get("before", ""), AuditPosition)
+    """The uploads of this host that are not imported, and all imports of the store, newest first."""
+    after = parse_position(visit.query.get("after", ""), ImportPosition)
     form = visit.filters("actor")
     actor = actor_name(form.values["actor"]) if form.values["actor"] else None
-    found = await visit.read(visit.store.audit.imports(before, actor))
-    count = await visit.read(visit.store.audit.count_imports(actor), COUNT_SECONDS)
+    found = await visit.read(visit.store.imports.page(_PAGE_SIZE, after, actor))
     return visit.page(
         "imports.html",
-        jobs=visit.sources.imports.all(),
+        jobs=[job for job in visit.sources.imports.all() if job.state != "imported"],
         most_jobs=MAX_JOBS,
         kept_minutes=int(KEPT_SECONDS // 60),
         form=form,
         imports=found,
-        count=count,
-        **position_links(form.given, "before", before, found.value and found.value.next),
+        **position_links(form.given, "after", after, found.value and found.value.next),
     )
 
 
@@ -64,10 +65,10 @@ async def upload(visit: Visit) -> Response:
     try:
         return _show_job(await _checked(visit, form))
     except InvalidInput as error:  # the message names the option
-        wrong = (field for field, option in {**TEXTS, "columns": "--map"}.items() if option in error.message)
-        form.errors[next(wrong, "file")] = error.message
+        wrong = (field for field, option in OPTIONS.items() if option in error.message)
+        form.errors[next(wrong, "file")] = in_form_words(error.message)
     except UnreadableFile as error:
-        form.errors["file"], status = error.message, 413 if isinstance(error, _TooLarge) else 400
+        form.errors["file"], status = in_form_words(error.message), 413 if isinstance(error, _TooLarge) else 400
     except Conflict as error:
         form.errors["file"], status = error.message, 503
     except OSError as error:
@@ -135,7 +136,7 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
         raise UnreadableFile("Choose a file.")
-    name = file.filename.replace("\\", "/").rpartition("/")[2][-_MAX_FILE_NAME:]
+    name = file.filename.replace("\\", "/").rpartition("/")[2].replace("\0", "")[-_MAX_FILE_NAME:]
     if not file.size:
         raise UnreadableFile(f"{name} is empty.")
     if file.size > MAX_FILE:
@@ -152,11 +153,26 @@ def _content(form: FormData, file: IO[bytes]) -> bytes:
 
 
 async def show(visit: Visit) -> Response:
-    """What importing the file would do, how far the import is, or what it did."""
-    job = _job(visit)
-    refresh = _REFRESH_SECONDS if job.is_busy and visit.query.get("refresh") != "off" else None
+    """What became of an import, or what importing an upload would do, or how far that is."""
+    name = visit.request.path_params["upload"]
+    job = None if name.startswith("import-") else _job(visit)
+    if job is None or (job.state in ("imported", "stopped") and job.report.import_id):
+        return await _show_run(visit, job.report.import_id if job else name)
     rejects = [] if job.is_busy else job.rejected()
-    response = visit.page("import.html", job=job, shown_rejects=rejects, refresh_seconds=refresh)
+    return _refreshed(visit, "import.html", busy=job.is_busy, job=job, shown_rejects=rejects)
+
+
+async def _show_run(visit: Visit, import_id: str) -> Response:
+    run = await visit.need(visit.store.imports.find(import_id))
+    first = await visit.read(visit.store.imports.rejects(import_id, _SHOWN_REJECTS))
+    rejects = list(map(json.loads, first.value or ()))
+    return _refreshed(visit, "import_run.html", busy=run.state == "running", run=run, shown_rejects=rejects)
+
+
+def _refreshed(visit: Visit, template: str, *, busy: bool, **values: Any) -> Response:
+    """A page that loads itself again while something is under way."""
+    refresh = _REFRESH_SECONDS if busy and visit.query.get("refresh") != "off" else None
+    response = visit.page(template, refresh_seconds=refresh, **values)
     if refresh is not None:
         response.headers["Refresh"] = str(refresh)
     return response
@@ -189,11 +205,20 @@ async def discard(visit: Visit) -> Response:
 
 
 async def rejects(visit: Visit) -> Response:
-    """The rejected rows with their reasons, as JSON Lines."""
+    """The rejected rows of an import or of a check with their reasons, as JSON Lines."""
+    name = visit.request.path_params["upload"]
+    if name.startswith("import-"):
+        run = await visit.need(visit.store.imports.find(name))
+        return _download(run.file, "".join(f"{row}\n" for row in await visit.need(visit.store.imports.rejects(name))))
     job = _job(visit)
-    stem = quote(job.name.rpartition(".")[0] or job.name, safe="")
+    return _download(job.name, job.read_rejects())
+
+
+def _download(file: str, content: str | Iterator[bytes]) -> Response:
+    stem = quote(file.rpartition(".")[0] or file, safe="")
     headers = {"Content-Disposition": f"attachment; filename=\"rejects.jsonl\"; filename*=UTF-8''{stem}-rejects.jsonl"}
-    return StreamingResponse(job.read_rejects(), headers=headers, media_type="application/jsonl")
+    parts = [content] if isinstance(content, str) else content
+    return StreamingResponse(parts, headers=headers, media_type="application/jsonl")
 
 
 def _job(visit: Visit) -> ImportJob:
@@ -205,4 +230,4 @@ def _show_job(job: ImportJob) -> Response:
 
 
 def _form(visit: Visit, form: Form, status: int = 200) -> Response:
-    return visit.page("import_new.html", status, form=form, megabytes=MAX_FILE >> 20)
+    return visit.page("import_new.html", status, form=form, labels=FIELDS, megabytes=MAX_FILE >> 20)

@@ -13,7 +13,7 @@ from petstore_server.domain.audit import AuditFilters, Transition
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
 from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
-from petstore_server.domain.timestamps import file_stamp, from_microseconds, microseconds
+from petstore_server.domain.timestamps import file_stamp, microseconds
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_history
@@ -24,9 +24,7 @@ _FIELDS = ("status", "petId", "reference", "complete", "shipDateFrom", "shipDate
 _MAX_SELECTED = 1000
 _MAX_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
-_CHANGES = 50
-_IMPORTS = 10  # batches of imports that are searched for the order
-_LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
+_MAX_CHANGES = 50
 _MAX_REASONS = 5  # orders that a notice explains by themselves
 EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
 
@@ -79,8 +77,7 @@ async def show(visit: Visit) -> Response:
     order_id = parse_order_id(visit.request.path_params["order"])
     tracked = await visit.need(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status, reference=tracked.reference)
-    filters = AuditFilters(until=from_microseconds(tracked.updated_at).timestamp() + _LATER)
-    history = await visit.read(order_history(visit.store, order_id, filters, most=_CHANGES, batches=_IMPORTS))
+    history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",

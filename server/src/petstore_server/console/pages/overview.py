@@ -3,6 +3,7 @@
 import asyncio
 from functools import reduce
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
@@ -128,7 +129,7 @@ async def _found(visit: Visit, text: str) -> str:
     if text.startswith("key_"):
         return f"/keys/{text}"
     if text.startswith("import-"):
-        return "/audit" + query_link({"subject": text})
+        return f"/imports/{quote(text, safe='')}"
     try:
         return account_path((await visit.need(visit.store.accounts.find(text))).name)
     except NotFound:

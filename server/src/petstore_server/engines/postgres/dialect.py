@@ -19,6 +19,7 @@ history = """
         pg_relation_filepath('petstore.orders'))
 """
 connections = "(SELECT sum(numbackends) FROM pg_stat_database), current_setting('max_connections')::bigint"
+time = "extract(epoch FROM clock_timestamp())::double precision"
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
@@ -44,6 +45,7 @@ _UPDATE = f"""
             reference = CASE WHEN new.record IS NULL THEN orders.reference ELSE new.reference END,
             record = coalesce(new.record, orders.record),
             updated_at = tick.at,
+            imported = coalesce(%s::bigint, orders.imported),
             revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
         FROM tick, {_NEW}
         WHERE orders.id = new.id
@@ -57,8 +59,8 @@ _INSERT = f"""
         RETURNING change, at
     )
     INSERT INTO petstore.orders
-        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed)
-    SELECT id, status, pet_id, complete, ship_date, reference, record, tick.at, tick.at, tick.change, 0
+        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported)
+    SELECT id, status, pet_id, complete, ship_date, reference, record, tick.at, tick.at, tick.change, 0, %s::bigint
     FROM tick, {_NEW}
     ORDER BY id
 """  # noqa: S608 - constants
@@ -111,12 +113,12 @@ def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
     return found
 
 
-def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
-    yield Command(_UPDATE, [*_columns(rows, 7), *_columns(audit, 6)])
+def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
+    yield Command(_UPDATE, [batch, *_columns(rows, 7), *_columns(audit, 6)])
 
 
-def insert_orders(rows: Sequence[Row], last_id: int, now: float) -> Work[None]:
-    yield Command(_INSERT, [last_id, *_columns(rows, 7)])
+def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
+    yield Command(_INSERT, [last_id, batch, *_columns(rows, 7)])
 
 
 def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:

@@ -14,6 +14,7 @@ from petstore_server.store.engine import Command, Commands, Queries, Query, Resu
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
+time = "unixepoch('subsec')"
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
@@ -33,17 +34,17 @@ _ASSIGN = """
     WHERE last_order_id <= ?3 - ?2 RETURNING change, at, last_order_id - ?2
 """
 # SQLite rewrites each index of the columns that an UPDATE names, changed or not. Most changes are of the status.
-_SET_STATUS = "UPDATE orders SET status = ?, updated_at = ? WHERE id = ?"
+_SET_STATUS = "UPDATE orders SET status = ?, updated_at = ?, imported = coalesce(?, imported) WHERE id = ?"
 _SET_ALL = """
     UPDATE orders
     SET status = ?2, pet_id = ?3, complete = ?4, ship_date = ?5, reference = ?6, record = ?7, updated_at = ?8,
-        revision = ?9
+        imported = coalesce(?9, imported), revision = ?10
     WHERE id = ?1
 """
 _INSERT = """
     INSERT INTO orders
-        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10)
+        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11)
 """
 _KNOWN_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
@@ -68,10 +69,10 @@ def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
     return orders
 
 
-def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
+def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
-    statuses = [(row[1], at, row[0]) for row in rows if row[-1] is None]
-    others = [(*row, at, change) for row in rows if row[-1] is not None]
+    statuses = [(row[1], at, batch, row[0]) for row in rows if row[-1] is None]
+    others = [(*row, at, batch, change) for row in rows if row[-1] is not None]
     if statuses:
         yield Commands(_SET_STATUS, statuses)
     if others:
@@ -80,9 +81,9 @@ def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work
         yield Commands(INSERT_ENTRY, audit)
 
 
-def insert_orders(rows: Sequence[Row], last_id: int, now: float) -> Work[None]:
+def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
-    yield Commands(_INSERT, [(*row, at, change, 0) for row in rows])
+    yield Commands(_INSERT, [(*row, at, change, 0, batch) for row in rows])
 
 
 def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
@@ -99,7 +100,7 @@ def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]
     for order_id, row in enumerate(rows, last_id + 1):
         pet_id, ship_date, reference, record, account_id, key, digest, placed_at, actor, entry = row
         record = f'{{"id":{order_id}{record}'
-        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1))
+        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1, None))
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
         audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))

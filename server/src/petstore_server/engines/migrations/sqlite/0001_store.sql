@@ -44,6 +44,7 @@ INSERT INTO clock (one, change, at, last_order_id) VALUES (1, 0, 0, 0);
 -- `updated_at` is the clock's time of the last change. `revision` is the clock's number of the last change that the
 -- list of version 1 shows: a cancel changes only the status, which that list does not show, and leaves it. `placed` is 1
 -- for an order that was placed over the API. `reference` is the partner's own number of the order, in version 2 only.
+-- `imported` is the batch of the last import that created or changed the order.
 CREATE TABLE orders (
     id INTEGER PRIMARY KEY,
     status TEXT NOT NULL CHECK (status = 'pending' OR status = 'shipped' OR status = 'cancelled'),
@@ -55,6 +56,7 @@ CREATE TABLE orders (
     revision INTEGER NOT NULL,
     placed INTEGER NOT NULL,
     reference TEXT,
+    imported INTEGER,
     record TEXT NOT NULL
 ) STRICT;
 
@@ -213,6 +215,49 @@ CREATE INDEX audit_by_subject ON audit (subject, at);
 CREATE INDEX audit_by_actor ON audit (actor, at) WHERE substr(actor, 1, 4) <> 'key:';
 CREATE INDEX audit_by_action ON audit (action, at) WHERE action <> 'order.cancel' AND action <> 'order.place';
 CREATE INDEX audit_by_request ON audit ("after" ->> 'request_id') WHERE (action = 'order.cancel' OR action = 'order.place');
+
+-- One row for each run of an import of orders or pets, with what it has done so far; dry runs have none. A process that
+-- runs writes `seen_at` every few seconds: a run that is not seen any more was interrupted. Both times are the store's.
+-- `reasons` are those of rejected rows, and `error` is why a run failed, both as JSON.
+CREATE TABLE imports (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('orders', 'pets')),
+    file TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    began_at REAL NOT NULL,
+    seen_at REAL NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'interrupted')),
+    created INTEGER NOT NULL,
+    changed INTEGER NOT NULL,
+    unchanged INTEGER NOT NULL,
+    rejected INTEGER NOT NULL,
+    reasons TEXT NOT NULL,
+    error TEXT
+) STRICT;
+
+CREATE INDEX imports_by_time ON imports (began_at, id);
+
+-- The first rows that a run rejected, as JSON, for 30 days.
+CREATE TABLE import_rejects (
+    import_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    reject TEXT NOT NULL,
+    PRIMARY KEY (import_id, number)
+) STRICT;
+
+-- The batches of imports that changed something: part of the audit log, which has one entry for the whole import. `before`
+-- and `after` are JSON of what it changed. `previous` is JSON of the batches that had imported these orders last, by the
+-- order: from `orders.imported` on, it leads to all imports of an order.
+CREATE TABLE import_batches (
+    id INTEGER PRIMARY KEY,
+    import_id TEXT NOT NULL,
+    at REAL NOT NULL,
+    "before" TEXT,
+    "after" TEXT,
+    previous TEXT
+) STRICT;
+
+CREATE INDEX import_batches_by_import ON import_batches (import_id);
 
 -- Sign-in links and sessions of the console. `digest` is the SHA-256 of the token, which itself is stored nowhere;
 -- `actor` is the name under which changes are audited.

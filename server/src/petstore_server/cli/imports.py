@@ -1,0 +1,73 @@
+"""`petstore imports`: what became of each import, and the rows that it rejected."""
+
+import json
+from pathlib import Path
+
+import click
+
+from petstore_server.cli.arguments import FileToWrite, WholeNumber
+from petstore_server.cli.commands import Stored, noun, require_writable, with_store
+from petstore_server.cli.output import comment, details, plural, show, table, write_json
+from petstore_server.domain.imports import ImportRun
+from petstore_server.imports.options import STDIN
+from petstore_server.operations.imports import import_fields
+from petstore_server.store import Store
+
+_TITLES = ("ID", "BEGAN", "FILE", "ACTOR", "STATE", "CREATED", "CHANGED", "UNCHANGED", "REJECTED")
+_REJECTS = "Write the rejected rows to FILE as JSON Lines, or to stdout (-) instead of the rest."
+_NAMES = tuple(title.lower() for title in _TITLES)
+
+imports = noun("imports", "petstore imports list")
+
+
+async def _recent(store: Store) -> list[ImportRun]:
+    return list((await store.imports.page(100)).imports)
+
+
+@imports.command("list")
+@click.option("--limit", type=WholeNumber(min=1), metavar="N", default=1_000_000, help="At most N imports.")
+def list_imports(limit: int) -> None:
+    """List imports of orders and pets, newest first, with what they did; dry runs are not recorded.
+
+    The state is running, finished, failed, or interrupted: stopped by a signal, or without a sign of life for 15
+    seconds. What an import that did not finish has stored stays in the store; import the file again to add the rest.
+
+    $ petstore imports list --limit 10
+    """
+    page = with_store(lambda store: store.imports.page(limit))
+    listed = list(map(import_fields, page.imports))
+    show(listed, lambda: table(_TITLES, [[run[name] for name in _NAMES] for run in listed], shrinks=["FILE", "ACTOR"]))
+
+
+@imports.command("show")
+@click.argument("import_id", metavar="ID", type=Stored("id", str, _recent))
+@click.option("--rejects", type=FileToWrite(dir_okay=False, allow_dash=True), metavar="FILE", help=_REJECTS)
+@click.option("--force", is_flag=True, help="Replace the file of --rejects if it exists.")
+def show_import(import_id: str, rejects: str | None, force: bool) -> None:
+    """Show what became of the import ID: when and by whom, how many rows, and why rows were rejected.
+
+    --rejects writes the rejected rows with their reasons, as `petstore orders import --rejects` does. The store keeps
+    the first 10,000 of an import for 30 days. API keys in them are hidden, and of a text longer than 2,000 characters
+    only the beginning is kept.
+
+    $ petstore imports show import-3f2a9c0d1e4b
+    $ petstore imports show import-3f2a9c0d1e4b --rejects rejects.jsonl
+    """
+    if rejects is not None and rejects != STDIN:
+        require_writable(rejects, force=force)
+
+    async def read(store: Store) -> tuple[ImportRun, list[str]]:
+        run = await store.imports.find(import_id)
+        return run, await store.imports.rejects(import_id) if rejects is not None else []
+
+    run, rows = with_store(read)
+    if rejects == STDIN:
+        for row in rows:
+            write_json(json.loads(row))
+    else:
+        fields = import_fields(run)
+        show(fields, lambda: details({**fields, "reasons": "; ".join(run.reasons)}.items()))
+        if rejects is not None:
+            Path(rejects).write_text("".join(f"{row}\n" for row in rows))
+    if rejects is not None and run.kept < run.rejected:
+        comment(f"The store has {run.kept} of {plural(run.rejected, 'rejected row')}.")

@@ -1,0 +1,173 @@
+"""Imports: one record for each run, its rejected rows, and its batches, which lead from an order to its imports."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from petstore_server.domain.audit import Actor, AuditEntry, Change
+from petstore_server.domain.errors import ImportNotFound
+from petstore_server.domain.imports import MAX_KEPT, ImportPosition, ImportRun, ImportsPage, Rejected
+from petstore_server.domain.orders import Import
+from petstore_server.store.audit import as_json, audit_row, from_json, record
+from petstore_server.store.engine import Command, Commands, Dialect, Part, Query, Row, Work, snapshot, transaction
+
+BEAT_SECONDS = 3.0  # between two signs of life of a run
+SILENT_SECONDS = 15.0  # after which a run without a sign of life was interrupted
+
+_COUNTS = ("created", "changed", "unchanged", "rejected")
+# Also after a restore while the run goes on: from then on its record counts what the store has of it.
+_NOTE = """
+    INSERT INTO petstore.imports (
+        id, kind, file, actor, state, reasons, error, created, changed, unchanged, rejected, began_at, seen_at
+    ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, {now}, {now})
+    ON CONFLICT (id) DO UPDATE SET
+        state = excluded.state, error = excluded.error, seen_at = excluded.seen_at,
+        reasons = CASE WHEN excluded.rejected > 0 THEN excluded.reasons ELSE imports.reasons END,
+        created = imports.created + excluded.created, changed = imports.changed + excluded.changed,
+        unchanged = imports.unchanged + excluded.unchanged, rejected = imports.rejected + excluded.rejected
+    RETURNING created, changed, unchanged, rejected
+"""
+_ADD_BATCH = """
+    INSERT INTO petstore.import_batches (import_id, at, "before", "after", previous) VALUES (%s, %s, %s, %s, %s)
+    RETURNING id
+"""
+_ADD_REJECT = "INSERT INTO petstore.import_rejects (import_id, number, reject) VALUES (%s, %s, %s)"
+_UPDATE_ENTRY = 'UPDATE petstore.audit SET "after" = %s WHERE subject = %s AND action = %s RETURNING id'
+_BEAT = "UPDATE petstore.imports SET seen_at = {now} WHERE id = %s AND state = 'running'"
+_RUNS = f"""
+    SELECT id, kind, file, actor, began_at, seen_at,
+        CASE WHEN state = 'running' AND {{now}} - seen_at > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
+        created, changed, unchanged, rejected, reasons, error,
+        (SELECT count(*) FROM petstore.import_rejects WHERE import_id = imports.id)
+    FROM petstore.imports
+"""  # noqa: S608 - constants
+_PAGE = f"""
+    {_RUNS} WHERE (began_at, id) < (%s, %s) AND (actor = %s OR CAST(%s AS text) IS NULL)
+    ORDER BY began_at DESC, id DESC LIMIT %s
+"""
+_TOTAL = "SELECT count(*) FROM petstore.imports WHERE actor = %s OR CAST(%s AS text) IS NULL"
+_FORGET = """
+    DELETE FROM petstore.import_rejects WHERE (import_id, number) IN (
+        SELECT import_id, number FROM petstore.import_rejects
+        WHERE import_id IN (SELECT id FROM petstore.imports WHERE seen_at <= %s) LIMIT %s
+    )
+"""
+_ENTRIES = """
+    SELECT audit.id, batches.at, audit.actor, audit.action, import_id, batches."before", batches."after", batches.id
+    FROM petstore.import_batches AS batches
+    JOIN petstore.imports ON imports.id = import_id
+    JOIN petstore.audit ON audit.subject = import_id AND audit.action = kind || '.import'
+"""
+_OF_ORDER = """
+    WITH RECURSIVE batches (number, import_id, at, previous) AS (
+        SELECT import_batches.id, import_id, at, previous
+        FROM petstore.orders JOIN petstore.import_batches ON import_batches.id = imported WHERE orders.id = %s
+        UNION ALL
+        SELECT import_batches.id, import_batches.import_id, import_batches.at, import_batches.previous
+        FROM batches JOIN petstore.import_batches ON import_batches.id = CAST(batches.previous::json ->> %s AS bigint)
+    )
+    SELECT audit.id, batches.at, audit.actor, audit.action, import_id, NULL, NULL, number FROM batches
+    JOIN petstore.audit ON audit.subject = import_id AND audit.action = 'orders.import'
+    ORDER BY number DESC
+"""
+_NEWEST = ImportPosition(float("inf"), "")
+_NOTHING = Rejected()
+
+
+def add_batch(
+    import_id: str, actor: Actor, change: Change, previous: Mapping[str, int | None] = MappingProxyType({})
+) -> Work[int]:
+    """Keep what a batch changed, and return its number. `previous` are the batches of the same orders before, by id."""
+    texts = as_json(change.before), as_json(change.after), as_json(dict(previous) or None)
+    [(number,)] = yield Query(_ADD_BATCH, (import_id, actor.at, *texts))
+    return int(number)
+
+
+def note(
+    dialect: Dialect,
+    kind: str,
+    import_id: str,
+    actor: Actor,
+    file: str,
+    outcomes: Sequence[Import] = (),
+    rejected: Rejected = _NOTHING,
+    state: str = "running",
+    error: str | None = None,
+) -> Work[None]:
+    """Add outcomes and rejected rows to the record of a run, and to its audit entry once it has changed something."""
+    counts = [outcomes.count(each) for each in (Import.CREATED, Import.REPLACED, Import.UNCHANGED)] + [rejected.number]
+    texts = as_json(rejected.reasons), as_json(error)
+    sql = _NOTE.format(now=dialect.time)
+    [totals] = yield Query(sql, (import_id, kind, file, actor.name, state, *texts, *counts))
+    if rejected.kept:
+        rows = [(import_id, number, as_json(reject)) for number, reject in rejected.kept]
+        yield Commands(_ADD_REJECT, rows)
+    if any(totals[:2]) and any(counts):
+        named = {name: count for name, count in zip(_COUNTS, totals, strict=True) if count}
+        entry = Change(None, {"file": file, **named} if file else named)
+        action = f"{kind}.import"
+        if not (yield Query(_UPDATE_ENTRY, (audit_row(actor, action, import_id, entry)[-1], import_id, action))):
+            yield record(actor, action, import_id, entry)
+
+
+class Imports(Part):
+    @transaction
+    def note(self, *run: Any, **outcome: Any) -> Work[None]:
+        """Begin or end the record of a run; the arguments are those of `note` behind the first."""
+        yield from note(self._engine.dialect, *run, **outcome)
+
+    @transaction
+    def beat(self, import_id: str) -> Work[None]:
+        """Give a sign of life of a run."""
+        yield Command(_BEAT.format(now=self._engine.dialect.time), (import_id,))
+
+    async def find(self, import_id: str) -> ImportRun:
+        """Return the record of an import. Raises ImportNotFound."""
+        sql = f"{_RUNS} WHERE id = %s".format(now=self._engine.dialect.time)
+        found = await self._engine.query(sql, (import_id,))
+        if not found:
+            raise ImportNotFound(import_id)
+        return _run(found[0])
+
+    @snapshot
+    def page(self, limit: int, after: ImportPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:
+        """At most `limit` imports, newest first, of all actors or one, from behind a position or from the newest."""
+        sql = _PAGE.format(now=self._engine.dialect.time)
+        runs = [_run(row) for row in (yield Query(sql, (*(after or _NEWEST), actor, actor, limit + 1)))]
+        [(total,)] = yield Query(_TOTAL, (actor, actor))
+        return ImportsPage(runs[:limit], total, runs[limit - 1].position if len(runs) > limit else None)
+
+    async def rejects(self, import_id: str, limit: int = MAX_KEPT) -> list[str]:
+        """The rejected rows that are kept, as JSON in ASCII with the fields of the file of rejects."""
+        sql = "SELECT reject FROM petstore.import_rejects WHERE import_id = %s ORDER BY number LIMIT %s"
+        return [row[0] for row in await self._engine.query(sql, (import_id, limit), short=False)]
+
+    async def batches(self, import_id: str) -> AsyncIterator[AuditEntry]:
+        """Yield an entry for each batch that changed something, in their order, with all orders before and after."""
+        sql, number = f"{_ENTRIES} WHERE import_id = %s AND batches.id > %s ORDER BY batches.id LIMIT 1", 0
+        while rows := await self._engine.query(sql, (import_id, number), short=False):
+            *values, before, after, number = rows[0]
+            yield AuditEntry(*values, *map(from_json, (before, after)))
+
+    async def of_order(self, order_id: int) -> list[tuple[int, AuditEntry]]:
+        """All batches of imports that created or changed the order, newest first, with an entry without states."""
+        rows = await self._engine.query(_OF_ORDER, (order_id, str(order_id)), short=False)
+        return [(row[-1], AuditEntry(*row[:-1])) for row in rows]
+
+    async def states(self, batch: int, order_id: int) -> tuple[Any, Any]:
+        """The fields of an order before and after a batch that changed it; neither if the batch created it."""
+        sql = 'SELECT "before", "after" FROM petstore.import_batches WHERE id = %s'
+        [texts] = await self._engine.query(sql, (batch,), short=False)
+        sides = [(from_json(text) or {}).get("orders", ()) for text in texts]
+        before, after = (next((each for each in side if each["id"] == order_id), None) for side in sides)
+        return before, after
+
+    @transaction
+    def forget(self, before: float, limit: int) -> Work[None]:
+        """Delete at most `limit` rejected rows of imports that ended before `before` (Unix seconds)."""
+        yield Command(_FORGET, (before, limit))
+
+
+def _run(row: Row) -> ImportRun:
+    *columns, reasons, error, kept = row
+    return ImportRun._make((*columns, from_json(reasons), from_json(error), kept))

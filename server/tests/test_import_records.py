@@ -1,0 +1,289 @@
+"""The records of imports: what became of each run, the rows that it rejected, and the imports of each order."""
+
+import asyncio
+import io
+import json
+import random
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.audit import Actor, AuditFilters
+from petstore_server.domain.errors import ImportNotFound
+from petstore_server.domain.imports import MAX_KEPT, REJECTS_LIFETIME, ImportRun, Rejected
+from petstore_server.domain.orders import CANCEL, Import, Order, Placement
+from petstore_server.imports.files import Rejects, Source
+from petstore_server.imports.kinds import ORDERS, PETS
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.running import FileImport
+from petstore_server.operations.audit import order_history, read_audit
+from petstore_server.store import Store
+from petstore_server.store.engine import Command
+from petstore_server.store.imports import SILENT_SECONDS
+from support.command_line import CommandLine
+from support.open_stores import BY, Stores, log, opened
+from support.process import environment
+from support.quick_commands import quick_command
+
+KEY = "pso_live_" + "a1B2c3D4" * 5
+
+
+async def imported(store: Store, content: str, kind: Any = ORDERS, file: str = "shop.jsonl", **more: Any) -> ImportRun:
+    """The record of an import of this text."""
+    run = FileImport(kind, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects(), file=file, **more)
+    async for _ in run.run(store, lambda: BY):
+        pass
+    return await store.imports.find(run.import_id)
+
+
+@pytest.mark.anyio
+async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1, 1), Order(2, 2)], "import-0", BY)
+        rows = "".join(f'{{"id":{number},"petId":2}}\n' for number in range(1, 2_501))
+        run = await imported(store, rows + f'{{"id":"many"}}\n{{"id":3,"{KEY}":1}}\nx\n')
+        assert ("orders", "shop.jsonl", BY.name, "finished") == (run.kind, run.file, run.actor, run.state)
+        assert (2_498, 1, 1, 3) == (run.created, run.changed, run.unchanged, run.rejected)
+        assert run.began_at <= run.seen_at
+        assert (3, None) == (run.kept, run.error)
+        rejects = [json.loads(each) for each in await store.imports.rejects(run.id)]
+        assert [2501, 2502, 2503] == [each["line"] for each in rejects]
+        assert [{"line", "column", "reason", "raw"}] * 3 == [each.keys() for each in rejects]
+        assert '{"id":"many"}' == rejects[0]["raw"]
+        everything = json.dumps(rejects) + repr(run)
+        assert "pso_live_[hidden]" in everything
+        assert KEY[9:30] not in everything
+        assert ["import-0", run.id] == [entry.subject for entry in await log(store)]
+        counts = {"created": 2_498, "changed": 1, "unchanged": 1}
+        assert {"file": "shop.jsonl", **counts, "rejected": 3} == (await log(store))[-1].after
+
+
+@pytest.mark.anyio
+async def test_pets_have_records_too(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        run = await imported(store, '{"id":1,"name":"Ada"}\n{"id":1,"name":"Bo"}\n', PETS)
+        assert ("pets", 1, 1, "finished") == (run.kind, run.created, run.changed, run.state)
+
+
+@pytest.mark.anyio
+async def test_a_file_of_which_nothing_is_imported_leaves_a_record(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        rejected = await imported(store, '{"id":"x"}\n{"id":"y"}\n')
+        assert ("finished", 2, 0) == (rejected.state, rejected.rejected, rejected.created)
+        assert rejected.reasons[0].startswith("2 rows: ")
+        unreadable = FileImport(ORDERS, Source(io.BytesIO(b"PK\x03\x04"), "-", None), ReadOptions(), Rejects())
+        with pytest.raises(Exception, match="Excel workbook"):
+            [_ async for _ in unreadable.run(store, lambda: BY)]
+        failed = await store.imports.find(unreadable.import_id)
+        assert ("failed", 0) == (failed.state, failed.rejected)
+        assert "Excel workbook" in (failed.error or "")
+        assert [failed.id, rejected.id] == [run.id for run in (await store.imports.page(10)).imports]
+        assert [] == await log(store), "nothing was changed"
+        with pytest.raises(ImportNotFound):
+            await store.imports.find("import-none")
+
+
+@pytest.mark.anyio
+async def test_the_counts_are_those_of_what_was_committed(each_backend: Stores) -> None:
+    """A batch that fails, after it has counted, leaves neither orders nor counts."""
+    async with each_backend.opened() as store:
+
+        def fail(outcomes: Any) -> Rejected:
+            raise KeyError
+
+        await store.orders.import_batch([Order(1)], "import-1", BY)
+        with pytest.raises(KeyError):
+            await store.orders.import_batch([Order(2), Order(3)], "import-1", BY, rejected=fail)
+        assert 1 == (await store.imports.find("import-1")).created
+        assert [Order(1)] == await store.orders.find_many([1, 2, 3])
+
+
+@pytest.mark.anyio
+async def test_a_run_that_gives_no_sign_of_life_was_interrupted(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.imports.note("orders", "import-1", BY, "a.csv")
+        assert "running" == (await store.imports.find("import-1")).state
+        await silence(store, SILENT_SECONDS - 3)
+        assert "running" == (await store.imports.find("import-1")).state
+        await silence(store, SILENT_SECONDS + 1)
+        assert "interrupted" == (await store.imports.find("import-1")).state
+        assert ["interrupted"] == [run.state for run in (await store.imports.page(5)).imports]
+        await store.imports.beat("import-1")
+        assert "running" == (await store.imports.find("import-1")).state
+
+
+async def silence(store: Store, seconds: float) -> None:
+    """Have a run not seen for so many seconds."""
+
+    def work() -> Iterator[Command]:
+        engine = store.imports._engine
+        yield Command(f"UPDATE petstore.imports SET seen_at = {engine.dialect.time} - %s", (seconds,))
+
+    await store.imports._engine.transaction(work)  # type: ignore[arg-type]
+
+
+@contextmanager
+def import_under_way(store: Path) -> Iterator[Popen[bytes]]:
+    """An import that has stored some orders, and waits for more."""
+    CommandLine(store).must("orders", "list")
+    command = [quick_command(), "orders", "import", "-", "--name", "slow.jsonl", "--json", "--progress"]
+    with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write("".join(f'{{"id":{number}}}\n' for number in range(60_000)).encode())
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b'{"position":')
+        yield process
+        process.kill()
+
+
+def test_a_killed_import_is_seen_to_be_interrupted_by_other_processes(tmp_path: Path) -> None:
+    cli = CommandLine(tmp_path / "store.db")
+    with import_under_way(cli.store) as process:
+        [run] = cli.must("imports", "list", "--json").json()
+        assert ("running", "slow.jsonl") == (run["state"], run["file"])
+        process.kill()
+        process.wait()
+
+    async def wait() -> None:
+        async with opened(cli.store) as store:
+            await silence(store, SILENT_SECONDS + 1)
+
+    asyncio.run(wait())
+    killed = cli.must("imports", "show", run["id"], "--json").json()
+    assert "interrupted" == killed["state"]
+    orders = cli.must("orders", "export", "-").json_lines()
+    assert killed["created"] == len(orders) > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_import_that_is_stopped_says_so_at_once(tmp_path: Path, number: int) -> None:
+    cli = CommandLine(tmp_path / "store.db")
+    with import_under_way(cli.store) as process:
+        process.send_signal(number)
+        process.wait()
+    [run] = cli.must("imports", "list", "--json").json()
+    assert "interrupted" == run["state"]
+    assert run["created"] == len(cli.must("orders", "export", "-").json_lines()) > 0
+
+
+@pytest.mark.anyio
+async def test_every_import_that_changed_an_order_is_found_and_no_other(each_backend: Stores) -> None:
+    """Scattered orders in 40 imports of several batches, next to orders that were placed and cancelled."""
+    chance = random.Random(3)
+    touched: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    now: dict[int, Order] = {}
+    async with each_backend.opened() as store:
+        placed = await store.orders.place(Placement(1, "a", 1, 1, None), BY)
+        for number in range(40):
+            by, subject = Actor("operator:ada", 2_000.0 + number), f"import-{number}"
+            rows = [Order(chance.randrange(-400, 400) * 7, None, chance.randrange(3)) for _ in range(400)]
+            rows += [Order(placed.order_id, 1, number)] if number == 30 else []
+            outcomes = await store.orders.import_batch(rows, subject, by, replace_placed=number == 30)
+            before = dict(now)
+            changed = {row.id for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
+            now |= {row.id: row for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
+            for order_id in changed:
+                states = before.get(order_id), now[order_id]
+                touched[order_id].append((subject, *(state and state.quantity for state in states)))
+        await store.orders.change(7, CANCEL, BY._replace(at=3_000.0))
+        for order_id in [*chance.sample(sorted(now), 60), placed.order_id]:
+            page, number = await order_history(store, order_id, AuditFilters(action="orders.import"))
+            found = [
+                (entry.subject, (entry.before or {}).get("quantity"), (entry.after or {}).get("quantity"))
+                for entry in page.entries[::-1]
+            ]
+            assert number == len(found)
+            if order_id == placed.order_id:
+                assert [("import-30", 1, 30)] == found
+                continue
+            created, *replaced = touched[order_id]
+            assert (created[0], None, None) == found[0]
+            same = [(subject, *((None, None) if one == other else (one, other))) for subject, one, other in replaced]
+            assert same == found[1:], order_id
+        page, number = await order_history(store, 7)
+        assert "order.cancel" == page.entries[0].action
+        assert number == len(touched[7]) + 1
+        first, _ = await order_history(store, 7, limit=2)
+        rest, _ = await order_history(store, 7, last=first.next)
+        assert [*page.entries] == [*first.entries, *rest.entries]
+        assert [*page.entries][::-1] == [entry async for entry in read_audit(store, order=7)]
+
+
+CHANGES = (Import.CREATED, Import.REPLACED)
+
+
+@pytest.mark.anyio
+async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        run = await imported(store, "{\n" * (MAX_KEPT + 1_500) + '{"id":1}\n')
+        assert (MAX_KEPT + 1_500, MAX_KEPT, 1) == (run.rejected, run.kept, run.created)
+        assert MAX_KEPT == len(await store.imports.rejects(run.id))
+        await store.imports.forget(run.seen_at - 1, 1_000_000)
+        assert MAX_KEPT == (await store.imports.find(run.id)).kept
+        await store.imports.forget(run.seen_at + 1, 9_000)
+        assert MAX_KEPT - 9_000 == (await store.imports.find(run.id)).kept
+        await store.imports.forget(run.seen_at + 1, 9_000)
+        assert run._replace(kept=0) == await store.imports.find(run.id)
+    assert 30 * 24 * 3600 == REJECTS_LIFETIME
+
+
+@pytest.mark.anyio
+async def test_imports_are_listed_page_by_page(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        for number in range(7):
+            actor = BY if number % 2 else Actor("operator:ada", 1.0)
+            await store.imports.note("orders", f"import-{number}", actor, "a.csv", state="finished")
+        found: list[str] = []
+        after = None
+        while not found or after:
+            page = await store.imports.page(3, after)
+            found += [run.id for run in page.imports]
+            after = page.next
+            assert 7 == page.total
+        assert [f"import-{number}" for number in reversed(range(7))] == found
+        ours = await store.imports.page(3, None, "operator:ada")
+        assert (4, ["import-6", "import-4", "import-2"]) == (ours.total, [run.id for run in ours.imports])
+
+
+def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None:
+    cli, file = CommandLine(tmp_path / "store.db"), tmp_path / "shop orders.csv"
+    file.write_text("id,quantity\n1,2\n2,many\nx,1\n")
+    rejects = tmp_path / "rejects.jsonl"
+    cli("orders", "import", str(file), "--dry-run")
+    done = cli("orders", "import", str(file), "--json", "--rejects", str(rejects), "--as", "ada")
+    [listed] = cli.must("imports", "list", "--json").json()
+    shown = cli.must("imports", "show", done.json()["import"], "--json").json()
+    assert listed == shown
+    expected = {"id": done.json()["import"], "kind": "orders", "file": "shop orders.csv", "actor": "operator:ada"}
+    expected |= {"state": "finished", "created": 1, "changed": 0, "unchanged": 0, "rejected": 2, "rejectsKept": 2}
+    assert expected.items() <= shown.items()
+    assert done.json()["reasons"] == shown["reasons"]
+    written = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert written == cli.must("imports", "show", shown["id"], "--rejects", "-").json_lines()
+    cli.must("imports", "show", shown["id"], "--rejects", str(tmp_path / "again"))
+    assert written == [json.loads(line) for line in (tmp_path / "again").read_text().splitlines()]
+    assert 6 == cli("imports", "show", shown["id"], "--rejects", str(tmp_path / "again")).code
+    cli.must("imports", "show", shown["id"], "--rejects", str(tmp_path / "again"), "--force")
+    text = cli.must("imports", "show", shown["id"]).out
+    assert "shop orders.csv" in text
+    assert "line 3: " in text
+    assert "shop orders.csv" in cli.must("imports", "list").out
+    assert [] == cli.must("imports", "list", "--limit", "1", "--json").json()[1:]
+    missing = cli("imports", "show", "import-none", "--json")
+    assert (5, "import_not_found") == (missing.code, missing.error()["code"])
+
+
+def test_a_file_that_cannot_be_read_leaves_a_record(tmp_path: Path) -> None:
+    cli, file = CommandLine(tmp_path / "store.db"), tmp_path / "orders.csv"
+    file.write_bytes(b"id,\xff\n1,2\n")
+    assert 1 == cli("orders", "import", str(file)).code
+    [run] = cli.must("imports", "list", "--json").json()
+    assert ("failed", "orders.csv") == (run["state"], run["file"])
+    assert "not valid UTF-8" in run["error"]
