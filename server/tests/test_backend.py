@@ -148,6 +148,25 @@ async def test_a_restore_is_logged_once(tmp_path: Path, log: io.StringIO) -> Non
     assert "warning" == entry["level"]
 
 
+async def test_a_use_in_the_hour_of_a_restore_is_saved_again(tmp_path: Path) -> None:
+    cli = CommandLine(tmp_path / "store.db")
+    async with running(tmp_path, environ={}) as service:
+        key, key_id = await service.key_and_id()
+        await asyncio.to_thread(cli.must, "db", "backup", str(tmp_path / "backup.db"))
+        store = service.backend.store
+
+        async def use() -> tuple[list[str], bool]:
+            assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
+            await service.background_round()
+            return [*await store.usage.last_used(1)], (await store.keys.find(key_id)).last_used_at is not None
+
+        assert (["listOrders", "v1.*"], True) == await use()
+        await asyncio.to_thread(cli.must, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+        assert {} == await store.usage.last_used(1)
+        await service.background_round()
+        assert (["listOrders", "v1.*"], True) == await use()
+
+
 async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
     tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

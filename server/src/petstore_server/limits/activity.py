@@ -93,7 +93,12 @@ class UsageRecorder:
         for key_id, start in taken.keys.items():
             self._note_key(key_id, start)
         for use in taken.uses:
-            del self._uses[use]
+            self._uses.pop(use, None)
+
+    def forget_saved(self) -> None:
+        """Record again what is recorded once an hour: the store may lack it after a restore."""
+        self._keys_seen.clear()
+        self._uses.clear()
 
     def pending(self, account_id: int) -> list[tuple[int, UsageCounts]]:
         """What the next `take` would return for the account: hours, with the counts of each operation."""

@@ -66,6 +66,7 @@ class Backend:
             if saves == self._saves:  # else `bans` may lack one that was saved meanwhile: the next round reads it
                 if version.history != self._access_version.history:
                     _log.warning("store has another history")
+                    self.activity.forget_saved()
                 self.limiter.replace_bans(bans)
                 self._access_version = version
         confirm(changed)
