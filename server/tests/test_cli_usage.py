@@ -132,6 +132,8 @@ def test_a_period_ends_before_the_time_that_was_given(petstore: CommandLine) -> 
         shown = petstore.must("usage", "acme", "--json", *options).json()
         return sum(row["admitted"] for row in shown.get("history") or shown["operations"])
 
+    wrong = petstore("usage", "acme", "--since", "1h", "--until", "2h")
+    assert (2, True) == (wrong.code, "ends before it starts" in wrong.err)
     begins, ends = str(format_unix(HOUR - 3 * 3600)), str(format_unix(HOUR - 3600))
     for by in ("hour", "operation"):
         assert 31 == admitted("--by", by)

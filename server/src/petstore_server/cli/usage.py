@@ -72,9 +72,9 @@ def show_usage(account: str | None, since: float, until: float | None, by: str |
     their own column, UNCHANGED 304, INVALID every 4xx that has no column, FAILED 5xx. `none` has the requests whose
     path or method is not served.
 
-    Hours and days without requests are left out, and on a narrow terminal the reasons of refusals. Servers save their
-    counts four times a second. Hours are kept for PETSTORE_USAGE_HOURLY_RETENTION_DAYS, days for
-    PETSTORE_USAGE_DAILY_RETENTION_DAYS.
+    Hours and days count as a whole. Those without requests are left out, and on a narrow terminal the reasons of
+    refusals. Servers save their counts four times a second. Hours are kept for PETSTORE_USAGE_HOURLY_RETENTION_DAYS,
+    days for PETSTORE_USAGE_DAILY_RETENTION_DAYS.
 
     $ petstore usage acme
     $ petstore usage acme --since 30d --by day
@@ -82,6 +82,8 @@ def show_usage(account: str | None, since: float, until: float | None, by: str |
     """
     _say_if_off()
     end = time.time() + 1 if until is None else until
+    if end <= since:
+        raise click.BadParameter("The period ends before it starts; give a later --until or an earlier --since.")
     if by == _OPERATION:
         found = with_store(lambda store: operations.report_operations(store, account, since, end))
         listed = [{"operation": name, **_count_fields(found[name], _COUNTS | _RESPONSES)} for name in sorted(found)]
