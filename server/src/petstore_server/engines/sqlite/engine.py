@@ -117,7 +117,7 @@ class SqliteEngine:
     async def identity(self) -> str:
         """A restore in place keeps it. A copy of the file has the same identity inside, but is another inode."""
         [(identity,)] = self.peek("SELECT identity FROM store")
-        return f"{identity}-{self._path.stat().st_ino}"
+        return f"{identity}-{self._file[1]}"
 
     async def witness(self, epoch: str, at: int) -> None:
         """Nothing: a file that takes the place of another has another inode, which the store notes."""
