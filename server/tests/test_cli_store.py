@@ -401,7 +401,7 @@ SAFE |= {"connections": "80", "max_connections": "100", "replicas": "1"}
 
 def test_doctor_reports_a_postgresql_with_few_connections_left() -> None:
     result = next(check_postgres({**SAFE, "connections": "81"}))
-    assert ("warn", "81 of 100 connections to PostgreSQL are in use; replicas that follow it: 1.") == result[1:3]
+    assert ("warn", "81 of 100 connections to PostgreSQL are in use; replicas connected: 1.") == result[1:3]
 
 
 @pytest.mark.parametrize("name", ["synchronous_commit", "fsync", "full_page_writes"])

@@ -79,9 +79,7 @@ def check_clock(now: float, ahead: Mapping[str, float], last_change: float) -> C
 
 def check_backups(last: float | None, now: float, *, with_tools: bool) -> CheckResult:
     """Whether the last backup is recent at `now`, in Unix seconds. `with_tools`: PostgreSQL's make it."""
-    message = (
-        "No backup of this store is known." if last is None else f"The last backup was made at {format_unix(last)}."
-    )
+    message = f"The last backup was made at {format_unix(last)}." if last else "No backup of this store is known."
     if last is not None and last >= now - _BACKUP_AGE:
         return CheckResult("backup", "ok", message)
     if with_tools:
@@ -111,19 +109,12 @@ def check_redis(info: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def check_postgres(state: Mapping[str, str]) -> Iterator[CheckResult]:
-    """What PostgreSQL's settings mean for durability: a cancel is acknowledged only after it is durable (D5).
-
-    And how many of its connections are in use.
-    """
+    """How many connections are in use, and whether a change is durable when it is acknowledged (D5)."""
     used, most = int(state["connections"]), int(state["max_connections"])
-    message = (
-        f"{used:,} of {most:,} connections to PostgreSQL are in use; replicas that follow it: {state['replicas']}."
-    )
-    if used > _NEARLY_FULL * most:
-        remedy = "Raise max_connections, use a pooler, or run fewer workers: without a connection requests get 503."
-        yield CheckResult("postgresql", "warn", message, remedy)
-    else:
-        yield CheckResult("postgresql", "ok", message)
+    message = f"{used:,} of {most:,} connections to PostgreSQL are in use; replicas connected: {state['replicas']}."
+    remedy = "Raise max_connections, use a pooler, or run fewer workers: without a connection requests get 503."
+    scarce = used > _NEARLY_FULL * most
+    yield CheckResult("postgresql", "warn" if scarce else "ok", message, remedy if scarce else "")
     risky = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if state.get(name) == "off"]
     if not risky:
         yield CheckResult("postgresql", "ok", "PostgreSQL acknowledges a change only after it is durable.")

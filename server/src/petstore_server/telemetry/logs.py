@@ -90,8 +90,7 @@ def logging_to_stderr(level: str) -> Iterator[None]:
     configure_logging(level, writer)
     logging.captureWarnings(True)
     sys.excepthook = lambda *error: _log_unhandled(error)
-    threading.excepthook = lambda args: _log_unhandled((args.exc_type, args.exc_value, args.exc_traceback))
-    sys.unraisablehook = lambda args: _log_unhandled((args.exc_type, args.exc_value, args.exc_traceback))
+    threading.excepthook = sys.unraisablehook = _log_unhandled
     atexit.register(writer.drain)
     try:
         yield
@@ -100,9 +99,9 @@ def logging_to_stderr(level: str) -> Iterator[None]:
 
 
 def _log_unhandled(error: Any) -> None:
-    """Log an error, given as its type, value and traceback, unless it is the effect of Ctrl-C."""
+    """Log an error, a tuple that begins with its type, value and traceback, unless it is the effect of Ctrl-C."""
     if not issubclass(error[0], KeyboardInterrupt):
-        _log.error("error not handled", exc_info=error)
+        _log.error("error not handled", exc_info=error[:3])
 
 
 def lost_lines() -> int:
