@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,19 +10,33 @@ from petstore_server.cli.arguments import FileToWrite, WholeNumber
 from petstore_server.cli.commands import Stored, noun, require_writable, with_store
 from petstore_server.cli.output import comment, details, plural, show, table, write_json
 from petstore_server.domain.imports import ImportRun
+from petstore_server.domain.timestamps import format_unix
 from petstore_server.imports.options import STDIN
-from petstore_server.operations.imports import import_fields
 from petstore_server.store import Store
 
 _TITLES = ("ID", "BEGAN", "FILE", "ACTOR", "STATE", "CREATED", "CHANGED", "UNCHANGED", "REJECTED")
+_COUNTS = ("created", "changed", "unchanged", "rejected")
 _REJECTS = "Write the rejected rows to FILE as JSON Lines, or to stdout (-) instead of the rest."
-_NAMES = tuple(title.lower() for title in _TITLES)
+_NAMES = tuple(map(str.lower, _TITLES))
 
 imports = noun("imports", "petstore imports list")
 
 
 async def _recent(store: Store) -> list[ImportRun]:
     return list((await store.imports.page(100)).imports)
+
+
+def _fields(run: ImportRun) -> dict[str, Any]:
+    """The record of an import as it is shown."""
+    return {
+        **{name: getattr(run, name) for name in ("id", "kind", "file", "actor", "state")},
+        "began": format_unix(run.began_at),
+        "tookSeconds": round(run.seen_at - run.began_at, 1),
+        **{name: getattr(run, name) for name in _COUNTS},
+        "reasons": run.reasons,
+        "rejectsKept": run.kept,
+        "error": run.error,
+    }
 
 
 @imports.command("list")
@@ -35,7 +50,7 @@ def list_imports(limit: int) -> None:
     $ petstore imports list --limit 10
     """
     page = with_store(lambda store: store.imports.page(limit))
-    listed = list(map(import_fields, page.imports))
+    listed = list(map(_fields, page.imports))
     show(listed, lambda: table(_TITLES, [[run[name] for name in _NAMES] for run in listed], shrinks=["FILE", "ACTOR"]))
 
 
@@ -65,7 +80,7 @@ def show_import(import_id: str, rejects: str | None, force: bool) -> None:
         for row in rows:
             write_json(json.loads(row))
     else:
-        fields = import_fields(run)
+        fields = _fields(run)
         show(fields, lambda: details({**fields, "reasons": "; ".join(run.reasons)}.items()))
         if rejects is not None:
             Path(rejects).write_text("".join(f"{row}\n" for row in rows))

@@ -69,7 +69,8 @@ def import_orders(file: str, **options: Any) -> None:
     reference.
     An order that is in the store already is left unchanged if it is identical, replaced if it is pending, and
     rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
-    column and reason; the others are imported, and the exit code is 3.
+    column and reason; the others are imported, and the exit code is 3. `petstore imports` shows what became of each
+    import, also of one that was killed.
 
     $ petstore orders import orders.jsonl
     $ petstore orders import export.csv --dry-run --rejects rejects.jsonl
