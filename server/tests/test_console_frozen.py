@@ -1,0 +1,113 @@
+"""The console of a server with workers while an engine or a worker stands still: each page within two seconds."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import httpx2
+import pytest
+
+from support.engines import PostgresEngine, running_engine
+from support.process import UNLIMITED, Server, petstore, serving
+from support.redis_engine import RedisEngine, own_redis
+from support.subprocesses import busy, descendants
+
+PAGES = ("", "accounts", "accounts/acme", "bans", "orders", "imports", "audit", "?period=week")
+
+
+class Deployment(NamedTuple):
+    """A server with two workers over engines of its own, and a browser that is signed in to its console."""
+
+    server: Server
+    postgres: PostgresEngine
+    redis: RedisEngine
+    browser: httpx2.Client
+
+    def page(self, path: str) -> str:
+        """A page, which takes two seconds at most."""
+        began = time.monotonic()
+        response = self.browser.get(f"{self.server.admin}/console/{path}")
+        took = time.monotonic() - began
+        assert took < 2.0 + busy(), f"{path} took {took:.1f} s"
+        assert response.status_code in (200, 503), path
+        return response.text
+
+    def strip(self, path: str = "") -> str:
+        """The text of the strip of a page."""
+        found = re.search(r'<div class="strip.*?<form', self.page(path), re.DOTALL)
+        assert found is not None
+        return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split())
+
+    def eventually_says(self, text: str) -> None:
+        """Load pages until the strip has the text."""
+        deadline = time.monotonic() + 30
+        while text not in (found := self.strip()):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.3)
+
+
+@pytest.fixture(name="unhurried")
+def _unhurried() -> None:
+    """The time limits of calls are those of the product."""
+
+
+@pytest.fixture(name="deployment", scope="module")
+def _deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    store = tmp_path_factory.mktemp("frozen") / "store.db"
+    with ExitStack() as opened:
+        postgres, redis = opened.enter_context(running_engine()), opened.enter_context(own_redis())
+        urls = {"PETSTORE_DATABASE_URL": postgres.url("postgres"), "PETSTORE_REDIS_URL": redis.url}
+        assert 0 == petstore(store, "db", "migrate", **urls).returncode
+        server = opened.enter_context(serving(store, PETSTORE_WORKERS="2", **urls))
+        browser = opened.enter_context(httpx2.Client(follow_redirects=True, timeout=30))
+        petstore(store, "accounts", "create", "acme", *UNLIMITED, **urls)
+        link = petstore(store, "console", "--url", server.admin, **urls)
+        assert 0 == link.returncode, link.stderr
+        assert 200 == browser.get(link.stdout.strip()).status_code
+        yield Deployment(server, postgres, redis, browser)
+
+
+def test_pages_appear_while_postgresql_stands_still(deployment: Deployment) -> None:
+    deployment.eventually_says("Ready · checked")
+    with deployment.postgres.frozen():
+        first = deployment.page("")
+        assert "Requests per minute in the last hour" in first  # what is in memory
+        assert "This was not read in time" in first
+        for path in PAGES:
+            deployment.page(path)
+        deployment.eventually_says("Not ready since")
+    deployment.eventually_says("Ready · checked")
+
+
+def test_pages_appear_while_redis_stands_still(deployment: Deployment) -> None:
+    deployment.eventually_says("Ready · checked")
+    with deployment.redis.frozen():
+        for path in PAGES:
+            deployment.page(path)
+        deployment.eventually_says("Degraded since")
+    deployment.eventually_says("Ready · checked")
+
+
+@contextmanager
+def frozen_worker(server: Server) -> Iterator[None]:
+    pid = descendants(server.process.pid)[-1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_worker_that_stands_still_is_named(deployment: Deployment) -> None:
+    deployment.eventually_says("Ready · checked")
+    with frozen_worker(deployment.server):
+        assert "Ready · checked 0 s ago Check" not in deployment.strip()
+        for path in PAGES:
+            deployment.page(path)
+        deployment.eventually_says("does not respond. · checked")
+        assert re.search(r"Not ready since .* Worker \d does not respond", deployment.strip())
+    deployment.eventually_says("Ready · checked")
