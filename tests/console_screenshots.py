@@ -13,7 +13,12 @@ from support.browser import ServedDemo, chromium, served_demo
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+SIZES = {
+    "390": {"width": 390, "height": 844},
+    "768": {"width": 768, "height": 1024},
+    "1024": {"width": 1024, "height": 768},
+    "1440": {"width": 1440, "height": 900},
+}
 PAGES = {
     "overview": "",
     "accounts": "accounts?sort=-share",
@@ -23,6 +28,7 @@ PAGES = {
     "orders": "orders",
     "order": "orders/7",
     "audit": "audit",
+    "bans": "bans",
     "import": "imports/new",
     "missing": "orders/99",
     "wrong": "orders?petId=cat&shipDateFrom=soon",
@@ -48,9 +54,12 @@ def upload(page: "Page", demo: ServedDemo) -> None:
 
 
 def take_all(page: "Page", demo: ServedDemo, directory: Path) -> None:
-    """Every page in both sizes and both colour schemes."""
+    """Every page in all sizes and both colour schemes."""
     upload(page, demo)
-    pages = {**PAGES, "checked": page.url.removeprefix(demo.console)}
+    checked = page.url.removeprefix(demo.console)
+    page.goto(demo.console + PAGES["banned"])
+    key = page.locator("tr th .id").first.inner_text()
+    pages = {**PAGES, "checked": checked, "key": f"keys/{key}", "rotate": f"keys/{key}/rotate"}
     for size, viewport in SIZES.items():
         page.set_viewport_size(viewport)  # type: ignore[arg-type]
         for scheme in ("light", "dark"):
@@ -73,7 +82,7 @@ def main() -> None:
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as temporary, served_demo(Path(temporary) / "log") as demo, chromium() as browser:
-        page = browser.new_page(viewport=SIZES["desktop"])  # type: ignore[arg-type]
+        page = browser.new_page(viewport=SIZES["1440"])  # type: ignore[arg-type]
         page.goto(demo.link)
         page.wait_for_timeout(3000)  # the checks of the overview
         take = take_all if "--all" in sys.argv else take_for_documentation

@@ -1,13 +1,17 @@
 """The docs page in a real browser, against a real server: what a partner does with it on the first day."""
 
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from support.browser import ServedDemo, Visit, chromium, served_demo
 from support.documents import SOURCE
+from support.process import petstore_process, serving
+from support.subprocesses import busy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -201,3 +205,40 @@ def test_what_the_pages_policy_refuses_would_be_noticed(visit: DocsVisit) -> Non
         visit.page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: '1'}))")
     assert len(visit.complaints) == 1
     assert "Content Security Policy" in visit.complaints[0]
+
+
+def test_a_response_of_megabytes_does_not_freeze_the_page(browser: "Browser", tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    store, file = tmp_path / "store.db", tmp_path / "orders.csv"
+    file.write_text("id,petId,quantity\n" + "".join(f"{number},{number % 9},2\n" for number in range(1, 200_001)))
+    with serving(store) as server:
+        assert 0 == petstore_process(store, "orders", "import", str(file)).returncode
+        assert 0 == petstore_process(store, "accounts", "create", "acme", "--plan", "free").returncode
+        key = petstore_process(store, "keys", "create", "acme").stdout.strip()
+        demo = ServedDemo(server.api, server.admin, key, "", "1")
+        visit = DocsVisit(browser.new_page(), demo)
+        visit.authorize()
+        listing = visit.open("listOrders")
+        listing.locator(".execute").click()
+        response = listing.locator(".live-responses-table")
+        expect(response).to_contain_text("is shown here. The curl command above gets everything.", timeout=20_000)
+        assert len(response.inner_text()) < 120_000
+        began = time.monotonic()
+        visit.page.evaluate("document.title")
+        assert time.monotonic() - began < 1.0 + busy()
+        assert [] == visit.complaints
+        visit.page.close()
+
+
+def test_the_guide_has_its_contents_and_the_address_of_this_server(browser: "Browser", tmp_path: Path) -> None:
+    with serving(tmp_path / "store.db") as server:
+        page = browser.new_page()
+        page.goto(f"{server.api}/docs/guide")
+        assert f"export API={server.api}/v1" in page.inner_text("main")
+        assert "127.0.0.1:8080" not in page.inner_text("main")
+        contents = page.get_by_role("navigation", name="Contents").get_by_role("link")
+        assert contents.count() >= 4
+        contents.nth(2).click()
+        assert page.locator(f"h2[id='{page.url.partition('#')[2]}']").is_visible()
+        page.close()

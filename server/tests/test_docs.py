@@ -16,7 +16,8 @@ from petstore_server.settings import read_settings
 
 PATHS = [
     *("/", "/docs", "/docs/guide", "/docs/client", "/docs/versions", "/docs/changelog", "/docs/page.css"),
-    *("/docs/page.js", "/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"),
+    *("/docs/page.js", "/docs/guide.js", "/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js"),
+    *("/docs/swagger-ui.css",),
     *("/openapi.json", "/openapi.yaml", "/openapi-v2.json", "/openapi-v2.yaml"),
 ]
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}

@@ -40,12 +40,14 @@ _GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, for a tenth more bytes
 _AN_HOUR = "public, max-age=3600"
 
 _HTML = "text/html; charset=utf-8"
-_OWN_FILES = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+_SCRIPT = "text/javascript; charset=utf-8"
+_OWN_FILES = {"page.css": "text/css; charset=utf-8", "page.js": _SCRIPT, "guide.js": _SCRIPT}
 _SWAGGER_FILES = {
     "favicon-32x32.png": "image/png",
-    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "swagger-ui-bundle.js": _SCRIPT,
     "swagger-ui.css": "text/css; charset=utf-8",
 }
+_MIN_CONTENTS = 4  # headings of a page that has a list of contents
 _GUIDE_PAGES = ("guide", "client", "versions", "changelog")  # the Markdown files and, under `/docs`, the pages
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
@@ -136,15 +138,21 @@ def _addresses(settings: Settings) -> str:
 
 
 def _html(text: str) -> str:
-    """Markdown as HTML: headings have anchors, and links between the pages lead to the pages."""
+    """Markdown as HTML: with a list of contents, anchors at headings, and links between the pages that lead there."""
     from markdown_it import MarkdownIt  # when it is needed: a server without requests for the guide starts without it
 
     parser = MarkdownIt("commonmark").enable("table")
     tokens = parser.parse(re.sub(r"<!--.*?-->\n?", "", text))
+    contents = []
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
-            opening.attrSet("id", re.sub(r"[^\w\- ]", "", inline.content.lower()).replace(" ", "-"))
+            anchor = re.sub(r"[^\w\- ]", "", inline.content.lower()).replace(" ", "-")
+            opening.attrSet("id", anchor)
+            if opening.tag == "h2":
+                contents.append(f'<li><a href="#{anchor}">{parser.renderInline(inline.content)}</a></li>')
         for link in inline.children or ():
             if link.type == "link_open":
                 link.attrSet("href", re.sub(r"^(\w+)\.md\b", r"\1", str(link.attrs["href"])))
-    return str(parser.renderer.render(tokens, parser.options, {}))
+    html = str(parser.renderer.render(tokens, parser.options, {}))
+    nav = f'</h1>\n<nav aria-label="Contents"><ul>{"".join(contents)}</ul></nav>'
+    return html.replace("</h1>", nav, 1) if len(contents) >= _MIN_CONTENTS else html

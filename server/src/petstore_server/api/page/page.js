@@ -25,6 +25,21 @@ function forThePage(contract) {
   return contract;
 }
 
+// A browser takes minutes to lay out megabytes of text.
+const LONGEST_SHOWN = 100_000;
+
+function shorten(response) {
+  if (response.text?.length > LONGEST_SHOWN) {
+    const size = `${(response.text.length / 1e6).toFixed(1)} MB`;
+    const note = `Only the beginning of ${size} is shown here. The curl command above gets everything.`;
+    response.text = `${note}\n\n${response.text.slice(0, LONGEST_SHOWN)}…`;
+    response.data = response.text;
+    response.body = response.obj = undefined;
+    response.headers = { ...response.headers, "content-type": "text/plain" }; // it is not JSON any more
+  }
+  return response;
+}
+
 function show(contract) {
   SwaggerUIBundle({
     spec: forThePage(contract),
@@ -37,6 +52,7 @@ function show(contract) {
     displayRequestDuration: true,
     docExpansion: "list",
     persistAuthorization: false,
+    responseInterceptor: shorten,
     showExtensions: true,
     syntaxHighlight: { activated: false }, // ten thousand orders would take half a minute to colour
     tryItOutEnabled: true,
