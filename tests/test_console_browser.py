@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-DESKTOP, TABLET = {"width": 1280, "height": 900}, {"width": 768, "height": 1024}
+DESKTOP, LAPTOP, TABLET = (
+    {"width": 1440, "height": 900},
+    {"width": 1024, "height": 768},
+    {"width": 768, "height": 1024},
+)
 PHONE, SMALL = {"width": 390, "height": 844}, {"width": 320, "height": 640}
 LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Scandinavia"
 PAGES = {
@@ -39,6 +43,12 @@ PAGES = {
     "import": "imports/new",
     "missing page": "orders/99",
 }
+_SMALL_TARGETS = """
+    [...document.querySelectorAll("button, input:not([type=hidden]), select, summary, nav a, .actions a, th a")]
+        .filter(each => each.checkVisibility())
+        .filter(each => each.getBoundingClientRect().height < 23.9)
+        .map(each => each.outerHTML.slice(0, 120))
+"""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 FILE = "id,petId,quantity\n7,7,5\n4,1,1\n101,1,2\n102,two,1\n"
 
@@ -102,7 +112,7 @@ def _visit(browser: "Browser", demo: ServedDemo, session: Any) -> Iterator[Conso
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, TABLET, PHONE], ids=lambda size: f"{size['width']}")
+@pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE], ids=lambda size: f"{size['width']}")
 def test_every_page_is_accessible_and_fits(
     browser: "Browser", demo: ServedDemo, session: Any, scheme: Literal["light", "dark"], size: Any
 ) -> None:
@@ -116,7 +126,10 @@ def test_every_page_is_accessible_and_fits(
     visit.press("Check the file")
     visit.page.get_by_role("button", name="Import", exact=True).wait_for()
     checked = visit.page.url.removeprefix(demo.console)
-    for name, path in {**PAGES, "checked upload": checked, "without a session": "accounts"}.items():
+    visit.open(PAGES["account with a banned key"])
+    key = "keys/" + visit.page.locator("tr th .id").first.inner_text()
+    more = {"key": key, "rotating a key": f"{key}/rotate", "revoking a key": f"{key}/revoke", "checked upload": checked}
+    for name, path in {**PAGES, **more, "without a session": "accounts"}.items():
         if name == "without a session":
             visit.open(checked)
             visit.press("Delete upload")  # there is room for a few only
@@ -127,6 +140,8 @@ def test_every_page_is_accessible_and_fits(
         width = visit.page.evaluate("document.documentElement.scrollWidth")
         if width > size["width"]:
             problems.append(f"{name}: {width} pixels wide")
+        small = visit.page.evaluate(_SMALL_TARGETS)
+        problems += [f"{name}: less than 24 pixels: {each}" for each in small]
     context.close()
     assert [] == problems
     assert [] == visit.complaints
@@ -196,6 +211,7 @@ def test_accounts_and_keys_are_managed(visit: ConsoleVisit) -> None:
     visit.press("Create key")
     first = page.locator(".secret").inner_text()
     page.get_by_role("link", name="Go to Corner Shop").click()
+    visit.press("Rotate")
     page.get_by_label("The old key ends").select_option("0s")
     visit.press("Rotate")
     visit.says("and end it at once?")
@@ -269,6 +285,52 @@ def test_a_file_is_imported(visit: ConsoleVisit) -> None:
     visit.says("The audit log has it as import-")
     visit.open("orders/101")
     visit.says("Imported orders")
+
+
+def test_a_page_at_twice_its_size_needs_no_scrolling_to_the_side(
+    browser: "Browser", demo: ServedDemo, session: Any
+) -> None:
+    """A zoom of 200 % halves the pixels of CSS that a window has."""
+    context = browser.new_context(storage_state=session, viewport={"width": 640, "height": 400}, device_scale_factor=2)
+    visit = ConsoleVisit(context.new_page(), demo)
+    for name, path in PAGES.items():
+        visit.open(path)
+        assert 640 >= visit.page.evaluate("document.documentElement.scrollWidth"), name
+        assert visit.page.get_by_role("button", name="Check again").is_visible()
+    context.close()
+
+
+def test_a_leaked_key_is_found_without_an_address_that_has_it(visit: ConsoleVisit) -> None:
+    visit.open("")
+    visit.page.get_by_role("searchbox").fill(visit.demo.key)
+    visit.press("Search")
+    assert re.fullmatch(r".*/console/keys/key_\w+", visit.page.url)
+    visit.says("Account demo")
+    assert [] == [url for url in visit.requested if visit.demo.key in url]
+
+
+def test_bans_are_lifted_together(visit: ConsoleVisit) -> None:
+    visit.open("bans?select=all")
+    banned = visit.page.locator("input[name=key]:checked").count()
+    visit.press("Lift selected bans")
+    visit.says(f"Lifted {banned} ban" if banned else "This cannot be done")
+
+
+def test_a_new_key_is_made_with_the_keyboard(browser: "Browser", demo: ServedDemo, session: Any) -> None:
+    context = browser.new_context(storage_state=session, viewport=DESKTOP)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(f"{demo.console}accounts/Harbour%20Pets")
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        if "Create key" == page.evaluate("document.activeElement.textContent"):
+            break
+    page.keyboard.press("Enter")
+    page.locator(".secret").wait_for()
+    page.reload()  # submits the form again
+    assert "This form was submitted before" in page.inner_text("main") or page.locator(".secret").count()
+    page.goto(f"{demo.console}accounts/Harbour%20Pets")
+    assert "2 keys." == page.inner_text(".matches")
+    context.close()
 
 
 def test_the_console_is_used_with_the_keyboard_and_left(browser: "Browser", demo: ServedDemo, session: Any) -> None:

@@ -89,11 +89,11 @@ def test_sixty_bans_are_one_warning_and_a_list_of_their_own(page: "Page", server
 def test_the_keys_of_an_account_are_paged_and_filtered(page: "Page", server: Server) -> None:
     page.goto(address(server, ACME))
     assert (25, f"{KEYS} keys.") == (
-        page.locator("table.many tbody tr").count(),
+        page.locator("table.keys tbody tr").count(),
         page.inner_text(".matches"),
     )
     page.get_by_role("link", name="Ended").click()
-    assert KEYS // 2 == page.locator("table.many tbody tr").count()
+    assert KEYS // 2 == page.locator("table.keys tbody tr").count()
     assert 0 == page.get_by_role("button", name="Revoke").count()
 
 
@@ -236,7 +236,7 @@ def test_orders_are_selected_together_and_the_question_names_what_it_does(page: 
 def test_the_search_box_finds_everything(page: "Page", server: Server) -> None:
     for text, path in (
         ("120", "/orders/120"),
-        ("key_acme39", "/accounts/acme?key=key_acme39#keys"),
+        ("key_acme39", "/keys/key_acme39"),
         ("acme", "/accounts/acme"),
         ("import-busy", "/imports/import-busy"),
         ("abc123-7f", "/audit?request=abc123-7f"),
