@@ -130,3 +130,45 @@ async def test_a_time_that_several_workers_report_is_the_latest(name: str) -> No
     reports = [[GaugeMetricFamily(name, "", at)] for at in (START, START + 60)]
     [family] = aggregate(reports)
     assert [START + 60] == [sample.value for sample in family.samples]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.0.0.7:8081",
+        "[fd00::7]:8081",
+        "localhost:8081",
+        "petstore:8081",
+        "app.localhost",
+        "ops.example.com",
+        "",
+        None,
+    ],
+)
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+async def test_probes_and_scrapes_may_use_addresses_and_names_of_containers(
+    tmp_path: Path, host: str | None, path: str
+) -> None:
+    async with running(tmp_path, environ={"PETSTORE_CONSOLE_HOSTS": "ops.example.com"}) as service:
+        assert 200 == await status_under(service, path, host)
+
+
+@pytest.mark.parametrize(
+    "host", ["rebound.example:8081", "127.0.0.1.rebound.example", "10.0.0.7@rebound.example", "a/b"]
+)
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+async def test_a_page_of_another_site_cannot_read_health_and_metrics_under_its_own_name(
+    tmp_path: Path, host: str, path: str
+) -> None:
+    async with running(tmp_path) as service:
+        assert 421 == await status_under(service, path, host)
+
+
+async def status_under(service: Service, path: str, host: str | None) -> int:
+    """The status of a request with this Host; None sends none."""
+    transport = httpx2.ASGITransport(app=service.application.admin)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
+        request = admin.build_request("GET", path, headers=None if host is None else {"Host": host})
+        if host is None:
+            del request.headers["host"]
+        return (await admin.send(request)).status_code

@@ -189,6 +189,24 @@ def test_a_content_length_of_thousands_of_digits_is_a_number_like_any_other(
     assert "request failed" not in server.log.read_text()
 
 
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        b"HEAD /v1/store/orders HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HEAD /v1/store/orders HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"HEAD  /v1/store/orders HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"HEAD /v1/store/orders HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+    ],
+)
+def test_the_response_to_a_malformed_head_request_has_no_body(served: tuple[Server, str], malformed: bytes) -> None:
+    server, _ = served
+    with server.connect() as connection:
+        response = exchange(connection, malformed)
+    assert response.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 401 "))
+    assert b"\r\ncontent-length: " in response
+    assert response.endswith(b"\r\n\r\n")
+
+
 def test_a_content_length_beyond_any_number_is_refused(served: tuple[Server, str]) -> None:
     server, key = served
     with server.connect() as connection:

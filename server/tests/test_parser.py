@@ -594,3 +594,44 @@ def test_a_target_is_brought_into_origin_form(target: bytes, origin: bytes) -> N
 def test_a_request_has_the_path_and_the_query_of_its_target(target: bytes, path: bytes, query: bytes) -> None:
     [one], _ = feed(request(b"Host: x", target=target))
     assert (path, query) == (one.path, one.query)
+
+
+GOOD = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        b"\rGET / HTTP/1.1",
+        b"\r\n\rGET / HTTP/1.1",
+        b"\r\r\nGET / HTTP/1.1",
+        b"GET  / HTTP/1.1",
+        b"GET /  HTTP/1.1",
+        b"GET / RTSP/1.0",
+        b"GET / RTSP/1.1",
+        b"SOURCE / ICE/1.0",
+    ],
+)
+@pytest.mark.parametrize("before", [b"", GOOD, GOOD.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\nabc")])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_only_a_request_line_of_http_is_taken_for_one(malformed: bytes, before: bytes, size: int) -> None:
+    if malformed.startswith(b"\r") and before.endswith(b"abc"):
+        before = GOOD  # a CR behind a body is not the start of a line
+    if malformed.startswith(b"\r\r"):
+        size = 1000
+    data = before + malformed + b"\r\nHost: a\r\n\r\n"
+    requests, refused = feed(*(data[place : place + size] for place in range(0, len(data), size)))
+    assert (BadRequest, before != b"") == (refused, len(requests))
+
+
+@pytest.mark.parametrize("before", [b"", b"\r\n", b"\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_blank_lines_may_precede_a_request(before: bytes, size: int) -> None:
+    data = before + GOOD
+    requests, refused = feed(*(data[place : place + size] for place in range(0, len(data), size)))
+    assert (None, 1 + before.startswith(b"GET")) == (refused, len(requests))
+
+
+def test_a_body_may_end_in_a_carriage_return_before_the_next_request() -> None:
+    requests, refused = feed(GOOD.replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\n\r\na\r") + GOOD)
+    assert (None, 2) == (refused, len(requests))

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from petstore_server.operations.admin_port import WRONG_HOST, is_probe_host
+from petstore_server.settings import Settings
 from petstore_server.telemetry.metrics import exposition
 
 _CONTENTS = """The admin port of the Pet Store Orders service:
@@ -39,27 +41,40 @@ DRAINING = Readiness.unavailable("draining: the process is about to stop")
 def admin_application(
     readiness: Callable[[], Awaitable[Readiness]],
     collect: Callable[[], Awaitable[Iterable[Metric]]],
+    settings: Settings,
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The ASGI application of the admin port.
 
     `collect` returns the metrics. `more` are further routes, such as the console's.
 
+    A page of another site that gets a browser to ask for health or metrics under its own name is refused (421).
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
 
-    async def readyz(_: Request) -> Response:
+    def checked(respond: Callable[[], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def respond_or_refuse(request: Request) -> Response:
+            if is_probe_host(request.headers.get("host", ""), settings):
+                return await respond()
+            return PlainTextResponse(WRONG_HOST, 421)
+
+        return respond_or_refuse
+
+    async def livez() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz() -> Response:
         state = await readiness()
         return JSONResponse(state.detail, 200 if state.ready else 503)
 
-    async def metrics(_: Request) -> Response:
+    async def metrics() -> Response:
         return Response(exposition(await collect()), media_type=CONTENT_TYPE_LATEST)
 
     own = [
         Route("/", PlainTextResponse(_CONTENTS), methods=["GET"]),
-        Route("/livez", JSONResponse({"status": "ok"}), methods=["GET"]),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
+        Route("/livez", checked(livez)),
+        Route("/readyz", checked(readyz)),
+        Route("/metrics", checked(metrics)),
     ]
     application = Starlette(routes=[*own, *more])
     application.router.redirect_slashes = False

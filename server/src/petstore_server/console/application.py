@@ -18,7 +18,7 @@ from petstore_server.console.sources import Sources
 from petstore_server.console.visit import Page, RefusedRequest, Repeated, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
-from petstore_server.operations.admin_port import CONSOLE_PATH, is_allowed_host
+from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
 
 _log = logging.getLogger(__name__)
 
@@ -156,8 +156,7 @@ async def _explain(visit: Visit, conflict: Conflict) -> Response:
 def _refused(request: Request, sources: Sources) -> Response | None:
     """Plain text, because the request may come from a page of another site."""
     if not is_allowed_host(request.headers.get("host", ""), sources.settings):
-        text = "This host name is not allowed here; add it to PETSTORE_CONSOLE_HOSTS, or use 127.0.0.1.\n"
-        return PlainTextResponse(text, 421)
+        return PlainTextResponse(WRONG_HOST, 421)
     if request.method not in _READING and not is_same_origin(request.headers):
         return PlainTextResponse("This form was submitted from another site; nothing was changed.\n", 403)
     return None

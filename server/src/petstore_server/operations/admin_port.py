@@ -26,6 +26,19 @@ async def create_link(store: Store, address: str, actor: Actor) -> tuple[str, fl
     return f"{address.rstrip('/')}{CONSOLE_PATH}/sign-in?token={token}", expires_at
 
 
+WRONG_HOST = "This host name is not allowed here; add it to PETSTORE_CONSOLE_HOSTS, or use 127.0.0.1.\n"
+
+
+def is_probe_host(host: str, settings: Settings) -> bool:
+    """Whether a Host header is one with which programs ask for health and metrics; empty if there is none.
+
+    A page of another site can have a browser read them only under a name in the DNS, which has a dot (DNS rebinding).
+    Addresses, and names of services and containers without a dot, are allowed; other names as for the console.
+    """
+    name = host_name(host)
+    return not host or (name is not None and ("." not in name or _is_address(name) or is_allowed_host(host, settings)))
+
+
 def is_allowed_host(host: str, settings: Settings) -> bool:
     """Whether a Host header names this machine, the admin host, or one of PETSTORE_CONSOLE_HOSTS."""
     name = host_name(host)
@@ -48,7 +61,14 @@ def host_name(host: str) -> str | None:
 
 def is_loopback(name: str) -> bool:
     """Whether a host name is that of this machine for itself."""
-    try:
+    if _is_address(name):
         return ipaddress.ip_address(name).is_loopback
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
     except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
+        return False
+    return True

@@ -88,7 +88,7 @@ class Application:
         self.console: Console | None = make_console(settings, backend.store, self, clock) if has_console else None
         self.background = background_tasks(settings, backend, self.authenticator.confirm, clock)
         routes = self.console.routes if self.console else ()
-        self.admin = admin_application(self.readiness, self.collect, routes)
+        self.admin = admin_application(self.readiness, self.collect, settings, routes)
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []

@@ -291,7 +291,7 @@ async def serve_with_workers(
             console = make_console(settings, store, workers, time.time)
             opened.callback(group.create_task(run_console(console)).cancel)
             routes = console.routes
-        server = AdminServer(admin_application(workers.readiness, workers.collect, routes))
+        server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
         tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
         try:
             await first(server.wait_until_started, tasks)

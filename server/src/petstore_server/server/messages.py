@@ -163,9 +163,12 @@ class Request:
             self._waiting.set_result(None)
 
 
-def refused_request(failure: RequestError, peer: str | None) -> Request:
-    """What stands for malformed bytes, or for a connection over the maximum, in the order of responses."""
-    request = Request(_NO_HEAD, peer)
+def refused_request(failure: RequestError, peer: str | None, method: str = "") -> Request:
+    """What stands for malformed bytes, or for a connection over the maximum, in the order of responses.
+
+    `method` is empty if it is not known.
+    """
+    request = Request(_NO_HEAD._replace(method=method), peer)
     request.refusal = failure
     request.complete = True
     return request

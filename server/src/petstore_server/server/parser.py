@@ -28,7 +28,10 @@ MAX_HEAD = 64 * 1024
 
 _MAX_HOST = 300  # bytes; names in the DNS have 253
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
+_NOTHING: bytes | memoryview = b""
+_MALFORMED = "Malformed HTTP/1.1 request."
 _LINE_SIZE = 100  # bytes of memory that a header line takes besides its text
+_LONE_CR = re.compile(rb"\n\r(?!\n)[\r\n]*\Z")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -48,6 +51,9 @@ class RequestParser:
         self.begun = 0
         self._at_start = True  # the next byte begins a request
         self._in_head = False
+        self._lead = self._before = b""  # what precedes a piece, and the one that begins a request: LF, or LF and CR
+        self._line: bytes | None = None  # what holds the request line that is arriving, until it is checked
+        self._piece = _NOTHING  # what is being parsed
         self._begin_head()
         self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
 
@@ -68,12 +74,13 @@ class RequestParser:
         """About as many bytes of memory as the request takes that is not complete."""
         body = b"" if self.incoming is None else self.incoming.body
         text = max(self._unaccounted, self._header_bytes + len(self._target))
-        return text + len(body) + self._header_lines * _LINE_SIZE
+        return text + len(body) + len(self._line or b"") + self._header_lines * _LINE_SIZE
 
     def feed(self, data: memoryview) -> None:
         """Parse a piece of the input. Raises a RequestError if it is malformed: follow with `refuse`."""
         if not self._at_start or len(data) > MAX_SIZE:
             self._parse(data)
+            self._lead = b"\n\r" if self._at_start and bytes(data[-2:]) == b"\n\r" else b""
             return
         begun, text = self.begun, bytes(data)
         request = self._remembered.find(text, self._peer)
@@ -81,13 +88,19 @@ class RequestParser:
             self.begun += 1
             self.requests.append(request)
             return
-        self._parse(data)
+        self._lead = self._lead or b"\n"
+        self._parse(text)
+        cut = text[-2:] == b"\n\r" or (self.begun == begun and text[-1:] == b"\r")
+        self._lead = b"\n\r" if cut else b""
         if self.begun == begun + 1 and not self.in_message:  # exactly one request
             self._remembered.add(text, self.requests[-1])
 
-    def _parse(self, data: memoryview) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         self._unaccounted += len(data)
+        if self._line is not None and len(self._line) <= 2 * MAX_TARGET:
+            self._line += data
         while self._llhttp is not None:
+            self._piece = data
             try:
                 self._llhttp.feed_data(data)
                 break
@@ -96,7 +109,8 @@ class RequestParser:
             except httptools.HttpParserError as failure:
                 if isinstance(failure.__context__, RequestError):  # raised by a callback
                     raise failure.__context__ from None
-                raise BadRequest("Malformed HTTP/1.1 request.") from None
+                raise BadRequest(_MALFORMED) from None
+        self._piece = _NOTHING
         if self._unaccounted > MAX_HEAD:
             raise UriTooLong if len(self._target) > MAX_TARGET else HeadersTooLarge
 
@@ -117,16 +131,19 @@ class RequestParser:
         It takes the place of the request whose body was malformed, unless that has its response already.
         """
         self._in_head = True  # of a message that will never be complete
-        self._llhttp = None
-        self._begin_head()
         malformed, self.incoming = self.incoming, None
+        method = malformed.method if malformed is not None else ""
+        if self._llhttp is not None and self._target and malformed is None:
+            method = self._llhttp.get_method().decode()
+        self._llhttp = self._line = None
+        self._begin_head()
         if malformed is not None:
             malformed.lose()
             if self.requests:  # it is the last of them
                 self.requests.pop()
             elif malformed is not current:
                 return
-        self.requests.append(refused_request(failure, self._peer))
+        self.requests.append(refused_request(failure, self._peer, method))
 
     def close(self) -> None:
         """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
@@ -144,6 +161,8 @@ class RequestParser:
         self._at_start = False
         self._in_head = True
         self._unaccounted = 0
+        self._line = bytes(self._piece)
+        self._before, self._lead = self._lead, b""
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -151,6 +170,8 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # trailers are dropped
+        if self._line is not None:
+            self._check_line(self._line)
         self._header_lines += 1
         if self._header_lines > MAX_HEADER_LINES:
             raise HeadersTooLarge
@@ -166,6 +187,8 @@ class RequestParser:
         llhttp = self._llhttp
         if llhttp is None or self.incoming is not None:
             return
+        if self._line is not None:
+            self._check_line(self._line)
         version = llhttp.get_http_version()
         if version not in ("1.1", "1.0"):
             raise BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
@@ -192,6 +215,19 @@ class RequestParser:
         )
         self.incoming = Request(head, self._peer)
         self.requests.append(self.incoming)
+
+    def _check_line(self, line: bytes) -> None:
+        """Refuse what llhttp takes for a request line of HTTP: more spaces, another protocol, a lone CR before it.
+
+        `line` contains it. Raises BadRequest.
+        """
+        self._line = None
+        start = b"%s %s HTTP/" % (self._llhttp.get_method() if self._llhttp else b"", self._target)
+        if (line.startswith(start) and self._before != b"\n\r") or len(self._target) > MAX_TARGET:
+            return  # a longer target is refused anyway
+        before, found, _ = (self._before + line).partition(start)
+        if not found or _LONE_CR.search(before):
+            raise BadRequest(_MALFORMED)
 
     def _fault(self, version: str, target_bytes: int) -> type[RequestError] | None:
         """What the response to this head has to be, if it is malformed or too large."""

@@ -134,7 +134,7 @@ class Settings:
     )
     console: bool = _setting("on", "on or off: whether the admin port has the operator console.", values.on_off)
     console_hosts: frozenset[str] = _setting(
-        "", "Further host names, separated by commas, under which the console may be opened.", values.host_names
+        "", "Further host names, separated by commas, under which the admin port may be used.", values.host_names
     )
 
 
