@@ -94,10 +94,10 @@ def test_a_journal_of_sqlite_and_a_dump_of_postgresql_are_not_written_over(
     journal.write_bytes((tmp_path / "other.db-journal").read_bytes())
     writer.close()
     name = postgres.new_database()
-    for kind in ("custom", "plain"):
+    for kind in ("custom", "plain", "tar"):
         postgres.tool("pg_dump", f"--format={kind}", f"--file={tmp_path / kind}", postgres.url(name))
     postgres.drop_database(name)
-    for file in (journal, tmp_path / "custom", tmp_path / "plain"):
+    for file in (journal, tmp_path / "custom", tmp_path / "plain", tmp_path / "tar"):
         before = file.read_bytes()
         assert 6 == cli("orders", "export", "--force", str(file), "--format", "jsonl").code
         assert before == file.read_bytes()

@@ -20,6 +20,7 @@ _BEGINS = (
     b"\x00\x2d\xe2\x18",
     b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7",
     b"PGDMP",
+    b"toc.dat\0",
     b"--\n-- PostgreSQL database",
 )
 _MAX_PREFIX = max(map(len, _BEGINS))
