@@ -11,15 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx2
 import pytest
 
-from support.nginx_front import Front, front
+from petstore_server.api.v2_input import MAX_WAIT
+from support.nginx_front import SHIPPED, Front, front
 from support.process import UNLIMITED, Server, exchange, new_key, petstore, serving
 from support.subprocesses import PATIENCE, free_port, within
 
 pytestmark = pytest.mark.system
 
 TARGET = "/v1/store/orders"
+CHANGES = "/v2/store/changes"
 LIMITS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit")
 PLAIN = {"Accept-Encoding": "identity"}
 THE_FRONTS_OWN = {"connection", "date", "server", "x-request-id"}
@@ -335,6 +338,31 @@ def test_a_cancellation_is_never_sent_twice_but_a_list_may_be(failing: tuple[Ser
     assert "\r\nretry-after: 1\r\n" in responses[1][1]
     assert '"code":"service_unavailable"' in responses[1][1]
     assert [*requests, requests[-1]] == service.requests
+
+
+def test_a_request_for_changes_is_sent_to_one_host_only(failing: tuple[Service, Front]) -> None:
+    service, before = failing
+    requests = [f"GET {CHANGES}?wait=30", f"GET {CHANGES}?wait=30"]
+    assert [204, 503] == [_ask(before, request)[0] for request in requests]
+    assert requests == service.requests
+
+
+def test_a_request_for_changes_is_held_through_the_front_and_ends_with_its_client(site: Site) -> None:
+    assert MAX_WAIT + 5 <= int(*re.findall(r"/changes \{.*?proxy_read_timeout +(\d+)s", SHIPPED.read_text(), re.DOTALL))
+    with site.front.client(site.key) as client:
+        token = client.get(CHANGES, params={"after": "now"}).json()["next"]
+        assert [] == client.get(CHANGES, params={"after": token, "wait": 1}).json()["data"]
+    head = f"GET {CHANGES}?after={token}&wait=30 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.key}\r\n\r\n"
+    with site.front.connect() as connection:
+        connection.sendall(head.encode())
+        within(PATIENCE, lambda: _held(site.server) == 1)
+    within(PATIENCE, lambda: _held(site.server) == 0)
+
+
+def _held(server: Server) -> int:
+    """The number of requests that the service holds."""
+    metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE).text
+    return int(float(*re.findall(r"^petstore_held_requests (\S+)", metrics, re.MULTILINE)))
 
 
 def test_connections_to_the_service_are_kept_open(failing: tuple[Service, Front]) -> None:
