@@ -68,6 +68,8 @@ class History:
     """For each idempotency key the pet that its order is for, which no other is for, and its first attempt's begin."""
     followed: list[dict[int, str]] = field(default_factory=list)
     """For each follower the state of each order that it knows at the end."""
+    misplaced: list[str] = field(default_factory=list)
+    """What followers with tokens got that is not later than what they had: again without a change, or out of order."""
     requests: int = 0
     unknown: int = 0
 
@@ -76,7 +78,8 @@ class History:
 
     def problems(self, truth: Mapping[int, str], pets: Mapping[int, int]) -> list[str]:
         """What no order of events explains. `truth` is the state of each order at the end, `pets` what it is for."""
-        found = [f"{key} has the orders {sorted(ids)}" for key, ids in self.placed.items() if len(ids) > 1]
+        found = self.misplaced[:5]
+        found += [f"{key} has the orders {sorted(ids)}" for key, ids in self.placed.items() if len(ids) > 1]
         first = dict(self.attempts.values())
         of_pet: dict[int, list[int]] = defaultdict(list)
         for order_id, pet_id in pets.items():

@@ -1,18 +1,20 @@
 """Random histories of orders: on both engines the store agrees with a model that is a dictionary."""
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from petstore_server.api import v2_changes
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField
 from petstore_server.domain.orders import (
@@ -146,6 +148,29 @@ class Follower:
         return found
 
 
+class ChangesFollower:
+    """A client that follows with tokens."""
+
+    def __init__(self, store: Store, limit: int) -> None:
+        self._store = store
+        self._limit = limit
+        self._changes = v2_changes.Changes(store)
+        self._token: str | None = None
+
+    async def catch_up(self) -> list[Any]:
+        """The orders that have changed since, each as it is now, in the order of their changes."""
+        found: list[Any] = []
+        more = True
+        while more:
+            clock = await self._store.search.clock()
+            self._token = self._token or v2_changes.token_of(clock.epoch, Position(0, INT64_MIN))
+            body = await self._changes.read(v2_changes.Asked(self._token, self._limit), clock)
+            page = json.loads(body or '{"data": [], "more": false}')
+            assert len(page["data"]) == self._limit if page["more"] else len(page["data"]) <= self._limit
+            found, more, self._token = found + page["data"], page["more"], page.get("next", self._token)
+        return found
+
+
 class History:
     """A history on a store: `writer` changes it, `reader` is open in another process, as it were."""
 
@@ -275,12 +300,14 @@ async def assert_agrees(
         await add_key(writer)
         history = History(writer, reader, (await writer.accounts.find("zoo")).id)
         follower, unseen = Follower(reader, limit), set[int]()
+        with_tokens = ChangesFollower(reader, limit)
         for number, step in enumerate(steps, 1):
             unseen |= await history.take(step)
             assert list_of(history.model) == await body(reader)
             if number % every == 0 or number == len(steps):
                 changed = in_order([history.model[order_id] for order_id in unseen], UPDATED)
                 assert [entry.tracked for entry in changed] == await follower.catch_up()
+                assert [json.loads(entry.tracked.text()) for entry in changed] == await with_tokens.catch_up()
                 unseen.clear()
         with bounds(*most):
             await assert_pages_agree(reader, history.model, asked)

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from urllib.parse import urljoin
@@ -20,7 +21,9 @@ from torture.power_commands import write_orders
 from torture.programs import petstore
 from torture.state import new_key, open_there, read_state
 
-CLIENTS, FOLLOWERS = 10, 2
+CLIENTS, FOLLOWERS = 10, 4
+CHANGES = "/v2/store/changes"
+_FIRST = datetime.min.replace(tzinfo=UTC), 0
 TIMEOUT = 3.0
 LIMIT = 300
 _CODES = {"order_already_cancelled": "refused", "order_not_found": ABSENT}
@@ -127,6 +130,30 @@ class Clients:
                 return
             await asyncio.sleep(0.05)
 
+    async def follower_with_tokens(self) -> None:
+        """Follow changes with tokens, by requests that are held, until the others have stopped and all is seen."""
+        states: dict[int, str] = {}
+        self.history.followed.append(states)
+        token, latest = "", _FIRST
+        while True:
+            last, is_end = self.settled, False
+            connection = self._connection()
+            with suppress(NoReply):
+                reply = await connection.request("GET", f"{CHANGES}?limit=50&wait=1{token}")
+                if reply.status == 410:
+                    token, latest = "", _FIRST
+                    states.clear()
+                if reply.status == 200:
+                    for order in reply.json["data"]:
+                        place = datetime.fromisoformat(order["updatedAt"]), order["id"]
+                        if place <= latest:
+                            self.history.misplaced.append(f"{order} came after {latest}")
+                        states[order["id"]], latest = order["status"], place
+                    token, is_end = f"&after={reply.json['next']}", not reply.json["data"]
+            connection.close()
+            if last and is_end:
+                return
+
 
 def _result(reply: Reply | None) -> str:
     if reply is None or reply.status not in _ENDED:
@@ -156,7 +183,8 @@ async def history(seed: int, engine: str, servers: int, seconds: float, *, repli
     async with AsyncExitStack() as stack:
         made = await cluster(stack, engine, servers, replica=replica)
         clients, stopped = Clients(made, chance), asyncio.Event()
-        others = [asyncio.create_task(clients.follower()) for _ in range(FOLLOWERS)]
+        followers = [clients.follower, clients.follower_with_tokens] * (FOLLOWERS // 2)
+        others = [asyncio.create_task(follower()) for follower in followers]
         imports = asyncio.create_task(importing(made, made.clocks[0].parent, stopped))
         working = [asyncio.create_task(clients.client()) for _ in range(CLIENTS)]
         faults = Faults(made, chance)

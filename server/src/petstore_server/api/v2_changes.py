@@ -40,7 +40,9 @@ _CHECKSUM_SIZE = 5
 _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # 30 bytes: no padding, and one text for each content
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
+    """What a request asks for."""
+
     token: str
     limit: int
 
@@ -54,7 +56,7 @@ class Changes:
         self._of_key = Counter[str]()
         self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
-        self._reading: dict[tuple[_Asked, Clock], asyncio.Task[bytes | None]] = {}
+        self._reading: dict[tuple[Asked, Clock], asyncio.Task[bytes | None]] = {}
         self._ended = False
 
     @property
@@ -75,8 +77,8 @@ class Changes:
         token = values["after"]
         if token is None or token == NOW:
             token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
-        asked = _Asked(token, values["limit"])
-        body = await self._read(asked, clock)
+        asked = Asked(token, values["limit"])
+        body = await self.read(asked, clock)
         headers = call.request.headers
         if body is not None:
             return uncached(headers, body)
@@ -86,7 +88,7 @@ class Changes:
             return uncached(headers, _nothing(asked), _RETRY_AFTER)
         return Held(self._hold(call, principal.key_id, asked, clock, values["wait"]))
 
-    async def _hold(self, call: Call, key_id: str, asked: _Asked, clock: Clock, seconds: int) -> Response:
+    async def _hold(self, call: Call, key_id: str, asked: Asked, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
         ends = asyncio.get_running_loop().time() + seconds
         self._of_key[key_id] += 1
@@ -142,17 +144,20 @@ class Changes:
         finally:
             self._watching = None
 
-    async def _shared(self, asked: _Asked, clock: Clock) -> bytes | None:
-        """What `_read` returns; requests that ask for the same share it."""
+    async def _shared(self, asked: Asked, clock: Clock) -> bytes | None:
+        """What `read` returns; requests that ask for the same share it."""
         key = asked, clock
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = asyncio.ensure_future(self._read(asked, clock))
+            reading = self._reading[key] = asyncio.ensure_future(self.read(asked, clock))
             reading.add_done_callback(lambda _: self._reading.pop(key))
         return await asyncio.shield(reading)
 
-    async def _read(self, asked: _Asked, clock: Clock) -> bytes | None:
-        """The body of the page after the token, with a clock that was read before; None if nothing has changed."""
+    async def read(self, asked: Asked, clock: Clock) -> bytes | None:
+        """The body of the page after the token, with a clock that was read before; None if nothing has changed.
+
+        Raises InvalidToken, ChangesReset.
+        """
         after = position_after(asked.token, clock)
         page = await self._store.search.page(Query(Filters(), _BY_CHANGE, asked.limit, after))
         if not page.rows:
@@ -192,7 +197,7 @@ def _checksum(content: bytes) -> bytes:
     return blake2b(content, digest_size=_CHECKSUM_SIZE).digest()
 
 
-def _nothing(asked: _Asked) -> bytes:
+def _nothing(asked: Asked) -> bytes:
     return _body("", asked.token, more=False)
 
 

@@ -5,6 +5,7 @@ it. Until then the connection parses nothing more, and reads at most one buffer 
 """
 
 import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
@@ -276,7 +277,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.flush()
         sending = self._reading_paused or self._unparsed or self._parser.in_message
         if self._writer.progress()[1] or (sending and not self._half_closed):
-            self._transport.write_eof()
+            with suppress(OSError):  # the client is gone already
+                self._transport.write_eof()
             self._resume_reading()
         else:
             self._transport.close()
