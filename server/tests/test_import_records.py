@@ -287,3 +287,13 @@ def test_a_file_that_cannot_be_read_leaves_a_record(tmp_path: Path) -> None:
     [run] = cli.must("imports", "list", "--json").json()
     assert ("failed", "orders.csv") == (run["state"], run["file"])
     assert "not valid UTF-8" in run["error"]
+
+
+@pytest.mark.anyio
+async def test_the_name_of_the_file_may_hold_anything(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        run = await imported(store, '{"id":1}\n', file="x" * 300 + f" {KEY} \udcff.csv")
+        assert run.file.endswith(r" pso_live_[hidden] \udcff.csv")
+        assert 200 == len(run.file)
+        [entry] = await log(store)
+        assert {"file": run.file, "created": 1} == entry.after

@@ -33,6 +33,7 @@ HISTORY_CHANGED = (
     "is missing."
 )
 _MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
+_MAX_FILE_NAME = 200  # characters of the file's name that are recorded
 Item = TypeVar("Item")
 
 
@@ -106,7 +107,7 @@ class FileImport(Generic[T]):
         file: str = "",
     ) -> None:
         self.import_id = f"import-{secrets.token_hex(6)}"  # under which the store records it
-        self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())
+        self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())[-_MAX_FILE_NAME:]
         self.rejects = rejects
         self.position = 0
         self.history_changed = False  # while it ran: what was imported may be in the store no more

@@ -31,7 +31,7 @@ _FIND_MANY = (
 )
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
-_ORIGINS = "SELECT id, placed, imported FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_FIND_ORIGINS = _FIND_MANY.replace(" FROM", ", placed, imported FROM")
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
@@ -131,10 +131,9 @@ class Orders(Part):
     ) -> Work[list[Import]]:
         """Import the orders; with `placed` None, also over those that were placed."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
-        existing = {row[2]: read_order(*row) for row in rows}
-        origins = {row[0]: row[1:] for row in (yield Query(_ORIGINS, (list(existing),)))} if existing else {}
+        existing = {row[2]: read_order(*row[:4]) for row in rows}
         if placed is not None:
-            placed |= {order_id for order_id, (was_placed, _) in origins.items() if was_placed}
+            placed |= {row[2] for row in rows if row[4]}
 
         def rule(stored: Order | None, incoming: Order) -> Import:
             return evaluate_import(stored, incoming, placed is not None and incoming.id in placed)
@@ -147,7 +146,8 @@ class Orders(Part):
         before, after = audit_change("orders", existing, changed, outcomes)
         if new:
             after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
-        previous = {str(order.id): origins[order.id][1] for order in replaced}
+        last = {row[2]: row[5] for row in rows}
+        previous = {str(order.id): last[order.id] for order in replaced}
         batch = yield from add_batch(import_id, actor, Change(before, after), previous)
         if new:
             last_id = max((order.id for order in new if order.id <= MAX_ASSIGNED_ID), default=0)
@@ -206,13 +206,13 @@ class Orders(Part):
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
-    """Lock and return the orders that exist among these identifiers, which ascend."""
-    rows = yield Query(LOCK, (ids,))
+    """Lock the orders that exist among these identifiers, which ascend; return them with their origins."""
+    rows = yield Query(f"{_FIND_ORIGINS} ORDER BY id FOR UPDATE", (ids,))
     missing = sorted({*ids} - {row[2] for row in rows})
     if missing:
         # With the clock locked, none of them is placed or imported by another transaction any more.
         [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock FOR UPDATE")
-        rows += (yield Query(_FIND_MANY, (missing,))) if missing[0] <= last or missing[-1] > MAX_ASSIGNED_ID else []
+        rows += (yield Query(_FIND_ORIGINS, (missing,))) if missing[0] <= last or missing[-1] > MAX_ASSIGNED_ID else []
     return rows
 
 
