@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.core import Metric
 
+from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.telemetry.metrics import SAMPLE_SECONDS, RecentRequests
 
 pytestmark = pytest.mark.anyio
@@ -13,6 +14,7 @@ class Source:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.operation = "listOrders"
         self.statuses: dict[str, int] = {}
         self.buckets: dict[str, int] = {}
         self.recent = RecentRequests(self.families, lambda: self.now)
@@ -20,7 +22,7 @@ class Source:
     async def families(self) -> list[Metric]:
         requests = Metric("petstore_requests", "", "counter")
         for status, count in self.statuses.items():
-            requests.add_sample("petstore_requests_total", {"operation": "listOrders", "status": status}, count)
+            requests.add_sample("petstore_requests_total", {"operation": self.operation, "status": status}, count)
         seconds = Metric("petstore_request_seconds", "", "histogram")
         for le, count in self.buckets.items():
             seconds.add_sample("petstore_request_seconds_bucket", {"le": le}, count)
@@ -43,6 +45,14 @@ async def test_requests_are_counted_by_outcome_up_to_now() -> None:
     }
     total = (await source.recent.report()).total
     assert (8, 5, 2, 2) == (total.answered, total.refused, total.wrong, total.failed)
+
+
+async def test_documents_are_not_counted_as_answered_requests() -> None:
+    source = Source()
+    source.operation = NO_OPERATION
+    source.statuses = {"200": 5, "304": 9, "308": 1, "404": 2, "429": 7}
+    total = (await source.recent.report()).total
+    assert (0, 7, 2) == (total.answered, total.refused, total.wrong)
 
 
 async def test_errors_are_counted_by_operation_and_status_the_most_first() -> None:

@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from petstore_server.console.forms import query_link
 from petstore_server.console.import_jobs import in_form_words
-from petstore_server.console.monitor import OLD_SECONDS
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
@@ -21,6 +20,7 @@ from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
+from petstore_server.operations.monitor import OLD_SECONDS
 from petstore_server.settings import describe_url
 from petstore_server.telemetry.metrics import REFUSED_STATUSES
 

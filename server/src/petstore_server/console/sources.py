@@ -15,13 +15,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from starlette.responses import Response
 
 from petstore_server.console.import_jobs import ImportJobs
-from petstore_server.console.monitor import HealthMonitor, Service
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Status
 from petstore_server.domain.sessions import Session
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, Usage, UsageCounts
+from petstore_server.operations.monitor import HealthMonitor, Service
 from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.settings import Settings
 from petstore_server.store import AccessVersion, Store

@@ -19,7 +19,6 @@ from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2_changes import Changes
 from petstore_server.console.application import Console
-from petstore_server.console.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.console.rendering import compile_templates
 from petstore_server.console.sources import Pace, Sources
 from petstore_server.domain.bans import BanPolicy
@@ -28,6 +27,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import LocalInstallation

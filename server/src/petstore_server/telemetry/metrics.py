@@ -221,10 +221,10 @@ class RecentRequests:
 
 def _between(one: Totals, other: Totals) -> Interval:
     kinds = Counter(answered=0, refused=0, wrong=0, failed=0)
-    for (_, status), count in (
-        other.responses - one.responses
-    ).items():  # without negative ones: a worker may have died
-        kinds[_kind(status)] += count
+    added = other.responses - one.responses  # without negative ones: a worker may have died
+    for (operation, status), count in added.items():
+        if operation != NO_OPERATION or status >= "400":  # else it is a document
+            kinds[_kind(status)] += count
     return Interval(one.at, other.at, **kinds)
 
 

@@ -1,4 +1,4 @@
-"""The state of the service as every page shows it: asked for with each page, and checked behind the pages."""
+"""The state of the service on all hosts: asked for when it is shown, and checked behind the pages of the console."""
 
 import asyncio
 import logging
