@@ -102,15 +102,14 @@ def test_the_settings_table_matches_the_signature() -> None:
             assert repr(parameters[name].default) == default, name
 
 
-def test_the_error_codes_include_those_of_both_contracts() -> None:
+def test_the_error_codes_are_those_of_both_contracts() -> None:
     contracts = [
         yaml.safe_load(resources.files("petstore_server.api").joinpath(name).read_text())
         for name in ("openapi.yaml", "openapi-v2.yaml")
     ]
     described = [contract["components"]["schemas"]["Error"]["properties"]["code"] for contract in contracts]
     codes = {code for each in described for code in each.get("enum", each.get("x-extensible-enum"))}
-    assert codes <= set(get_args(ErrorCode))
-    assert sorted(get_args(ErrorCode)) == list(get_args(ErrorCode))
+    assert sorted(codes) == list(get_args(ErrorCode))
 
 
 def test_the_error_tree_matches_the_code() -> None:

@@ -227,16 +227,18 @@ def test_more_followers_than_a_key_may_have_are_asked_to_wait(served: tuple[Serv
         assert [[3000]] * 6 == [[order.id for order in each.result(30).data] for each in first]
 
 
-def test_a_placed_order_has_its_reference_and_a_call_its_request_id(stores: Path) -> None:
+def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(stores: Path) -> None:
     petstore_json(stores, "accounts", "create", "acme", *UNLIMITED)
     scopes = ("--scope", "orders:read", "--scope", "orders:write")
-    key = petstore_json(stores, "keys", "create", "acme", *scopes)["key"]
-    with serving(stores) as server, Client(f"{server.api}/v1", api_key=key) as client:
+    created = petstore_json(stores, "keys", "create", "acme", *scopes, "--expires", "24h")
+    with serving(stores) as server, Client(f"{server.api}/v1", api_key=created["key"]) as client:
         placed = client.v2.place_order(pet_id=3, quantity=1, reference="PO ü", idempotency_key=uuid.uuid4())
         assert [placed] == list(client.v2.iter_orders(reference=["other", "PO ü"]))
         assert [placed] == next(client.v2.follow_changes()).data
         named = client.with_options(request_id="warehouse-17")
-        assert placed == named.v2.get_order(placed.id)
+        key = named.v2.get_usage().key
+        assert (created["id"], ["orders:read", "orders:write"], None) == (key.id, sorted(key.scopes), key.last_ban)
+        assert key.expires_at is not None
         assert named.last_response is not None
         assert "warehouse-17" == named.last_response.headers["X-Request-Id"] == named.last_response.request_id
 

@@ -124,6 +124,6 @@ class Usage(Record, frozen=True, kw_only=True, gc=False):
     """The plan of the account, its limits, and its requests by hour or day; hours without requests are left out."""
 
     plan: str
-    key: UsageKey = UsageKey(id="", scopes=[])
+    key: UsageKey
     windows: list[UsageWindow]
     history: list[UsageEntry]
