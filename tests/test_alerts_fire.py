@@ -5,6 +5,7 @@ Every duration of the alerts is divided by sixty, so that a minute takes a secon
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import time
@@ -22,7 +23,7 @@ from petstore_server.runtime.installation import opened_store
 from support.engines import PostgresEngine, running_engine
 from support.failover import disconnect, promote, running_pair
 from support.open_stores import new_store_database, require_store_file
-from support.process import URLS, environment, new_key, petstore, serving
+from support.process import URLS, environment, new_key, petstore, serving, serving_as
 from support.prometheus import ask, firing, prometheus
 from support.quick_commands import quick_command
 from support.redis_engine import own_redis, shared_redis
@@ -86,6 +87,20 @@ def test_counts_that_redis_lost(store: Path, tmp_path: Path) -> None:
         assert 200 == client.get(LISTS).status_code
         redis.empty()
         assert "has lost its counts" in fires("PetstoreLimitCountsLost", nothing)
+
+
+def set_clock_ahead() -> None:
+    true_time = time.time
+    time.time = lambda: true_time() + 60
+
+
+def test_a_clock_that_is_wrong(store: Path, tmp_path: Path) -> None:
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
+    with (
+        serving_as(store, (), redis, set_clock_ahead) as server,
+        watched(server.admin, tmp_path) as fires,
+    ):
+        assert re.search("differs by (59|1m 0).* from that of Redis", fires("PetstoreClockWrong", nothing))
 
 
 def test_workers_that_die_again_and_again(store: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ PANELS = json.loads((ROOT / "deploy" / "grafana" / "petstore.json").read_text())
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
 ZERO = re.compile(
     r"limits_degraded|500\|503|log_lines_lost|refused_total|decisions_local|counts_lost|held_requests|workers?"
-    r"|postgresql|start_timestamp"
+    r"|postgresql|start_timestamp|clock_ahead"
 )
 """Queries that show zero while nothing is wrong."""
 LISTS = "/v1/store/orders"

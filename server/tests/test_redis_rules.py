@@ -211,9 +211,9 @@ def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def submit(call: tuple[tuple[str, ...], tuple[int, ...]]) -> tuple[float, Counted]:
         sent.append(call)
-        return 0.0, Counted(1, 7, 0)
+        return 5.0, Counted(1, 7, 0)
 
     monkeypatch.setattr(made._batcher, "submit", submit)
     made.use_store("store")
-    assert 7 == asyncio.run(made.prove())
+    assert (5.0, 7) == asyncio.run(made.prove())
     assert [(("petstore:store:since",), ())] == sent

@@ -118,14 +118,14 @@ class FallbackLimiter(MemoryLimiter):
         try:
             if before is not None:
                 await self._counters.connect()
-            since = await self._counters.prove()
+            now, since = await self._counters.prove()
         except CountersUnavailable as error:
             self._open(error)
         else:
             if self._since not in (None, since):
                 self.losses += 1
                 _log.warning("redis lost its counts: windows start again")
-            self._since = since
+            self._since, self.clock_ahead = since, self._clock() - now
             if before is not None:
                 self.fault = None
                 _log.info("redis usable again: limits are exact", extra={"after": before})

@@ -71,7 +71,8 @@ class MemoryLimiter:
     `clock` returns Unix seconds. `address_limit` is per minute; where it is not ADDRESS_LIMIT, only `outcome` and
     `retry_after` of a decision count. `strikes` and `bans` are those that this process noted since it started. `fault`
     says why limits are not exact now, and `local_decisions` how often that was so, if counters are shared (D19);
-    `losses`, how often these were found to have lost their counts.
+    `losses`, how often these were found to have lost their counts, and `clock_ahead`, by how many seconds the clock of
+    this process is ahead of theirs.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class MemoryLimiter:
         self.bans = 0
         self.fault: str | None = None
         self.local_decisions = self.losses = 0
+        self.clock_ahead = 0.0
 
     async def admit(self, principal: Principal, *, charge: bool = True) -> Decision:
         """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it.

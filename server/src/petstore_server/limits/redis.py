@@ -130,13 +130,14 @@ class RedisCounters:
             await self.close()
             raise CountersUnavailable("it is a cluster, and limits are counted in a single Redis", refused=True)
 
-    async def prove(self) -> int:
+    async def prove(self) -> tuple[float, int]:
         """Write like a request, so that any fault of Redis shows. Call it after `use_store`.
 
-        Returns when Redis began to count for this store, in microseconds: another time means that it lost its counts.
+        Returns the time of that in Unix seconds, and when Redis began to count for this store, in microseconds: another
+        time than before means that it lost its counts.
         """
-        _, counted = await self._batcher.submit(((f"{self._prefix}:since",), ()))
-        return counted.minute
+        now, counted = await self._batcher.submit(((f"{self._prefix}:since",), ()))
+        return now, counted.minute
 
     async def info(self) -> dict[str, Any]:
         """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""

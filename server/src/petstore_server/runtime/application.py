@@ -146,6 +146,8 @@ class Application:
         yield GaugeMetricFamily("petstore_limits_degraded", degraded, limiter.fault is not None)
         lost = "Times that Redis was found to have lost its counts."
         yield CounterMetricFamily("petstore_limit_counts_lost", lost, limiter.losses)
+        ahead = "Seconds by which the clock is ahead of that of Redis; negative if it is behind."
+        yield GaugeMetricFamily("petstore_clock_ahead_seconds", ahead, limiter.clock_ahead)
         old = "Connections to PostgreSQL that were refused because it is an old primary."
         yield CounterMetricFamily("petstore_old_primaries_refused", old, self.backend.store.stats.old_primaries())
         connections = sum(len(server.connections) for server in servers)

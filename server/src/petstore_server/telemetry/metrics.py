@@ -115,6 +115,7 @@ _SAME = {  # what all processes see of the store, and when the last of them star
     "petstore_postgresql_connections",
     "petstore_postgresql_max_connections",
     "petstore_start_timestamp_seconds",
+    "petstore_clock_ahead_seconds",
 }
 
 
