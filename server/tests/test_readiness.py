@@ -59,6 +59,19 @@ def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
     assert 0 == petstore(store, "orders", "cancel", "40000").returncode
 
 
+@pytest.mark.parametrize("command", [["db", "check"], ["doctor"]])
+def test_damage_that_a_check_finds_stops_changes(tmp_path: Path, command: list[str]) -> None:
+    store = tmp_path / "store.db"
+    assert 0 == petstore(store, "orders", "import", "-", text='{"id":1}\n{"id":2}\n{"id":3}\n').returncode
+    with closing(apsw.Connection(str(store))) as file:
+        file.execute("PRAGMA ignore_check_constraints = ON")
+        file.execute("UPDATE orders SET complete = 7, status = 'lost' WHERE id = 3")
+    assert 0 == petstore(store, "orders", "cancel", "1").returncode
+    assert 1 == petstore(store, *command).returncode
+    refused = petstore(store, "orders", "cancel", "2")
+    assert (1, True) == (refused.returncode, f"the file is damaged; {REMEDY}" in refused.stderr)
+
+
 @pytest.mark.anyio
 async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:

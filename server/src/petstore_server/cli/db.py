@@ -38,6 +38,9 @@ def migrate() -> None:
 def check() -> None:
     """Read the whole store and verify it; exit code 1 if it is not sound.
 
+    While damage to a SQLite file is known, no server or command accepts a change. A check that finds the store sound
+    ends that.
+
     $ petstore db check
     """
     problems = installation().store_problems()

@@ -59,7 +59,8 @@ Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries o
 Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of several callers: the outcome of each item
 
 
-_DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
+DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
+"""What a reason ends with once damage was seen."""
 
 
 class Damage:
@@ -76,7 +77,7 @@ class Damage:
     def seen(self, reason: str) -> None:
         """Refuse changes from now on, here and, as soon as it is noted, in every process."""
         if self.reason is None:
-            self.reason = reason + _DAMAGED
+            self.reason = reason + DAMAGED
             self._noting = asyncio.get_running_loop().create_task(self._note(self.reason))
 
     async def _note(self, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +18,7 @@ from petstore_server.engines.sqlite.connections import CREATE, connect, connect_
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.partial_files import is_protected, partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
+from petstore_server.store.engine import DAMAGED, Damage
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
 
 _MAX_USUAL = MAX_ASSIGNED_ID - (1 << 32)
@@ -40,6 +41,7 @@ _NEW_HISTORY = """
         damage = NULL
 """
 _PAGES_A_STEP = 1000
+_DAMAGED = "The file is damaged"
 _MARK = slice(68, 72)  # where a SQLite file has its application id
 
 
@@ -102,23 +104,32 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
 
 
 def check(path: Path) -> list[str]:
-    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none."""
+    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none.
+
+    Damage to the file is noted in it, so that no process accepts a change.
+    """
     path = path.resolve()
     opening.require_place(path, file_too=True)
     try:
         with closing(connect_reader(path)) as connection, transaction(connection):
-            return list(islice(_problems(connection, path), MAX_PROBLEMS))
+            problems = list(islice(_problems(connection, path), MAX_PROBLEMS))
+        damaged = any(problem.startswith(_DAMAGED) for problem in problems)
     except apsw.Error as error:
-        return [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
+        problems = [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
+        damaged = isinstance(error, apsw.CorruptError)
     except StoreUnusable as error:
         return [error.message]
+    if damaged:
+        with suppress(apsw.Error, OSError), closing(connect_writer(path)) as connection:
+            connection.execute(translated(Damage.NOTE), (f"{_DAMAGED.lower()}{DAMAGED}",))
+    return problems
 
 
 def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
     opening.SCHEMA.must_migrate(opening.schema_version(connection, path), f"at {path}")
     for (result,) in connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})"):
         if result != "ok":
-            yield f"The file is damaged: {result}."
+            yield f"{_DAMAGED}: {result}."
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield f"A row of {table} refers to a row of {parent} that is not there."
     for order in connection.execute(f"{translated(CHECKED)} ORDER BY id"):
