@@ -149,7 +149,8 @@ class _Lines(logging.Handler):
             line = {name: value for name, value in vars(record).items() if name not in self._own}
             line["event"] = message
         else:
-            line = {"event": LIBRARY_EVENT, "logger": record.name, "message": hide_keys(message)}
+            line = {"event": LIBRARY_EVENT, "logger": record.name, "message": message}
+        line = {name: hide_keys(value) if isinstance(value, str) else value for name, value in line.items()}
         line["level"] = record.levelname.lower()
         line |= {"timestamp": timestamp(record.created), "pid": record.process}  # several may share one stderr
         if record.exc_info:

@@ -1,0 +1,86 @@
+"""API keys that a client puts where they do not belong: in no line of the log, and nowhere in the store."""
+
+import asyncio
+import io
+import json
+import logging
+import re
+from contextlib import redirect_stderr
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import Order
+from petstore_server.domain.texts import percent_decoded
+from petstore_server.telemetry.logs import configure_logging
+from support.memory import memory
+from support.service import Service, in_service
+from support.spelled_keys import spelled_keys
+
+KEYS = 5
+
+
+def parts_of(secret: str, text: str) -> list[str]:
+    """What a text holds of a secret, however it is spelled there: seven characters or more."""
+    plain = re.sub(r"[^0-9a-z]", "", percent_decoded(text).lower())
+    return [part for at in range(len(secret) - 6) if (part := secret[at : at + 7]) in plain]
+
+
+async def send(service: Service, key: str, line: str, *lines: str, body: str = "") -> bytes:
+    """Send a request with a valid key exactly as it is worded, and return the response."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+    head = [line, "Host: x", f"Authorization: Bearer {key}", f"Content-Length: {len(body)}", "Connection: close"]
+    writer.write("\r\n".join([*head, *lines, "", body]).encode("latin-1"))
+    response = await reader.read()
+    writer.close()
+    return response
+
+
+@settings(
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.large_base_example], phases=[Phase.generate]
+)
+@given(st.lists(spelled_keys(), min_size=KEYS, max_size=KEYS))
+def test_no_spelling_of_a_key_is_logged_or_stored(keys: list[tuple[str, str]]) -> None:
+    async def story(service: Service) -> None:
+        valid = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
+        await service.orders(*map(Order, range(1, KEYS + 1)))
+        for number, (_, spelled) in enumerate(keys, 1):
+            for path in (f"/v1/{spelled}", f"/v1/store/orders/{spelled}?{spelled}", f"/docs/{spelled}", f"/{spelled}"):
+                await send(service, valid, f"GET {path} HTTP/1.1", f"User-Agent: {spelled}", f"X-Request-Id: {spelled}")
+            await send(service, valid, f"GET {spelled} HTTP/1.1")
+            await send(service, valid, f"GET /{spelled}  HTTP/1.1")
+            await send(service, spelled, "GET /v1/store/orders HTTP/1.1", f"X-Forwarded-For: {spelled}")
+            cancelled = await send(
+                service, valid, f"DELETE /v1/store/orders/{number} HTTP/1.1", f"X-Request-Id: {spelled}"
+            )
+            assert cancelled.startswith(b"HTTP/1.1 204 ")
+            more = ("Content-Type: application/json", f"Idempotency-Key: {spelled}", f"X-Request-Id: {spelled}")
+            for fields in ({}, {"reference": spelled}):
+                body = json.dumps({"petId": 1, "quantity": 1, **fields})
+                await send(service, valid, "POST /v2/store/orders HTTP/1.1", *more, body=body)
+
+    with TemporaryDirectory(dir=memory()) as folder, redirect_stderr(io.StringIO()) as log:
+        asyncio.run(in_service(Path(folder), story, PETSTORE_ACCESS_LOG="all", PETSTORE_LOG_LEVEL="debug"))
+        stored = b"".join(path.read_bytes() for path in Path(folder).rglob("*") if path.is_file())
+    assert log.getvalue().count('"event":"request answered"') == 10 * KEYS
+    for secret, _ in keys:
+        assert [] == parts_of(secret, log.getvalue())
+        assert [] == parts_of(secret, stored.decode("latin-1"))
+
+
+@given(spelled_keys())
+def test_no_field_of_a_line_of_the_log_holds_a_key(key: tuple[str, str]) -> None:
+    secret, spelled = key
+    log = io.StringIO()
+    configure_logging("info", log)
+    logger = logging.getLogger("petstore_server.test")
+    try:
+        logger.error("console page failed", extra={"path": f"/console/keys/{spelled}"})
+        logger.error("failed %s", spelled)
+    finally:
+        logging.getLogger("petstore_server").handlers.clear()
+    assert 2 == log.getvalue().count("\n")
+    assert [] == parts_of(secret, log.getvalue())
