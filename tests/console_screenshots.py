@@ -37,7 +37,7 @@ PAGES = {
 DOCUMENTED = (
     ("overview", "", 815, ""),
     ("limits", "", 800, ".column"),
-    ("ban", PAGES["banned"], 800, "section:has(#keys)"),
+    ("ban", PAGES["banned"], 560, ""),
     ("order", PAGES["order"], 620, ""),
 )
 """The name of a picture, its page, the height of the window, and the element that it shows if not all."""

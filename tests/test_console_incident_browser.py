@@ -346,3 +346,14 @@ def test_a_history_that_is_off_is_not_shown_as_no_requests(browser: "Browser", t
         assert "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0." in page.inner_text("main")
         page.goto(address(server, ACME))
         assert "No requests in this period" not in page.inner_text("main")
+
+
+def test_bans_are_lifted_together(page: "Page", server: Server) -> None:
+    """The last test: the others need the bans."""
+    page.goto(address(server, "/bans"))
+    assert 1 == page.get_by_text("did not wait for the Retry-After").count()
+    page.get_by_role("link", name="Select all on this page").click()
+    page.get_by_role("button", name="Lift selected bans").click()
+    assert "Lifted 50 bans; these keys work again within a second." in page.inner_text("main")
+    page.goto(address(server, "/bans"))
+    assert f"{BANNED - 50} banned keys." == page.inner_text(".matches")
