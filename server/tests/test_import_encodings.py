@@ -108,7 +108,7 @@ def test_a_sequence_that_the_decoder_cannot_end_is_reported(cli: CommandLine) ->
     [
         (ROWS.encode(), "idna", "not an encoding of text files"),
         (ROWS.encode(), "a\0b", "not an encoding of text files"),
-        ("Номер;id\r\n1;2\r\n".encode("utf-16-le"), "", "give --encoding utf-16-le or utf-16-be"),
+        ("Номер;id\r\n1;2\r\n".encode("utf-16-le"), "", "give “Encoding” utf-16-le or utf-16-be"),
         (b"id\n1\n\x1b$0123456789", "iso2022_jp", "cannot be decoded as iso2022_jp"),
     ],
 )

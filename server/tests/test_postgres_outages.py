@@ -28,6 +28,7 @@ from support.open_stores import (
     Stores,
     add_key,
     api_key,
+    batches,
     body,
     log,
     opened_at,
@@ -497,9 +498,11 @@ async def test_a_pet_import_over_a_dead_connection_is_done_once(
 ) -> None:
     async with filled(postgres_stores) as store:
         terminate(postgres_stores, postgres)
-        await store.pets.import_batch([Pet(2, "Ada\x00\ud800", "cat")], "import:2", BY)
+        await store.pets.import_batch([Pet(2, "Ada\x00\ud800", "cat")], "import:3", BY)
         assert Pet(2, "Ada\x00\ud800", "cat") == await store.pets.find(2)
         assert 2 == [entry.action for entry in await log(store)].count("pets.import")
+        assert 1 == len(await batches(store, "import:3"))
+        assert 1 == (await store.imports.find("import:3")).created
 
 
 async def test_of_several_hosts_one_that_does_not_respond_is_skipped(
