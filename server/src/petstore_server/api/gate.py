@@ -106,6 +106,7 @@ class Gate:
         call = Call(request, request_id, match.segments)
         try:
             response = await (self._serve(call, match) if match.version else self._serve_document(call))
+            response = await self._hold(call, response) if isinstance(response, Held) else response
         except Disconnected:
             return None
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response and the log the cause
@@ -124,7 +125,7 @@ class Gate:
             self.access_log.responded(call, response, seconds)
         return response, b"%sx-request-id: %s\r\n" % (more, request_id)
 
-    async def _serve(self, call: Call, match: Match) -> Response:
+    async def _serve(self, call: Call, match: Match) -> Response | Held:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
         request = call.request
         authorization = request.headers.get(b"authorization")
@@ -150,22 +151,20 @@ class Gate:
             raise InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
         try:
-            response = await operation.handle(call, principal, decision)
+            return await operation.handle(call, principal, decision)
         finally:
             self.concurrency.leave(principal.account_id)
-        return await self._hold(call, response) if isinstance(response, Held) else response
 
     async def _hold(self, call: Call, held: Held) -> Response:
         """The response that is waited for. Its key and its limits are looked at again, and nothing is charged.
 
         Raises InvalidApiKey if the key is not valid any more, and what the response raises.
         """
-        began = perf_counter()
+        began, call.decision = perf_counter(), None
         try:
             return await held.response
         finally:
             call.held = perf_counter() - began
-            call.decision = None
             authorization = call.request.headers.get(b"authorization")
             principal = self.authenticator.known(authorization) or await self.authenticator.identify(authorization)
             call.decision = await self.limiter.admit(principal, charge=False)

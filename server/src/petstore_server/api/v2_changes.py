@@ -1,14 +1,13 @@
 """Changes of orders (version 2): tokens, pages, and requests that are held until something changes (D20).
 
-A request that is held compares the clock with the value that was read before its page. One task looks at the clock for
-all of them, and those that ask for the same share one page.
+A request that is held compares the clock with the value that was read before its page. One look at the clock
+serves all of them, and those that ask for the same share one page.
 """
 
 import asyncio
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from functools import partial
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
@@ -52,9 +51,12 @@ class Changes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held: dict[asyncio.Future[Clock | None], Clock] = {}  # with the clock as it was before the page
+        # With the clock as it was before the page, and the end of its time.
+        self._held: dict[asyncio.Future[Clock | None], tuple[Clock, float]] = {}
         self._of_key = Counter[str]()
-        self._watching: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._clock = Clock("", 0, 0)  # as it was last: requests that wait share it
         self._fault: str | None = None  # why the last look at the clock failed
         self._reading: dict[tuple[Asked, Clock], asyncio.Task[bytes | None]] = {}
         self._ended = False
@@ -67,13 +69,16 @@ class Changes:
     def end(self) -> None:
         """Answer all that are held, and hold no more: the server stops."""
         self._ended = True
-        for woken in list(self._held):
+        for woken in self._held:
             _wake(woken, None)
 
     async def list_changes(self, call: Call, principal: Principal, _: Decision) -> Response | Held:
         """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
         values = LIST_CHANGES.read(call.request.query)
         clock = await self._store.search.clock()
+        if clock != self._clock:
+            self._clock = clock
+        clock = self._clock
         token = values["after"]
         if token is None or token == NOW:
             token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
@@ -90,59 +95,59 @@ class Changes:
 
     async def _hold(self, call: Call, key_id: str, asked: Asked, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
-        ends = asyncio.get_running_loop().time() + seconds
+        loop, request, body = asyncio.get_running_loop(), call.request, None
+        ends = loop.time() + seconds
         self._of_key[key_id] += 1
         try:
-            body = None
             while body is None:
-                changed = await self._change(call, clock, ends)
-                if changed is None:
-                    if self._fault is not None:
-                        raise ServiceUnavailable(self._fault)
-                    body = _nothing(asked)
-                else:
+                request.held = woken = loop.create_future()
+                self._held[woken] = clock, ends
+                if self._ticking is None:
+                    self._ticking = loop.call_later(LOOK_SECONDS, self._tick)
+                if self._ended or request.client_ended:
+                    woken.set_result(None)
+                try:
+                    changed: Clock | None = await woken
+                finally:
+                    del self._held[woken]
+                if changed is not None:
                     clock = changed
                     body = await self._shared(asked, clock)
+                elif self._fault is not None:
+                    raise ServiceUnavailable(self._fault)
+                else:
+                    body = _nothing(asked)
         finally:
+            request.held = None
             self._of_key[key_id] -= 1
             if not self._of_key[key_id]:
                 del self._of_key[key_id]
-        return uncached(call.request.headers, body)
+        return uncached(request.headers, body)
 
-    async def _change(self, call: Call, clock: Clock, ends: float) -> Clock | None:
-        """Wait until the clock differs, and return it then; None if the time is over, or there is a reason to end."""
-        loop = asyncio.get_running_loop()
-        if self._ended or call.request.client_ended:
-            return None
-        woken: asyncio.Future[Clock | None] = loop.create_future()
-        timer = loop.call_at(ends, _wake, woken, None)
-        call.request.on_client_end = partial(_wake, woken, None)
-        self._held[woken] = clock
-        if self._watching is None:
-            self._watching = loop.create_task(self._watch())
-        try:
-            return await woken
-        finally:
-            timer.cancel()
-            call.request.on_client_end = None
-            del self._held[woken]
+    def _tick(self) -> None:
+        """End those whose time is over, and look at the clock, for as long as requests are held."""
+        loop, self._ticking = asyncio.get_running_loop(), None
+        if not self._held:
+            return
+        now = loop.time()
+        for woken, (_, ends) in self._held.items():
+            if ends <= now:
+                _wake(woken, None)
+        if self._looking is None or self._looking.done():
+            self._looking = loop.create_task(self._look())
+        self._ticking = loop.call_later(LOOK_SECONDS, self._tick)
 
-    async def _watch(self) -> None:
-        """Look at the clock for as long as requests are held, and wake those that have seen another one."""
+    async def _look(self) -> None:
+        """Wake the requests that have seen another clock."""
         try:
-            while self._held:
-                await asyncio.sleep(LOOK_SECONDS)
-                try:
-                    clock = await self._store.search.clock()
-                except ServiceUnavailable as error:  # it may be usable again before their time is over
-                    self._fault = error.reason
-                    continue
-                self._fault = None
-                for woken, seen in list(self._held.items()):
-                    if seen != clock:
-                        _wake(woken, clock)
-        finally:
-            self._watching = None
+            clock = await self._store.search.clock()
+        except ServiceUnavailable as error:  # it may be usable again before their time is over
+            self._fault = error.reason
+            return
+        self._fault = None
+        for woken, (seen, _) in self._held.items():
+            if seen != clock:
+                _wake(woken, clock)
 
     async def _shared(self, asked: Asked, clock: Clock) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""

@@ -121,6 +121,7 @@ class PublicServer:
         self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._on_done = self._done  # one object for all tasks
         self.update_date()
 
     async def start(self, listener: socket.socket) -> None:
@@ -199,8 +200,11 @@ class PublicServer:
     def started(self, task: "asyncio.Task[Any]") -> None:
         """A request is being answered. A stop waits for the task, also if the connection is gone by then."""
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._notice_end())
+        task.add_done_callback(self._on_done)
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        self._notice_end()
 
     def _notice_end(self) -> None:
         if not (self.connections or self._tasks):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_TARGET = 8 * 1024
 MAX_HEADERS = 32 * 1024
@@ -97,8 +97,8 @@ class Request:
     `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. `turn`
     identifies the turn of the event loop in which the request is answered: all requests with the same turn had been
     read when it began. It is None for a request that was read together with an earlier one of its connection.
-    `client_ended` turns true when the client has ended its half of the connection or is gone; `on_client_end` is called
-    then, if it is set.
+    `client_ended` turns true when the client has ended its half of the connection or is gone; `held`, while the request
+    is held, gets the result None then.
     """
 
     def __init__(self, head: Head, peer: str | None) -> None:
@@ -114,7 +114,7 @@ class Request:
         self.invite: Callable[[], None] | None = None
         self.turn: object | None = None
         self.client_ended = False
-        self.on_client_end: Callable[[], object] | None = None
+        self.held: asyncio.Future[Any] | None = None
 
     async def receive_body(self) -> None:
         """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
@@ -155,8 +155,8 @@ class Request:
     def end_client(self) -> None:
         """Note that the client sends nothing more, or is gone."""
         self.client_ended = True
-        if self.on_client_end is not None:
-            self.on_client_end()
+        if self.held is not None and not self.held.done():
+            self.held.set_result(None)
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
