@@ -775,7 +775,7 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Pat
             await service.client.request(method, path, headers=limited)
         await service.background_round()
         transport = httpx2.ASGITransport(app=service.application.admin)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://admin.test") as admin:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
             assert {"status": "ok"} == (await admin.get("/livez")).json()
             assert (200, {"status": "ok"}) == ((ready := await admin.get("/readyz")).status_code, ready.json())
             metrics = (await admin.get("/metrics")).text
