@@ -22,8 +22,11 @@ from support.redis_engine import own_redis
 pytestmark = pytest.mark.anyio
 
 HELD = 400
-MAX_BYTES = 4096 + 400
-"""Memory that a held request takes beyond its connection, and some for how the allocator divides its pages."""
+MAX_BYTES = 2 * 4096
+"""Memory that a held request takes beyond its connection: 4 KB of 1,000 on Python 3.11, and up to 6 KB of 400 on 3.13.
+
+How the allocator divides its pages differs from version to version, and from run to run.
+"""
 
 
 @pytest.fixture(name="settings", params=["sqlite", "postgres"])
