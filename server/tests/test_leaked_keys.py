@@ -82,5 +82,6 @@ def test_no_field_of_a_line_of_the_log_holds_a_key(key: tuple[str, str]) -> None
         logger.error("failed %s", spelled)
     finally:
         logging.getLogger("petstore_server").handlers.clear()
-    assert 2 == log.getvalue().count("\n")
+    own = [line for line in log.getvalue().splitlines() if '"logger"' not in line]  # a library may have one meanwhile
+    assert 2 == len(own)
     assert [] == parts_of(secret, log.getvalue())

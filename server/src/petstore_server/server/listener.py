@@ -179,6 +179,7 @@ class PublicServer:
     def admit(self, connection: Connection) -> RequestError | None:
         """Take a new connection; return why it is refused, if there are too many."""
         self.connections.add(connection)
+        self._most_connections = max(self._most_connections, len(self.connections))
         if len(self.connections) <= self._max_connections:
             return None
         self._note_refused("maximum")
@@ -272,7 +273,6 @@ class PublicServer:
         held = [(*connection.check_progress(), connection) for connection in list(self.connections)]
         self._bound("unread", held, MAX_UNREAD, Connection.cut)
         self._bound_unfinished()
-        self._most_connections = max(self._most_connections, len(self.connections))
         if len(self.connections) + _FEW_CONNECTIONS < self._most_connections // 2:
             self._most_connections = len(self.connections)
             _give_memory_back()
