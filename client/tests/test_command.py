@@ -665,8 +665,8 @@ def test_changes_are_printed_and_the_token_is_remembered(watch: Callable[..., Se
     first.process.send_signal(signal.SIGINT)
     assert 130 == first.process.wait(10)
     fake.shipped.add(1)
-    second = watch(fake, "--state", str(state), "--after", "ignored")
     before = state.read_text()
+    second = watch(fake, "--state", str(state), "--after", "ignored")
     assert {"id": 1, "status": "shipped"}.items() <= second.line().items()
     while state.read_text() == before:  # it replaces the file after the line
         time.sleep(0.01)
