@@ -14,12 +14,11 @@ from petstore_server.api import v2_input
 from petstore_server.api.errors import IdempotencyKeyMissing, InvalidCursor, InvalidParameter
 from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
-from petstore_server.api.v1 import cancel_order
 from petstore_server.api.v2_changes import Changes
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.lists import Filters, Position, Query, Sort, query_digest
-from petstore_server.domain.orders import Placement, parse_order_id
+from petstore_server.domain.orders import CANCEL, Placement, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import Decision
@@ -44,7 +43,7 @@ def routes(store: Store, changes: Changes, read_usage: ReadUsage, clock: Callabl
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order)
     list_changes = Operation("v2.listChanges", Scope.ORDERS_READ, changes.list_changes)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
-    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, clock, v2_input.NO_PARAMETERS.read))
+    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, handlers.cancel_order)
     get_usage = Operation("v2.getUsage", None, handlers.get_usage)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
@@ -61,7 +60,7 @@ class _Handlers:
         self._clock = clock
         self._cursors = Cursors("", "")
 
-    async def list_orders(self, call: Call, _: Principal, __: Decision) -> Response:
+    async def list_orders(self, call: Call, *_: object) -> Response:
         """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
         listing, cursor = read_listing(call.request.query)
         cursors = await self._current_cursors()
@@ -74,7 +73,7 @@ class _Handlers:
         link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
         return answer(call.request.headers, body.encode(), link)
 
-    async def get_order(self, call: Call, _: Principal, __: Decision) -> Response:
+    async def get_order(self, call: Call, *_: object) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.segments[-1])
         v2_input.NO_PARAMETERS.read(call.request.query)
@@ -103,6 +102,13 @@ class _Handlers:
         if placed.replayed:
             shown += b"idempotency-replayed: true\r\n"
         return body_response((placed.body,), len(placed.body), "application/json", shown, 201)
+
+    async def cancel_order(self, call: Call, principal: Principal, _: Decision) -> Response:
+        """As in version 1, but for InvalidParameter."""
+        order_id = parse_order_id(call.segments[-1])
+        v2_input.NO_PARAMETERS.read(call.request.query)
+        await self._store.orders.change(order_id, CANCEL, call.actor(principal, self._clock()), principal.account_id)
+        return Response(204)
 
     async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
         """The account's windows and history, both with this request, and the key. Raises InvalidParameter."""

@@ -88,12 +88,12 @@ def _end_late(task: asyncio.Task[Any]) -> None:
 
 
 class Cached(Generic[T]):
-    """Reads a value behind the pages: once for concurrent callers, and again at most every `seconds`."""
+    """Reads a value in the background, once for concurrent callers."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]], pace: Pace, seconds: float = 0.0) -> None:
+    def __init__(self, read: Callable[[], Awaitable[T]], pace: Pace) -> None:
         self._read = read
         self._pace = pace
-        self._seconds = self._kept_seconds = seconds
+        self._kept_seconds = 0.0
         self._read_at: float | None = None
         self._value: T | None = None
         self._problem = ""
@@ -131,7 +131,7 @@ class Cached(Generic[T]):
             self._problem = _BROKEN
         else:
             self._read_at, self._problem = monotonic(), ""
-            self._kept_seconds = max(self._seconds, self._pace.rest * (self._read_at - began))
+            self._kept_seconds = self._pace.rest * (self._read_at - began)
 
 
 class AccountStatistics(NamedTuple):
@@ -145,7 +145,7 @@ class AccountStatistics(NamedTuple):
 class Sources:
     """Everything that pages call.
 
-    What several pages show and is expensive with many accounts and orders is read behind the pages. `clock` gives Unix
+    What several pages show and is expensive with many accounts and orders is read in the background. `clock` gives Unix
     seconds. `is_sample` means that the store has sample data; `sign_in_command` prints a link.
     """
 
@@ -217,7 +217,7 @@ class Sources:
         return AccountStatistics(rows, windows, totals)
 
     async def close(self) -> None:
-        """Stop what runs behind the pages."""
+        """Stop what runs in the background."""
         await self.imports.close()
         await self.monitor.close()
         if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:

@@ -37,11 +37,11 @@ _FORMS = [
     )
 ]
 """The forms in which a date has one meaning."""
-_NUMERIC = re.compile(r"(\d{1,4})([-/.])\d{1,2}\2(\d{1,4})([^%]{0,40})", re.ASCII)
-_DIRECTIVES = ((r"Z$|[+-]\d{2}:?\d{2}$", "%z"), (r"\d+:\d+:\d+", "%H:%M:%S"), (r"\d+:\d+", "%H:%M"), ("[AP]M", "%p"))
-"""What may follow a date in numbers, with the strptime directives that read it."""
 _NO_OFFSET = "has no UTC offset; give --timezone, such as --timezone Europe/Berlin"
-_NOT_STANDARD = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z"
+_NOT_STANDARD = (
+    "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z; for another form, or a date without a time, "
+    "give --date-format, such as '%d/%m/%Y %H:%M'"
+)
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}; write it with its UTC offset"
 
 
@@ -93,15 +93,7 @@ class Timestamps:
         for form in _FORMS:
             if match := form.fullmatch(text):
                 return self._standard(match)
-        raise ValueError(f"{_NOT_STANDARD}; {self._advice(text)}")
-
-    def _advice(self, text: str) -> str:
-        formats = _date_formats(text)
-        if not formats:
-            return "for another form give --date-format, such as '%d %b %Y %H:%M'"
-        advice = "" if "%M" in formats[0] else "it has no time; to take it as midnight "
-        advice += f"give --date-format {' or '.join(map(repr, formats))}"
-        return advice if "%z" in formats[0] or self._zone else f"{advice}, and --timezone"
+        raise ValueError(_NOT_STANDARD if self._zone else f"{_NOT_STANDARD}, and --timezone")
 
     def _standard(self, match: re.Match[str]) -> str:
         text = "{year}-{month:0>2}-{day:0>2}T{hour:0>2}:{minute}".format(**match.groupdict())
@@ -132,19 +124,3 @@ def _parsed(text: str, date_format: str) -> datetime | None:
         return datetime.strptime(text, date_format)  # noqa: DTZ007 - the zone follows
     except ValueError:
         return None
-
-
-def _date_formats(text: str) -> list[str]:
-    """The strptime formats that read a date in numbers: with points the day is first, otherwise it depends."""
-    match = _NUMERIC.fullmatch(text)
-    if match is None:
-        return []
-    first, dash, last, time = match.groups()
-    for pattern, directive in _DIRECTIVES:
-        time = re.sub(pattern, directive, time, flags=re.ASCII | re.IGNORECASE)
-    if "%p" in time:
-        time = time.replace("%H", "%I")
-    orders = ["dmY", "mdY"] if len(last) > 2 else ["Ymd"] if len(first) > 2 else ["dmy", "mdy", "ymd"]
-    formats = [dash.join(f"%{each}" for each in order) + time for order in orders]
-    found = [each for each in formats if _parsed(text, each)]
-    return found[:1] if dash == "." else found

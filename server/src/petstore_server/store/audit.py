@@ -57,7 +57,7 @@ class AuditLog(Part):
     def page(
         self, filters: AuditFilters, limit: int, last: AuditPosition | None = None, *, newest_first: bool = True
     ) -> Work[AuditPage]:
-        """At most `limit` entries that match, from behind the position `last` or from the first in their order."""
+        """At most `limit` entries that match, after the position `last` or from the first in their order."""
         entries = [_entry(row) for row in (yield page_statement(filters, limit, last, newest_first=newest_first))]
         if len(entries) > limit:
             return AuditPage(entries[:limit], entries[limit - 1].position)
@@ -100,7 +100,7 @@ class AuditLog(Part):
 
 
 def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
-    """Select one more entry than `limit`, from behind the position `last`: its presence shows that the log goes on."""
+    """Select one more entry than `limit`, after the position `last`: its presence shows that the log goes on."""
     order, matching = _ORDER[newest_first], _matching(filters)
     ranges = _ranges(filters, last, newest_first=newest_first)
     entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit{ranges.sql}'  # noqa: S608
@@ -113,39 +113,40 @@ def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None
 
 
 def _ranges(filters: AuditFilters, last: AuditPosition | None, *, newest_first: bool) -> Query:
-    """The conditions that an index answers, from behind the position `last` on."""
+    """The conditions that an index answers, after the position `last` on."""
     return _where(
         ("at >= %s", filters.since),
         ("at < %s", filters.until),
         (f"(at, id) {'<' if newest_first else '>'} (%s, %s)", last),
-        _indexed(filters),
+        _indexed(filters)[1:],
     )
 
 
-def _indexed(filters: AuditFilters) -> tuple[str, object]:
-    """The equality that an index answers best, without a value if there is none."""
+def _indexed(filters: AuditFilters) -> tuple[str, str, object]:
+    """The filter whose equality an index answers best: its name, condition and value, None if there is none."""
     if filters.request_id is not None:
-        return _BY_REQUEST, filters.request_id
+        return "request_id", _BY_REQUEST, filters.request_id
     if filters.subjects:
-        return f"subject IN {_list(filters.subjects)}", filters.subjects
+        return "subjects", f"subject IN {_list(filters.subjects)}", filters.subjects
     if filters.actor is not None and not filters.actor.startswith("key:"):
-        return _BY_ACTOR, filters.actor
-    return _BY_ACTION, filters.action if filters.action not in _FROM_REQUESTS else None
+        return "actor", _BY_ACTOR, filters.actor
+    return "action", _BY_ACTION, filters.action if filters.action not in _FROM_REQUESTS else None
 
 
 def _matching(filters: AuditFilters) -> Query:
     """The other conditions."""
     about = [(f"(subject IN {_list(names)} OR actor IN {_list(names)})", (*names, *names)) for names in filters.about]
-    rest = [
-        (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
-        ("actor = %s", filters.actor),
-        ("action = %s", filters.action),
-        (f"action NOT IN {_list(filters.without)}", filters.without or None),
-        ("substr(actor, 1, length(%s)) = %s", None if filters.actors is None else (filters.actors, filters.actors)),
-    ]
-    condition, value = _indexed(filters)
-    answered = "" if value is None else condition.split(" = ")[0]
-    return _where(*[each for each in rest if each[0].split(" = ")[0] != answered], *about)
+    rest = {
+        "subjects": (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
+        "actor": ("actor = %s", filters.actor),
+        "action": ("action = %s", filters.action),
+        "without": (f"action NOT IN {_list(filters.without)}", filters.without or None),
+        "actors": ("substr(actor, 1, length(%s)) = %s", None if filters.actors is None else (filters.actors,) * 2),
+    }
+    name, _, value = _indexed(filters)
+    if value is not None:
+        rest.pop(name, None)
+    return _where(*rest.values(), *about)
 
 
 def _list(names: tuple[str, ...]) -> str:
@@ -153,9 +154,9 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def _where(*conditions: tuple[str, object]) -> Query:
-    given = [(text, value) for text, value in conditions if value is not None]
-    texts = [text for text, _ in given]
-    parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
+    wanted = [(text, value) for text, value in conditions if value is not None]
+    texts = [text for text, _ in wanted]
+    parameters = [each for _, value in wanted for each in (value if isinstance(value, tuple) else (value,))]
     return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
 
 
