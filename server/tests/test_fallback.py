@@ -8,13 +8,8 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, Outcome, evaluate_address
-from petstore_server.limits.fallback import (
-    BAN_BRIDGE_SECONDS,
-    Counted,
-    CountersUnavailable,
-    FallbackLimiter,
-    StoredBan,
-)
+from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, Counted, CountersUnavailable, StoredBan
+from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import Unsaved
 from petstore_server.limits.redis import RedisCounters
 

@@ -17,7 +17,8 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
-from petstore_server.limits.fallback import BAN_BRIDGE_SECONDS, NO_BAN, CountersUnavailable, FallbackLimiter
+from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, NO_BAN, CountersUnavailable
+from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
 from support.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis

@@ -12,7 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.limits.fallback import Counted, CountersUnavailable
+from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.redis import RedisCounters, _bounded, _client, _is_refusal, _reason
 
 URL = "redis://localhost:1/0"

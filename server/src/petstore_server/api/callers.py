@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
-from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
+from petstore_server.domain.keys import Environment, Principal, RefusedKey, digest, is_well_formed
 from petstore_server.server.messages import Request
 from petstore_server.settings import Network
 from petstore_server.store.access import Keys
@@ -76,8 +76,10 @@ class Authenticator:
         if not is_well_formed(key):
             raise InvalidApiKey
         found = await self._keys.principal(digest(key), self._environment, self._clock())
-        if not isinstance(found, Principal):
-            raise InvalidApiKey(found)
+        if found is None:
+            raise InvalidApiKey
+        if isinstance(found, RefusedKey):
+            raise InvalidApiKey(key=found.key_id, account=found.account, state=found.state)
         if len(table) >= MAX_PRINCIPALS:
             table.popitem(last=False)  # the oldest
         table[usual] = found

@@ -182,9 +182,8 @@ class Gate:
             self.usage.decided(None, call.operation, decision)
             if decision.outcome is not ADMITTED:
                 raise errors.RateLimitExceeded from None
-            if isinstance(error, InvalidApiKey) and error.key is not None:
-                fields = {"key": error.key.key_id, "account": error.key.account, "state": error.key.state}
-                _log.warning("key refused", extra={**_context(call), **fields})
+            if isinstance(error, InvalidApiKey) and error.known:
+                _log.warning("key refused", extra={**_context(call), **error.known})
             raise
 
     async def _serve_document(self, call: Call) -> Response:

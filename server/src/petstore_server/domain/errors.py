@@ -7,10 +7,6 @@ command, option or form field: the command line and the console add how it is do
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from petstore_server.domain.keys import RefusedKey
 
 _MAX_QUOTED = 60
 
@@ -34,14 +30,17 @@ class MissingApiKey(DomainError):
 
 
 class InvalidApiKey(DomainError):
-    """Unknown, expired, revoked, of the other environment or of a suspended account: one response for all."""
+    """Unknown, expired, revoked, of the other environment or of a suspended account: one response for all.
+
+    `known` is for the log: `key`, `account` and `state` of a key that is known.
+    """
 
     code = "invalid_api_key"
     message = "This API key is not valid here; check it for typing errors or ask the store for a new one."
 
-    def __init__(self, key: "RefusedKey | None" = None) -> None:
+    def __init__(self, **known: str) -> None:
         super().__init__()
-        self.key = key  # for the log: the response is the same for a key that is known
+        self.known = known
 
 
 class InsufficientScope(DomainError):

@@ -5,59 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Decision, evaluate_account, evaluate_ban
+from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, NO_BAN, Counted, CountersUnavailable, StoredBan
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 
 if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters  # an extra, installed where it is needed
-
-BAN_BRIDGE_SECONDS = 10
-"""How long the shared counters hold a new ban: until the store has it and every process has read it."""
-
-
-class CountersUnavailable(Exception):
-    """The shared counters cannot be used now. `refused`: they reject this process, and waiting will not help."""
-
-    def __init__(self, reason: str, *, refused: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.refused = refused
-
-
-StoredBan = tuple[int, int, int]
-"""What the store has of a key's latest ban: start, end, level. Level 0 with a start: that ban was lifted."""
-
-NO_BAN: StoredBan = (0, 0, 0)
-
-
-_ADMITTED, _BANNED_NOW = 1, 3  # steps
-
-
-class Counted(msgspec.Struct, array_like=True, frozen=True):
-    """What `count.lua` returns for a request: how it ended, the open windows, whether it is a strike, and the ban.
-
-    Times are Unix seconds; at level 0 there is no ban. Without a key, the first three fields are those of the address.
-    """
-
-    step: int
-    minute: int
-    minute_used: int
-    day: int = 0
-    day_used: int = 0
-    struck: int = 0
-    began: int = 0
-    until: int = 0
-    level: int = 0
-
-    @property
-    def admitted(self) -> bool:
-        return self.step == _ADMITTED
-
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +32,7 @@ class FallbackLimiter(MemoryLimiter):
         self._since: int | None = None  # what the counters last said of when they began
 
     async def start(self) -> None:
-        """Connect. If the counters do not respond, this process counts by itself until they do.
+        """Connect. If the counters do not respond, this process counts locally until they do.
 
         Raises CountersUnavailable if they reject this process.
         """
@@ -178,7 +134,7 @@ class FallbackLimiter(MemoryLimiter):
         if counted.level:
             ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
             decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now, refused=charge)
-            if counted.step == _BANNED_NOW:
+            if counted.banned_now:
                 self._note_ban(ban)
         else:
             decision = evaluate_account(counted.admitted, account.minute, account.day, principal.limits, now)

@@ -23,12 +23,7 @@ from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
-from petstore_server.limits.fallback import (
-    BAN_BRIDGE_SECONDS,
-    Counted,
-    CountersUnavailable,
-    StoredBan,
-)
+from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, Counted, CountersUnavailable, StoredBan
 
 RESPONSE_SECONDS = 0.2
 """How long Redis may take to respond to a call (D19).

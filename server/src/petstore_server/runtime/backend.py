@@ -14,7 +14,8 @@ from petstore_server.domain.orders import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, merge
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
-from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
+from petstore_server.limits.counters import CountersUnavailable
+from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters
 from petstore_server.settings import Settings, SettingsError

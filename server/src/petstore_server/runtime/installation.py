@@ -14,6 +14,7 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
+from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
 
@@ -130,8 +131,6 @@ def redis_counters(settings: Settings, clock: Callable[[], float] | None = None)
 async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
     """Connect to the counters in Redis to read them. Raises SettingsError, ServiceUnavailable."""
     counters = redis_counters(settings)
-    from petstore_server.limits.fallback import CountersUnavailable
-
     try:
         await counters.connect()
         yield counters
