@@ -47,12 +47,12 @@ async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backe
         assert "degraded: Degraded since 07:33 (0 s) Each process counts" in await strip(console)
         console.clock.now += 31 * 60
         assert "since 07:33 (31 min)" in await strip(console)
-        await console.sources.monitor.watch()
+        await console.check()
     async with running_console(each_backend) as console:
         console.clock.now += 32 * 60
         console.service.detail = DEGRADED
         await console.browser.sign_in()
-        await console.sources.monitor.watch()
+        await console.check()
         assert "Degraded since 07:33 (32 min) Each process" in await strip(console)
         console.service.detail = {"status": "ok"}
         assert "ready: Ready · checked 0 s ago" == await strip(console)
@@ -65,10 +65,10 @@ async def test_a_stop_does_not_begin_another_state(file_store: Stores) -> None:
     async with running_console(file_store) as console:
         await console.browser.sign_in()
         console.service.detail = DEGRADED
-        await console.sources.monitor.watch()
+        await console.check()
         console.service.ready = False
         console.service.detail = {"status": "unavailable", "reason": "draining: the process is about to stop"}
-        await console.sources.monitor.watch()
+        await console.check()
         assert "Degraded since 07:33" in await strip(console)
 
 
@@ -79,18 +79,18 @@ async def test_the_worst_host_is_shown_and_a_silent_one_named(each_backend: Stor
         other = HostHealth("web2:8081", "degraded", "Redis is gone", now - 600, now - 8)
         await console.store.health.save(other)
         await console.store.health.save(HostHealth("web3:8081", "not ready", "", now - 600, now, stopped=True))
-        await console.sources.monitor.watch()
+        await console.check()
         assert "degraded: Degraded since 07:23 (10 min) on web2:8081 Redis is gone. · checked 8 s ago" == await strip(
             console
         )
         await console.store.health.save(other._replace(state="ready", reason=""))
-        await console.sources.monitor.watch()
+        await console.check()
         assert "ready: Ready on 2 hosts · checked 8 s ago" == await strip(console)
         console.clock.now += 130
         assert "warn: Ready · checked 0 s ago · web2:8081 has not reported for 2 min" == await strip(console)
         console.clock.now += 86_400
         await console.browser.sign_in()
-        await console.sources.monitor.watch()
+        await console.check()
         assert "ready: Ready · checked 0 s ago" == await strip(console)
 
 
@@ -123,7 +123,7 @@ async def test_what_is_live_outranks_older_checks(file_store: Stores) -> None:
     async with running_console(file_store) as console:
         await add_key(console.store)
         await console.browser.sign_in()
-        await console.sources.monitor.watch()
+        await console.check()
         page = await console.browser.get("/")
         for name in ("server", "store", "redis"):  # what readiness says: no older check repeats it
             assert name not in {each.check for each in console.sources.monitor.checks or ()}
@@ -141,7 +141,7 @@ async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_pag
         async def examine() -> list[CheckResult]:
             return results
 
-        await console.sources.monitor.watch()
+        await console.check()
         console.sources.monitor._examine = examine
         await console.browser.get("/orders?status=pending")
         fields = {"here": console.browser.hidden("here"), "form_token": console.browser.form_token}
@@ -181,7 +181,7 @@ async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(f
         console.clock.now += 10
         assert "Not ready since 07:33 (0 s) The database is gone." in await strip(console, "/")
         console.clock.now += 600
-        await console.sources.monitor.watch()
+        await console.check()
         assert "(10 min)" in await strip(console, "/")
         engine.query = query
         console.service.ready, console.service.detail = True, {"status": "ok"}

@@ -143,7 +143,7 @@ async def test_nothing_is_called_healthy_before_the_checks_have_ended(file_store
             return [CheckResult("settings", "ok", "All settings are valid at 2026-11-23T05:00:00Z.")]
 
         monitor = console.sources.monitor
-        await monitor.watch()
+        await console.check()
         monitor._examine, monitor.checks, monitor._examined_at = examine, None, -60
         overview = await browser.get("/")
         assert "Ready; the checks have not ended yet" in overview

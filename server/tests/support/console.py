@@ -68,6 +68,11 @@ class Console:
         """A browser with its own cookies."""
         return Browser(self.application, self.store, self.clock)
 
+    async def check(self) -> None:
+        """Run a whole round of checks that begins now: a page may have begun one before the last change."""
+        await self.sources.monitor.watch()
+        await self.sources.monitor.watch()
+
 
 class Browser:
     """Requests with cookies. `page` is the text of the last page."""
