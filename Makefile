@@ -37,7 +37,7 @@ test-system: $(VENV)/.system $(VENV)/.tools
 # Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
 # SECONDS=60 REQUESTS=1000000 ROUNDS=1000
 torture: $(VENV)/.dev
-	PYTHONPATH=server/tests $(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
+	$(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(REQUESTS),--requests $(REQUESTS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
@@ -64,7 +64,7 @@ bench-setup:
 check: $(VENV)/.tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture
+	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture testing conftest.py
 	$(BIN)/lint-imports
 
 # Not part of `check`: it needs the network, and a new advisory would fail a change that has nothing to do with it.
@@ -133,7 +133,7 @@ $(VENV)/.dev: $(VENV)/.pip requirements/run.lock requirements/dev.lock server/py
 	@$(INSTALL) --no-compile -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e server -e client
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
-		PYTHONPATH=server/tests $(BIN)/python -c 'import support.prepared' & \
+		$(BIN)/python -c 'import testing.prepared' & \
 		MYPYPATH=$(CURDIR)/client/src $(BIN)/python -m mypy --config-file= --strict --no-error-summary \
 			--cache-dir .pytest_cache/d/mypy -c 'import petstore_client' & \
 		$(COMPILE) -x '/(mypy|mypyc|pip|pygments|setuptools)/' $(VENV)/lib server/src client/src; wait

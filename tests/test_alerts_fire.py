@@ -20,14 +20,14 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.timestamps import DAY
 from petstore_server.runtime.installation import opened_store
-from support.engines import PostgresEngine, running_engine
-from support.failover import disconnect, promote, running_pair
-from support.open_stores import new_store_database, require_store_file
-from support.process import URLS, environment, new_key, petstore, serving, serving_as
-from support.prometheus import ask, firing, prometheus
-from support.quick_commands import quick_command
-from support.redis_engine import own_redis, shared_redis
-from support.subprocesses import PATIENCE, descendants, free_port, kill, within
+from testing.engines import PostgresEngine, running_engine
+from testing.failover import disconnect, promote, running_pair
+from testing.process import URLS, environment, new_key, petstore, serving, serving_as
+from testing.prometheus import ask, firing, prometheus
+from testing.quick_commands import quick_command
+from testing.redis_engine import own_redis, shared_redis
+from testing.stores import new_store_database, require_store_file
+from testing.subprocesses import PATIENCE, descendants, free_port, kill, within
 
 pytestmark = pytest.mark.system
 

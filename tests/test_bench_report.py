@@ -4,13 +4,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from bench import machine, report, results
 from bench.groups import GROUPS
 from bench.machine import BenchError
 from bench.report import Documents
 from bench.results import Curve, Goal, Group, Machine, Results, Row
-
-from support import needs
+from testing import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = """Before.

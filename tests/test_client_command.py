@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.process import UNLIMITED, new_key, petstore, serving
-from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE
+from testing.process import UNLIMITED, new_key, petstore, serving
+from testing.quick_commands import quick_command
+from testing.subprocesses import PATIENCE
 
 
 def command() -> str:

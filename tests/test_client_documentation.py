@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from petstore_client import Client, ErrorCode, PetstoreError
-from support.documents import ROOT, SOURCE, block, table
-from support.process import new_key, petstore, serving
-from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE
+from testing.documents import ROOT, SOURCE, block, table
+from testing.process import new_key, petstore, serving
+from testing.quick_commands import quick_command
+from testing.subprocesses import PATIENCE
 
 DOCUMENT = SOURCE / "api" / "guide" / "client.md"
 GUIDE = SOURCE / "api" / "guide" / "guide.md"

@@ -28,9 +28,9 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.domain.pets import Pet as StoredPet
-from quota_simulation import OwnClock
-from support.checked_clients import CheckedAsyncTransport
-from support.service import START, Clock, Service, running
+from testing.checked_clients import CheckedAsyncTransport
+from testing.quota_simulation import OwnClock
+from testing.service import START, Clock, Service, running
 
 
 class Counted(httpx2.AsyncBaseTransport):

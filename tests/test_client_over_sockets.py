@@ -28,11 +28,11 @@ from petstore_client import (
     Order,
     PetstoreError,
 )
-from support.engines import running_engine
-from support.open_stores import new_store_database
-from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
-from support.redis_engine import shared_redis
-from support.subprocesses import free_port
+from testing.engines import running_engine
+from testing.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
+from testing.redis_engine import shared_redis
+from testing.stores import new_store_database
+from testing.subprocesses import free_port
 
 COUNT = 8_000
 

@@ -9,7 +9,7 @@ from petstore_client import AsyncClient
 from petstore_client._types import Clock
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
-from quota_simulation import LATENCY, LimitedService, OwnClock, simulate
+from testing.quota_simulation import LATENCY, LimitedService, OwnClock, simulate
 
 BASE_URL = "http://petstore.test/v1"
 FREE = Limits(60, 500)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from support.browser import ServedDemo, Visit, chromium, served_demo
+from testing.browser import ServedDemo, Visit, chromium, served_demo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

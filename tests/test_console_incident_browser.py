@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.browser import chromium, served_demo
-from support.busy_store import BANNED, KEYS, LONG_NAME, ORDERS, fill_busy_store
-from support.process import Server, petstore_process, serving
-from support.redis_engine import own_redis
+from testing.browser import chromium, served_demo
+from testing.busy_store import BANNED, KEYS, LONG_NAME, ORDERS, fill_busy_store
+from testing.process import Server, petstore_process, serving
+from testing.redis_engine import own_redis
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from petstore_server import __version__, commit
-from support.debian import debian
-from support.documents import ROOT
+from testing.debian import debian
+from testing.documents import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from support.browser import ServedDemo, Visit, chromium, served_demo
-from support.documents import SOURCE
-from support.process import petstore_process, serving
-from support.subprocesses import busy
+from testing.browser import ServedDemo, Visit, chromium, served_demo
+from testing.documents import SOURCE
+from testing.process import petstore_process, serving
+from testing.subprocesses import busy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

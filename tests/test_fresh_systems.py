@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from support.debian import debian
-from support.documents import ROOT, examples
+from testing.debian import debian
+from testing.documents import ROOT, examples
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 

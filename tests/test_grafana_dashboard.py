@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.documents import ROOT
-from support.process import UNLIMITED, new_key, petstore, serving
-from support.prometheus import ask, prometheus
-from support.subprocesses import PATIENCE, within
+from testing.documents import ROOT
+from testing.process import UNLIMITED, new_key, petstore, serving
+from testing.prometheus import ask, prometheus
+from testing.subprocesses import PATIENCE, within
 
 pytestmark = pytest.mark.system
 

@@ -16,10 +16,10 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS
 from petstore_server.domain.keys import Scope
-from support import needs
-from support.documents import SOURCE, table
-from support.process import Server, petstore, petstore_json, serving
-from support.subprocesses import PATIENCE
+from testing import needs
+from testing.documents import SOURCE, table
+from testing.process import Server, petstore, petstore_json, serving
+from testing.subprocesses import PATIENCE
 
 GUIDE = SOURCE / "api" / "guide" / "guide.md"
 TEXT = GUIDE.read_text()

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from smoke import Service, run
-from support.containers import Containers, containers
-from support.debian import debian
-from support.documents import ROOT
-from support.network import Network
-from support.subprocesses import busy, within
+from testing.containers import Containers, containers
+from testing.debian import debian
+from testing.documents import ROOT
+from testing.network import Network
+from testing.subprocesses import busy, within
+from tests.smoke import Service, run
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 

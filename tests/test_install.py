@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.debian import debian
-from support.install_page import install_page
+from testing.debian import debian
+from testing.install_page import install_page
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 

@@ -22,14 +22,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from support import needs
-from support.checked_clients import CheckedTransport, checked_client
-from support.engines import PostgresEngine
-from support.network import Network
-from support.nginx_front import DEFAULT_PORT, Configuration, Front, front, rendered
-from support.process import PETSTORE, UNLIMITED
-from support.redis_engine import RedisEngine
-from support.subprocesses import PATIENCE, kill, within
+from testing import needs
+from testing.checked_clients import CheckedTransport, checked_client
+from testing.engines import PostgresEngine
+from testing.network import Network
+from testing.nginx_front import DEFAULT_PORT, Configuration, Front, front, rendered
+from testing.process import PETSTORE, UNLIMITED
+from testing.redis_engine import RedisEngine
+from testing.subprocesses import PATIENCE, kill, within
 
 pytestmark = pytest.mark.system
 

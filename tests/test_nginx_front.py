@@ -15,9 +15,9 @@ import httpx2
 import pytest
 
 from petstore_server.api.v2_input import MAX_WAIT
-from support.nginx_front import SHIPPED, Front, front
-from support.process import UNLIMITED, Server, exchange, new_key, petstore, serving
-from support.subprocesses import PATIENCE, free_port, within
+from testing.nginx_front import SHIPPED, Front, front
+from testing.process import UNLIMITED, Server, exchange, new_key, petstore, serving
+from testing.subprocesses import PATIENCE, free_port, within
 
 pytestmark = pytest.mark.system
 

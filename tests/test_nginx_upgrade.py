@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from support.nginx_front import front
-from support.process import UNLIMITED, Server, exchange, new_key, petstore, petstore_json, serving
+from testing.nginx_front import front
+from testing.process import UNLIMITED, Server, exchange, new_key, petstore, petstore_json, serving
 
 pytestmark = pytest.mark.system
 

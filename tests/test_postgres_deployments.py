@@ -17,10 +17,10 @@ from petstore_server.domain.lists import Filters, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
-from support import needs
-from support.engines import SERVER_USER, PostgresEngine
-from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at, seconds_to_recovery
-from support.subprocesses import PATIENCE, busy, free_port
+from testing import needs
+from testing.engines import SERVER_USER, PostgresEngine
+from testing.stores import BY, PostgresPlaces, add_key, body, log, opened_at, seconds_to_recovery
+from testing.subprocesses import PATIENCE, busy, free_port
 
 pytestmark = pytest.mark.system
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support import needs
+from testing import needs
 
 pytestmark = pytest.mark.system
 

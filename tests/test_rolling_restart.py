@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from support.nginx_front import Front, front, rendered_for
-from support.process import UNLIMITED, Server, petstore, petstore_json, serving
-from support.redis_engine import own_redis
-from support.subprocesses import PATIENCE, free_port, within
+from testing.nginx_front import Front, front, rendered_for
+from testing.process import UNLIMITED, Server, petstore, petstore_json, serving
+from testing.redis_engine import own_redis
+from testing.subprocesses import PATIENCE, free_port, within
 
 pytestmark = pytest.mark.system
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.process import PETSTORE
-from support.subprocesses import PATIENCE
+from testing.process import PETSTORE
+from testing.subprocesses import PATIENCE
 
 SMOKE = Path(__file__).with_name("smoke.py")
 

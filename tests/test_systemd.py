@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from support import needs
-from support.debian import debian
-from support.install_page import install_page
-from support.subprocesses import PATIENCE, within
+from testing import needs
+from testing.debian import debian
+from testing.install_page import install_page
+from testing.subprocesses import PATIENCE, within
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 

@@ -1,6 +1,7 @@
 """Processes that create one store together, in a short form of `make torture ONLY=creation`."""
 
 import pytest
+
 from torture.groups import creation
 
 

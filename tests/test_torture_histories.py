@@ -3,6 +3,7 @@
 from math import inf
 
 import pytest
+
 from torture.groups import histories
 from torture.history import (
     ABSENT,

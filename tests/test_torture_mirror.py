@@ -1,6 +1,7 @@
 """A copy that is kept with listChanges, through restarts and a restore: a short form of `make torture ONLY=mirror`."""
 
 import pytest
+
 from torture.groups import mirror
 
 

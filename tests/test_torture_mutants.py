@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from torture.mutants.changes import mutants
 from torture.mutants.groups import GROUPS
 from torture.mutants.processes import in_child

@@ -1,6 +1,7 @@
 """Loss of power, in a few seconds: `make torture ONLY=power` examines more images."""
 
 import pytest
+
 from torture import crashes, power, power_commands
 from torture.power import Outcome
 

@@ -1,6 +1,7 @@
 """Hostile variation, in a few seconds: `make torture ONLY=resources REQUESTS=1000000` shows whether memory stays."""
 
 import pytest
+
 from torture.groups import resources
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,7 @@
 """Clocks, in a few seconds: `make torture ONLY=time` takes more seeds, and a month."""
 
 import pytest
+
 from torture.groups import time
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.engines import PostgresEngine
-from support.redis_engine import RedisEngine
+from testing.engines import PostgresEngine
+from testing.redis_engine import RedisEngine
 from torture.programs import Server
 from torture.proxy import Proxy
 from torture.recording import Options

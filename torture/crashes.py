@@ -12,9 +12,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.engines import PostgresEngine
-from support.redis_engine import own_redis
-from support.subprocesses import running
+from testing.engines import PostgresEngine
+from testing.redis_engine import own_redis
+from testing.subprocesses import running
 from torture.client import Connection, place_and_cancel
 from torture.power import STORE, Outcome
 from torture.programs import Server, command, environment, petstore, serving

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from support.preloaded import ServerProcess
-from support.subprocesses import end
+from testing.preloaded import ServerProcess
+from testing.subprocesses import end
 from torture import recording
 from torture.recording import Options
 

@@ -8,7 +8,7 @@ import pytest
 
 from petstore_client import AsyncClient, Order, RateLimitError
 from petstore_client.testing import Answered, Dropped, FakePetstore, RateLimited
-from support.delayed import LATENCY, Delayed, list_at_once, other_process, run
+from testing.delayed import LATENCY, Delayed, list_at_once, other_process, run
 
 ORDERS = [Order(id=1)]
 JSON = {"content-type": "application/json"}

@@ -22,7 +22,7 @@ from petstore_client import (
     ServerError,
 )
 from petstore_client.testing import Answered, Failing, FakePetstore
-from support.variants import Connect
+from testing.client_variants import Connect
 
 JSON = {"content-type": "application/json"}
 HTML = Answered(200, b"<html><body>Log in</body></html>", {"content-type": "text/html; charset=utf-8"})

@@ -31,7 +31,7 @@ from petstore_client.testing import (
     Unreachable,
 )
 from petstore_client.testing.faults import Raw, Serve
-from support.variants import Connect
+from testing.client_variants import Connect
 
 
 def fake_with_order() -> FakePetstore:

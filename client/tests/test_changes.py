@@ -35,8 +35,8 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
-from support.delayed import Delayed, run
-from support.variants import Connect
+from testing.client_variants import Connect
+from testing.delayed import Delayed, run
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 6)]
 

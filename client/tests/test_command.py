@@ -32,7 +32,7 @@ from petstore_client.testing import (
     Unreachable,
 )
 from petstore_client.testing.faults import Raw, Serve
-from support.served import served
+from testing.served_fake import served
 
 ORDERS = [
     Order(id=-(2**63)),

@@ -11,7 +11,7 @@ import pytest
 
 from petstore_client import AsyncClient, Clock, NotFoundError
 from petstore_client.testing import FakeClock, FakePetstore
-from support.delayed import Delayed
+from testing.delayed import Delayed
 
 MINUTES, PER_MINUTE = 10, 60
 

@@ -18,7 +18,7 @@ import pytest
 from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order
 from petstore_client.testing import Answered, FakePetstore
 from petstore_client.testing.faults import Raw, Serve
-from support.variants import Connect
+from testing.client_variants import Connect
 
 ORDERS = [Order(id=number) for number in range(500)]
 JSON = {"content-type": "application/json"}

@@ -8,7 +8,7 @@ import pytest
 from petstore_client import Order, RateLimit, RateWindow
 from petstore_client._limits import Window, read_limits
 from petstore_client.testing import FakePetstore, RateLimited
-from support.variants import Connect
+from testing.client_variants import Connect
 
 NOW = 1_800_000_000.0
 

@@ -28,7 +28,7 @@ from petstore_client import (
 )
 from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from support.variants import AnyClient, Connect
+from testing.client_variants import AnyClient, Connect
 
 URL = "http://x.test/v1"
 ORDERS = [

@@ -35,7 +35,7 @@ from petstore_client.testing import (
     Unreachable,
 )
 from petstore_client.testing.faults import Raw, Serve
-from support.variants import Connect
+from testing.client_variants import Connect
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]
 TRANSIENT: list[Fault] = [

@@ -19,7 +19,7 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
-from support.variants import Connect
+from testing.client_variants import Connect
 
 KEY = "pso_live_TOPSECRET0123456789abcdefghij"
 ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401}' % KEY.encode()

@@ -32,7 +32,7 @@ from petstore_client.testing import (
     RateLimited,
     Unreachable,
 )
-from support.variants import Connect
+from testing.client_variants import Connect
 
 ORDERS = [Order(id=1)]
 

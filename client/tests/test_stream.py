@@ -13,7 +13,7 @@ import pytest
 from petstore_client import APITimeoutError, InvalidResponseError, Order, RateLimitError, ServerError
 from petstore_client._stream import MAX_ORDER_BYTES, Inflater, OrdersDecoder
 from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited, Slow
-from support.variants import Connect
+from testing.client_variants import Connect
 
 ORDERS = [Order(id=number, pet_id=number % 7, quantity=1) for number in range(200)]
 BODY = msgspec.json.encode(ORDERS)

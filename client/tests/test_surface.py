@@ -21,7 +21,8 @@ from petstore_client import AsyncClient, Client, NotFoundError, Pet
 from petstore_client._options import CallOptions, Options
 from petstore_client._versions import V2, AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore
-from support.variants import Connect
+from testing import client_variants
+from testing.client_variants import Connect
 
 SOURCE = Path(petstore_client.__file__).parent
 
@@ -156,7 +157,7 @@ def test_get_pet_warns_about_the_sunset_at_the_line_of_the_caller(connect: Conne
             assert Pet(id=3, name="Clover", tag="rabbit") == petstore.get_pet(3)
         with pytest.raises(NotFoundError), warnings.catch_warnings(action="ignore"):
             petstore.get_pet(4)
-    assert caught[0].filename in (__file__, str(Path(__file__).parent / "support" / "variants.py"), *_loop_files())
+    assert caught[0].filename in (__file__, client_variants.__file__, *_loop_files())
 
 
 def _loop_files() -> list[str]:

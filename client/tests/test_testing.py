@@ -10,7 +10,7 @@ import pytest
 
 from petstore_client import AsyncClient, Client, ConfigurationError, KeyBannedError, Order, Pet, ServerError
 from petstore_client.testing import Banned, Failing, FakeClock, FakePetstore, RateLimited
-from support.variants import Connect
+from testing.client_variants import Connect
 
 pytest_plugins = ["pytester"]
 

@@ -37,7 +37,7 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
-from support.variants import Connect
+from testing.client_variants import Connect
 
 JSON = {"content-type": "application/json"}
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -22,7 +22,7 @@ from petstore_client import (
 from petstore_client._types import SYSTEM_CLOCK, Clock
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from support.variants import Connect
+from testing.client_variants import Connect
 
 ORDERS = [Order(id=number) for number in range(500)]
 

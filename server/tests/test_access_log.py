@@ -10,7 +10,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order, Status
-from support.service import Service, bearer, in_service
+from testing.service import Service, bearer, in_service
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.process import PETSTORE, UNLIMITED, environment, new_key
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE, end, kill, within
+from testing.process import PETSTORE, UNLIMITED, environment, new_key
+from testing.redis_engine import shared_redis
+from testing.subprocesses import PATIENCE, end, kill, within
 
 # As systemd does it: the sockets are descriptors from 3 on, and the variables name the process itself.
 _HAND_OVER = """

@@ -9,8 +9,8 @@ import pytest
 
 from petstore_server.runtime import servers
 from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
-from support.process import new_key, serving
-from support.subprocesses import PATIENCE, within
+from testing.process import new_key, serving
+from testing.subprocesses import PATIENCE, within
 
 
 def test_silent_connections_are_bounded_and_both_ports_respond(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.operations.audit import entry_fields
-from support.command_line import CommandLine
-from support.open_stores import opened
-from support.service import START, Service, bearer, in_service
+from testing.cli import CommandLine
+from testing.service import START, Service, bearer, in_service
+from testing.stores import opened
 
 ORDERS = "/v1/store/orders"
 

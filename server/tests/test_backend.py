@@ -13,8 +13,8 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.usage import Activity, Granularity, Usage
 from petstore_server.telemetry.logs import configure_logging
-from support.command_line import CommandLine
-from support.service import Service, bearer, running
+from testing.cli import CommandLine
+from testing.service import Service, bearer, running
 
 pytestmark = pytest.mark.anyio
 ORDERS = "/v1/store/orders"

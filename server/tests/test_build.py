@@ -9,11 +9,11 @@ import pytest
 
 import petstore_server
 from petstore_server import __version__, commit
-from support import needs
-from support.command_line import CommandLine
-from support.process import serving
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE
+from testing import needs
+from testing.cli import CommandLine
+from testing.process import serving
+from testing.redis_engine import shared_redis
+from testing.subprocesses import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 BRANCH = "ref: refs/heads/x\n"

@@ -19,11 +19,11 @@ from petstore_server.domain.timestamps import canonical_timestamp
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Usage
 from petstore_server.domain.windows import Count
 from petstore_server.engines.sqlite import lock_for_serving
-from support.command_line import CommandLine
-from support.engines import PostgresEngine
-from support.open_stores import new_store_database, opened
-from support.process import environment
-from support.quick_commands import quick_command
+from testing.cli import CommandLine
+from testing.engines import PostgresEngine
+from testing.process import environment
+from testing.quick_commands import quick_command
+from testing.stores import new_store_database, opened
 
 OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 

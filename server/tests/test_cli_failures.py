@@ -21,9 +21,9 @@ from petstore_server.domain import errors
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.sqlite.opening import unusable_on_error
 from petstore_server.settings import SettingsError
-from support.command_line import CommandLine
-from support.generated_tables import subcommands
-from support.process import petstore_bytes
+from testing.cli import CommandLine
+from testing.generated_tables import subcommands
+from testing.process import petstore_bytes
 
 
 @pytest.fixture

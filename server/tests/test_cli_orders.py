@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import CommandLine
+from testing.cli import CommandLine
 
 ORDERS = '{"id":-5,"petId":1}\n{"id":1,"quantity":2}\n{"id":2,"status":"shipped"}\n{"id":3,"status":"cancelled"}\n'
 

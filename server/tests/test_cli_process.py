@@ -1,4 +1,4 @@
-"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks (`support.quick_commands`)."""
+"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks (`testing.quick_commands`)."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.command_line import CommandLine, Done
-from support.open_stores import require_store_file
-from support.process import PETSTORE
-from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE, end, free_port, kill, within
+from testing.cli import CommandLine, Done
+from testing.process import PETSTORE
+from testing.quick_commands import quick_command
+from testing.stores import require_store_file
+from testing.subprocesses import PATIENCE, end, free_port, kill, within
 
 
 @pytest.fixture

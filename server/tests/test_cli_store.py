@@ -26,12 +26,12 @@ from petstore_server.operations.health_machine import LARGE_LOG, check_disk
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import read_settings
-from support.command_line import CommandLine
-from support.engines import PostgresEngine
-from support.open_stores import new_store_database
-from support.process import serving
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE
+from testing.cli import CommandLine
+from testing.engines import PostgresEngine
+from testing.process import serving
+from testing.redis_engine import shared_redis
+from testing.stores import new_store_database
+from testing.subprocesses import PATIENCE
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from petstore_server.cli import usage as cli_usage
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
-from support.command_line import CommandLine
-from support.open_stores import opened
-from support.process import UNLIMITED, new_key, petstore_json, serving
-from support.redis_engine import shared_redis
-from support.subprocesses import within
+from testing.cli import CommandLine
+from testing.process import UNLIMITED, new_key, petstore_json, serving
+from testing.redis_engine import shared_redis
+from testing.stores import opened
+from testing.subprocesses import within
 
 HOUR = Granularity.HOUR.start(time.time())
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.compatibility import breaking_changes
-from support.documents import read_yaml
+from testing.compatibility import breaking_changes
+from testing.documents import read_yaml
 
 SHIPPED = Path(__file__).parents[1] / "src" / "petstore_server" / "api"
 BASELINES = Path(__file__).parent / "baselines"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from support.checked_clients import contract
-from support.process import UNLIMITED, Server, exchange, new_key, receive, serving
-from support.subprocesses import PATIENCE, busy
+from testing.checked_clients import contract
+from testing.process import UNLIMITED, Server, exchange, new_key, receive, serving
+from testing.subprocesses import PATIENCE, busy
 
 TARGET = "/v1/store/orders"
 FLOODING = "127.0.0.2"

@@ -11,8 +11,8 @@ import pytest
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Disconnected, Request, Response
-from support.public_server import GET, LIST, POST, connect, plain, respond, serving, until, until_closed
-from support.subprocesses import PATIENCE
+from testing.public_server import GET, LIST, POST, connect, plain, respond, serving, until, until_closed
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

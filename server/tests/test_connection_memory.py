@@ -14,9 +14,9 @@ from petstore_server.server.messages import Request, Response
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.remembered import RememberedRequests
 from petstore_server.server.writer import WRITE_MARK
-from support import process
-from support.public_server import GET, LIST, POST, connect, plain, serving, until, until_closed
-from support.subprocesses import PATIENCE, within
+from testing import process
+from testing.public_server import GET, LIST, POST, connect, plain, serving, until, until_closed
+from testing.subprocesses import PATIENCE, within
 
 pytestmark = pytest.mark.anyio
 

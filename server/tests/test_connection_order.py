@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from support.process import UNLIMITED, Server, exchange, new_key, petstore, receive, serving
-from support.subprocesses import busy
+from testing.process import UNLIMITED, Server, exchange, new_key, petstore, receive, serving
+from testing.subprocesses import busy
 
 TARGET = "/v1/store/orders"
 FLOODING = "127.0.0.2"

@@ -9,8 +9,8 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite import backup, restore
-from support.console import Browser, running_console, text_of
-from support.open_stores import BY, SqlitePlaces, Stores, log
+from testing.console import Browser, running_console, text_of
+from testing.stores import BY, SqlitePlaces, Stores, log
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult, check_partners
-from support.console import START, Console, running_console
-from support.open_stores import BY, Stores, add_key, api_key, log, successor
+from testing.console import START, Console, running_console
+from testing.stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ import httpx2
 import pytest
 
 from petstore_server.console import import_jobs
-from support.command_line import CommandLine
-from support.process import UNLIMITED, Server, new_key, petstore, serving, serving_as
-from support.quick_commands import quick_command
-from support.redis_engine import shared_redis
+from testing.cli import CommandLine
+from testing.process import UNLIMITED, Server, new_key, petstore, serving, serving_as
+from testing.quick_commands import quick_command
+from testing.redis_engine import shared_redis
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
 

@@ -8,8 +8,8 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan, edit, set_plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
-from support.console import START, Browser, Console, running_console
-from support.open_stores import Stores, add_key
+from testing.console import START, Browser, Console, running_console
+from testing.stores import Stores, add_key
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import httpx2
 import pytest
 
-from support.engines import PostgresEngine, running_engine
-from support.process import UNLIMITED, Server, petstore, serving
-from support.redis_engine import RedisEngine, own_redis
-from support.subprocesses import busy, descendants
+from testing.engines import PostgresEngine, running_engine
+from testing.process import UNLIMITED, Server, petstore, serving
+from testing.redis_engine import RedisEngine, own_redis
+from testing.subprocesses import busy, descendants
 
 PAGES = ("", "accounts", "accounts/acme", "bans", "orders", "imports", "audit", "?period=week")
 

@@ -11,9 +11,9 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.health import HostHealth
 from petstore_server.operations.health import CheckResult
-from support.console import START, Console, running_console
-from support.open_stores import Stores, add_key
-from support.subprocesses import busy
+from testing.console import START, Console, running_console
+from testing.stores import Stores, add_key
+from testing.subprocesses import busy
 
 pytestmark = pytest.mark.anyio
 

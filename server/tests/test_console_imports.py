@@ -15,9 +15,9 @@ import pytest
 from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
-from support.console import Console, finished, running_console, text_of, upload
-from support.open_stores import BY, Stores, log
-from support.quick_commands import quick_command
+from testing.console import Console, finished, running_console, text_of, upload
+from testing.quick_commands import quick_command
+from testing.stores import BY, Stores, log
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,9 @@ from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
 from petstore_server.engines.postgres.engine import CONNECTIONS
 from petstore_server.operations.health import CheckResult
-from support.console import START, Browser, Console, running_console
-from support.open_stores import BY, Stores, add_key
-from support.subprocesses import busy
+from testing.console import START, Browser, Console, running_console
+from testing.stores import BY, Stores, add_key
+from testing.subprocesses import busy
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
-from support.console import START, Console, running_console
-from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, log
+from testing.console import START, Console, running_console
+from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, log
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from petstore_server.api import errors
 from petstore_server.api.contracts import contract_json, contract_yaml, load_contract
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
-from support.checked_clients import contract
-from support.documents import SOURCE
+from testing.checked_clients import contract
+from testing.documents import SOURCE
 
 CODES = {
     *("bad_request", "uri_too_long", "headers_too_large", "missing_api_key", "invalid_api_key", "insufficient_scope"),

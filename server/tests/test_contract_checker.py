@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.checked_clients import checked_client, contract
+from testing.checked_clients import checked_client, contract
 
 Lines = list[tuple[str, str]]
 

@@ -16,8 +16,8 @@ from petstore_server.api.v2_input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, M
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import Scope
 from petstore_server.settings import read_settings
-from support.process import UNLIMITED, petstore, petstore_json, serving
-from support.service import running
+from testing.process import UNLIMITED, petstore, petstore_json, serving
+from testing.service import running
 
 CONTRACTS = {version: load_contract(read_settings({}), version) for version in ("v1", "v2")}
 ONLY_IN_V2 = {

@@ -10,8 +10,8 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.runtime.demo import fill, recent_requests
 from petstore_server.telemetry.metrics import RecentRequests
-from support.console import START, running_console
-from support.open_stores import Stores
+from testing.console import START, running_console
+from testing.stores import Stores
 
 pytestmark = pytest.mark.anyio
 

@@ -22,14 +22,14 @@ from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.server.listener import Deadlines
 from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.settings import SETTINGS, read_settings
-from support.cases import for_all
-from support.documents import ROOT, block, headings, read_yaml, table
-from support.engines import PostgresEngine
-from support.generated_tables import REFERENCE, subcommands
-from support.open_stores import new_store_database
-from support.process import environment, petstore
-from support.quick_commands import quick_command
-from support.redis_engine import shared_redis
+from testing.cases import for_all
+from testing.documents import ROOT, block, headings, read_yaml, table
+from testing.engines import PostgresEngine
+from testing.generated_tables import REFERENCE, subcommands
+from testing.process import environment, petstore
+from testing.quick_commands import quick_command
+from testing.redis_engine import shared_redis
+from testing.stores import new_store_database
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())

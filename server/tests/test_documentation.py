@@ -19,9 +19,9 @@ from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.keys import Scope
 from petstore_server.settings import SETTINGS
 from petstore_server.telemetry.logs import LIBRARY_EVENT
-from support import needs
-from support.cases import for_all
-from support.documents import (
+from testing import needs
+from testing.cases import for_all
+from testing.documents import (
     DOCUMENTS,
     ROOT,
     SOURCE,
@@ -34,11 +34,11 @@ from support.documents import (
     prose,
     table,
 )
-from support.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
-from support.process import Server, environment, petstore, petstore_json, serving
-from support.quick_commands import quick_command
-from support.service import Service, bearer, in_service
-from support.subprocesses import PATIENCE
+from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
+from testing.process import Server, environment, petstore, petstore_json, serving
+from testing.quick_commands import quick_command
+from testing.service import Service, bearer, in_service
+from testing.subprocesses import PATIENCE
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
@@ -83,7 +83,7 @@ def test_generated_tables_match_the_code(which: str) -> None:
     document, make = TABLES[which]
     documented = document.read_text()
     assert with_table(documented, which) == documented, (
-        f"The table of {which} differs; regenerate it: .venv/bin/python server/tests/support/generated_tables.py"
+        f"The table of {which} differs; regenerate it: .venv/bin/python -m testing.generated_tables"
     )
     assert f"<!-- {which} -->\n{make()}" in documented
 

@@ -14,10 +14,10 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, new_key, new_key_id
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.store import Store
-from support.engines import PostgresEngine
-from support.open_stores import BY, opened_at
-from support.process import serving
-from support.redis_engine import own_redis
+from testing.engines import PostgresEngine
+from testing.process import serving
+from testing.redis_engine import own_redis
+from testing.stores import BY, opened_at
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
-from support.cases import for_all
-from support.command_line import CommandLine
-from support.console import finished, running_console, upload
-from support.import_files import import_text, read
-from support.open_stores import SqlitePlaces, Stores
+from testing.cases import for_all
+from testing.cli import CommandLine
+from testing.console import finished, running_console, upload
+from testing.import_files import import_text, read
+from testing.stores import SqlitePlaces, Stores
 
 ROWS = "id,petId\r\n1,2\r\n3,4\r\n"
 WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]

@@ -16,8 +16,8 @@ from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status
 from petstore_server.imports import files, json_rows, kinds, running
 from petstore_server.imports.files import Reject, Row, UnreadableFile
 from petstore_server.imports.options import ReadOptions
-from support.command_line import CommandLine
-from support.import_files import PiecewiseFile, Read, batches, collect, generated, read
+from testing.cli import CommandLine
+from testing.import_files import PiecewiseFile, Read, batches, collect, generated, read
 
 RECORDS: list[dict[str, Any]] = [
     {"id": 1, "petId": 10, "quantity": 2, "shipDate": "2026-11-01T10:00:00Z", "complete": False, "status": "pending"},

@@ -17,8 +17,8 @@ from petstore_server.imports import json_rows
 from petstore_server.imports.files import MAX_ROW_BYTES, TOO_LONG, UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import Batch, _groups
-from support.import_files import batches, read
-from support.subprocesses import PATIENCE
+from testing.import_files import batches, read
+from testing.subprocesses import PATIENCE
 
 SIZE = 16 << 20
 MOST = 64 << 20  # besides the file: a window of it, decoded

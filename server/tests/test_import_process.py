@@ -9,9 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from support.open_stores import require_store_file
-from support.process import environment, petstore
-from support.quick_commands import quick_command
+from testing.process import environment, petstore
+from testing.quick_commands import quick_command
+from testing.stores import require_store_file
 
 
 class Terminal:

@@ -26,10 +26,10 @@ from petstore_server.operations.audit import order_history, read_audit
 from petstore_server.store import Store
 from petstore_server.store.engine import Command
 from petstore_server.store.imports import SILENT_SECONDS
-from support.command_line import CommandLine
-from support.open_stores import BY, Stores, log, opened
-from support.process import environment
-from support.quick_commands import quick_command
+from testing.cli import CommandLine
+from testing.process import environment
+from testing.quick_commands import quick_command
+from testing.stores import BY, Stores, log, opened
 
 KEY = "pso_live_" + "a1B2c3D4" * 5
 

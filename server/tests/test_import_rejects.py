@@ -6,8 +6,8 @@ import pytest
 
 from petstore_server.imports import files
 from petstore_server.imports.files import UnreadableFile
-from support.command_line import CommandLine
-from support.import_files import import_text, read
+from testing.cli import CommandLine
+from testing.import_files import import_text, read
 
 DIRTY = (
     b"\xef\xbb\xbf"

@@ -25,10 +25,10 @@ from petstore_server.imports.running import FileImport
 from petstore_server.runtime.installation import LocalInstallation, scratch_store, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from support.command_line import CommandLine
-from support.open_stores import BY, SqlitePlaces, Stores, locked, new_store_file
-from support.process import environment
-from support.quick_commands import quick_command
+from testing.cli import CommandLine
+from testing.process import environment
+from testing.quick_commands import quick_command
+from testing.stores import BY, SqlitePlaces, Stores, locked, new_store_file
 
 
 async def ended(batches: AsyncIterator[None]) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.imports.conversions import Timestamps, boolean_cell, integer_cell
 from petstore_server.imports.options import ReadOptions, parse_timezone
-from support.command_line import CommandLine
-from support.import_files import import_text, read
+from testing.cli import CommandLine
+from testing.import_files import import_text, read
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HEADER = "Bestellnr;Größe;PetID;Quantity;Shipdate;Complete;Status;Kunde;Betrag\r\n"

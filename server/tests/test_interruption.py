@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from support.process import PETSTORE, environment, make_store, petstore
-from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE, within
+from testing.process import PETSTORE, environment, make_store, petstore
+from testing.quick_commands import quick_command
+from testing.subprocesses import PATIENCE, within
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
 WRITERS = [

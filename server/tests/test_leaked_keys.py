@@ -16,9 +16,9 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.domain.texts import percent_decoded
 from petstore_server.telemetry.logs import configure_logging
-from support.memory import memory
-from support.service import Service, in_service
-from support.spelled_keys import spelled_keys
+from testing.memory import memory
+from testing.service import Service, in_service
+from testing.spelled_keys import spelled_keys
 
 KEYS = 5
 

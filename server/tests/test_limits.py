@@ -21,8 +21,8 @@ from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.settings import SETTINGS
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE
+from testing.redis_engine import shared_redis
+from testing.subprocesses import PATIENCE
 
 T = TypeVar("T")
 POLICY = BanPolicy()

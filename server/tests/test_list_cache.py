@@ -16,8 +16,8 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
-from support.open_stores import BY, SqlitePlaces, Stores, WatchedEngine, watched_listing
-from support.subprocesses import PATIENCE
+from testing.stores import BY, SqlitePlaces, Stores, WatchedEngine, watched_listing
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.runtime.installation import opened_store
 from petstore_server.store.listing import Listing, OrderList
-from support.process import exchange
-from support.service import Service, in_service
+from testing.process import exchange
+from testing.service import Service, in_service
 
 pytestmark = pytest.mark.anyio
 

@@ -14,10 +14,10 @@ from typing import IO
 import httpx2
 import pytest
 
-from support.process import Server, environment, new_key, petstore, petstore_json
-from support.quick_commands import quick_command
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE, busy, within
+from testing.process import Server, environment, new_key, petstore, petstore_json
+from testing.quick_commands import quick_command
+from testing.redis_engine import shared_redis
+from testing.subprocesses import PATIENCE, busy, within
 
 ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from petstore_server.telemetry.logs import LineWriter, configure_logging, write_record
-from support.subprocesses import busy
+from testing.subprocesses import busy
 
 LOG = logging.getLogger("petstore_server.tests")
 

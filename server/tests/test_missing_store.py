@@ -7,10 +7,10 @@ import pytest
 
 from petstore_server.domain.errors import NoStore
 from petstore_server.engines.sqlite import lock_for_serving
-from support.command_line import CommandLine
-from support.engines import PostgresEngine
-from support.process import petstore_process, serving
-from support.redis_engine import shared_redis
+from testing.cli import CommandLine
+from testing.engines import PostgresEngine
+from testing.process import petstore_process, serving
+from testing.redis_engine import shared_redis
 
 COMMANDS = [
     ["serve", "--port", "0", "--admin-port", "0"],

@@ -33,7 +33,7 @@ from petstore_server.operations import accounts, orders
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import read_audit
 from petstore_server.store import Store
-from support.open_stores import Stores
+from testing.stores import Stores
 
 NOW = 1_795_000_000.0
 ACTOR = Actor("operator:test", NOW)

@@ -30,9 +30,9 @@ from petstore_server.domain.orders import (
     ship,
 )
 from petstore_server.store import Store, pages
-from support import search_model
-from support.open_stores import BY, Stores, add_key, body
-from support.search_model import SORTS, Entry, Model, all_filters, expected, in_order, instant, model_of, walk
+from testing import search_model
+from testing.search_model import SORTS, Entry, Model, all_filters, expected, in_order, instant, model_of, walk
+from testing.stores import BY, Stores, add_key, body
 
 pytestmark = pytest.mark.anyio
 

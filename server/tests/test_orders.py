@@ -27,7 +27,7 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.domain.timestamps import canonical_timestamp
 from petstore_server.store.records import order_problem, order_row, read_order
-from support.search_model import instant
+from testing.search_model import instant
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 TIMESTAMPS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose

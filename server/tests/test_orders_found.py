@@ -13,8 +13,8 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.operations.orders import list_orders
 from petstore_server.store import Store
 from petstore_server.store.records import read_order
-from support.damage import set_record
-from support.open_stores import Stores
+from testing.damage import set_record
+from testing.stores import Stores
 
 pytestmark = pytest.mark.anyio
 

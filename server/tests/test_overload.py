@@ -22,8 +22,8 @@ from petstore_server.server.connection import Connection
 from petstore_server.server.listener import ACCEPTED_TOGETHER, CONNECTIONS_PER_TURN, PublicServer
 from petstore_server.server.messages import Answer, Request
 from petstore_server.server.writer import ResponseWriter
-from support.service import Service, bearer, in_service
-from support.subprocesses import PATIENCE
+from testing.service import Service, bearer, in_service
+from testing.subprocesses import PATIENCE
 
 ORDERS = "/v1/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)

@@ -22,7 +22,7 @@ from petstore_server.domain.orders import (
 from petstore_server.engines.sqlite import backup, restore
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
-from support.open_stores import BY, SqlitePlaces, Stores, add_key, log
+from testing.stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ from petstore_server.domain.windows import Count
 from petstore_server.engines import copy
 from petstore_server.engines.sqlite import connections, lock_for_serving
 from petstore_server.store import Store
-from support.command_line import CommandLine
-from support.open_stores import BY, Stores, add_key, body, log, opened, successor
+from testing.cli import CommandLine
+from testing.stores import BY, Stores, add_key, body, log, opened, successor
 
 pytestmark = pytest.mark.anyio
 

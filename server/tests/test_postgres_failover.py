@@ -13,12 +13,12 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from support.engines import PostgresEngine
-from support.failover import Pair, disconnect, promote, running_pair
-from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
-from support.process import URLS, Server, new_key, petstore, serving
-from support.redis_engine import own_redis
-from support.subprocesses import PATIENCE, busy, within
+from testing.engines import PostgresEngine
+from testing.failover import Pair, disconnect, promote, running_pair
+from testing.process import URLS, Server, new_key, petstore, serving
+from testing.redis_engine import own_redis
+from testing.stores import BY, log, opened_at, seconds_to_recovery, served
+from testing.subprocesses import PATIENCE, busy, within
 
 pytestmark = pytest.mark.anyio
 

@@ -20,8 +20,8 @@ from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from petstore_server.store.listing import starts_piece
 from petstore_server.store.records import order_row
-from support.engines import PostgresEngine
-from support.open_stores import (
+from testing.engines import PostgresEngine
+from testing.stores import (
     BY,
     PostgresPlaces,
     SqlitePlaces,
@@ -32,7 +32,7 @@ from support.open_stores import (
     served,
     watched_listing,
 )
-from support.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -15,11 +15,11 @@ from petstore_server.engines.postgres.opening import SCHEMA
 from petstore_server.engines.schema import Schema
 from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
-from support.command_line import CommandLine
-from support.engines import PostgresEngine
-from support.open_stores import BY, Stores
-from support.preloaded import forking
-from support.subprocesses import PATIENCE, free_port
+from testing.cli import CommandLine
+from testing.engines import PostgresEngine
+from testing.preloaded import forking
+from testing.stores import BY, Stores
+from testing.subprocesses import PATIENCE, free_port
 
 pytestmark = pytest.mark.anyio
 

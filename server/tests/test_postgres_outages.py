@@ -21,8 +21,8 @@ from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRI
 from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, LONG_READS, Pool
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
-from support.engines import PostgresEngine, running_engine
-from support.open_stores import (
+from testing.engines import PostgresEngine, running_engine
+from testing.stores import (
     BY,
     PostgresPlaces,
     Stores,
@@ -35,7 +35,7 @@ from support.open_stores import (
     seconds_to_recovery,
     served,
 )
-from support.subprocesses import busy, free_port, within
+from testing.subprocesses import busy, free_port, within
 
 pytestmark = pytest.mark.anyio
 

@@ -20,10 +20,8 @@ import httpx2
 import pytest
 
 from petstore_server.runtime.servers import listening
-from support import needs
-from support.load import send_all
-from support.open_stores import new_store_file
-from support.process import (
+from testing import needs
+from testing.process import (
     PETSTORE,
     UNLIMITED,
     Server,
@@ -36,9 +34,11 @@ from support.process import (
     serving,
     serving_as,
 )
-from support.quick_commands import quick_command
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, within
+from testing.quick_commands import quick_command
+from testing.redis_engine import shared_redis
+from testing.stores import new_store_file
+from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, within
+from testing.wire import send_all
 
 ORDERS = "/v1/store/orders"
 

@@ -13,9 +13,9 @@ from petstore_server.cli import orders
 from petstore_server.operations import orders as operations
 from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
-from support.command_line import CommandLine
-from support.engines import PostgresEngine
-from support.process import petstore_process, serving
+from testing.cli import CommandLine
+from testing.engines import PostgresEngine
+from testing.process import petstore_process, serving
 
 WRITERS = [
     ["orders", "import", "-", "--force", "--rejects"],

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from support.load import send_all
-from support.process import UNLIMITED, environment, new_key, petstore, serving
-from support.quick_commands import quick_command
+from testing.process import UNLIMITED, environment, new_key, petstore, serving
+from testing.quick_commands import quick_command
+from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
 

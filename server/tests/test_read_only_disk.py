@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import CommandLine
-from support.process import PETSTORE, environment, serving
-from support.subprocesses import PATIENCE
+from testing.cli import CommandLine
+from testing.process import PETSTORE, environment, serving
+from testing.subprocesses import PATIENCE
 
 _MOUNT = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 

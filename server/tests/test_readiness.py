@@ -14,11 +14,11 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres.connections import DAMAGE
 from petstore_server.store.engine import Damage, Query
-from support.engines import PostgresEngine, running_engine
-from support.open_stores import BY, Stores, new_store_database
-from support.process import UNLIMITED, URLS, new_key, petstore, serving
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE, busy, within
+from testing.engines import PostgresEngine, running_engine
+from testing.process import UNLIMITED, URLS, new_key, petstore, serving
+from testing.redis_engine import shared_redis
+from testing.stores import BY, Stores, new_store_database
+from testing.subprocesses import PATIENCE, busy, within
 
 REMEDY = "no change is accepted until a backup is restored and the servers are started again"
 

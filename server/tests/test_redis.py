@@ -21,8 +21,8 @@ from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, NO_BAN, Counters
 from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
-from support.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
-from support.subprocesses import PATIENCE, busy, within
+from testing.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
+from testing.subprocesses import PATIENCE, busy, within
 
 POLICY = BanPolicy()
 STRICT = BanPolicy(strikes=1, grace_seconds=0)

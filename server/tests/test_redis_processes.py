@@ -16,10 +16,8 @@ import pytest
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import read_settings
-from support.engines import PostgresEngine
-from support.load import Reply, send_all
-from support.open_stores import new_store_database
-from support.process import (
+from testing.engines import PostgresEngine
+from testing.process import (
     UNLIMITED,
     URLS,
     Server,
@@ -30,8 +28,10 @@ from support.process import (
     petstore_process,
     serving,
 )
-from support.redis_engine import RedisEngine, own_redis, shared_redis
-from support.subprocesses import busy, within
+from testing.redis_engine import RedisEngine, own_redis, shared_redis
+from testing.stores import new_store_database
+from testing.subprocesses import busy, within
+from testing.wire import Reply, send_all
 
 ORDERS = "/v1/store/orders"
 LENIENT = {"PETSTORE_BAN_GRACE_SECONDS": "600"}  # however slowly the machine sends a burst, no request is a strike

@@ -6,7 +6,7 @@ import pytest
 
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from support.service import Service, bearer, in_service
+from testing.service import Service, bearer, in_service
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 

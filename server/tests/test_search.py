@@ -9,9 +9,9 @@ import pytest
 from petstore_server.domain.lists import Filters, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.store import Store, pages
-from support import search_model
-from support.open_stores import BY, Stores
-from support.search_model import SORTS, in_order, instant, matches, model_of, position_of, walk
+from testing import search_model
+from testing.search_model import SORTS, in_order, instant, matches, model_of, position_of, walk
+from testing.stores import BY, Stores
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.open_stores import new_store_file
-from support.service import running
+from testing.service import running
+from testing.stores import new_store_file
 
 _SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.api", "petstore_server.server"}
 

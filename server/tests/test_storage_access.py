@@ -39,7 +39,7 @@ from petstore_server.domain.keys import (
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.store import Store
-from support.open_stores import BY, Stores, add_key, api_key, log, successor
+from testing.stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import connections, engine
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store.engine import Command, Engine, Query, Work
-from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, successor
-from support.subprocesses import PATIENCE
+from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, successor
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, P
 from petstore_server.engines.sqlite import backup, restore
 from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
-from support.open_stores import BY, Stores, body, opened, opened_at, pieces_of, records_of, served, watched_listing
+from testing.stores import BY, Stores, body, opened, opened_at, pieces_of, records_of, served, watched_listing
 
 pytestmark = pytest.mark.anyio
 

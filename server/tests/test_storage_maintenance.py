@@ -19,7 +19,7 @@ from petstore_server.engines.sqlite import backup, check, connections, migrate, 
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
-from support.open_stores import BY, add_key, body, locked, log, opened
+from testing.stores import BY, add_key, body, locked, log, opened
 
 pytestmark = pytest.mark.anyio
 

@@ -32,9 +32,9 @@ from petstore_server.engines.sqlite import (
 )
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
-from support.open_stores import BY, body, locked, opened
-from support.preloaded import forking
-from support.subprocesses import PATIENCE
+from testing.preloaded import forking
+from testing.stores import BY, body, locked, opened
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

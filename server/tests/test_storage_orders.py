@@ -17,9 +17,9 @@ from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Import, Order, Status, ship
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store.engine import Command, Work
-from support.damage import execute, set_record
-from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, batches, log, opened_at
-from support.preloaded import forking
+from testing.damage import execute, set_record
+from testing.preloaded import forking
+from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, batches, log, opened_at
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from petstore_server.domain.lists import Filters, Query, Sort
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, check, connections, restore
 from petstore_server.store import Store
-from support.open_stores import BY, Stores, body, log, opened, records_of
+from testing.stores import BY, Stores, body, log, opened, records_of
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 from petstore_server.domain.pets import Pet
-from support.open_stores import BY, Stores, batches, log
+from testing.stores import BY, Stores, batches, log
 
 pytestmark = pytest.mark.anyio
 

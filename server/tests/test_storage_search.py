@@ -21,9 +21,9 @@ from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
 from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
-from support.damage import execute
-from support.open_stores import BY, SqlitePlaces, Stores, add_key
-from support.search_model import SORTS, Entry, Model, all_filters, in_order, instant, model_of, position_of, walk
+from testing.damage import execute
+from testing.search_model import SORTS, Entry, Model, all_filters, in_order, instant, model_of, position_of, walk
+from testing.stores import BY, SqlitePlaces, Stores, add_key
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ import pytest
 
 from petstore_server.domain.audit import Actor
 from petstore_server.engines.sqlite import backup, restore
-from support.engines import PostgresEngine
-from support.load import send_all
-from support.open_stores import Stores, opened, opened_at
-from support.process import new_key, petstore_json, serving
-from support.redis_engine import shared_redis
+from testing.engines import PostgresEngine
+from testing.process import new_key, petstore_json, serving
+from testing.redis_engine import shared_redis
+from testing.stores import Stores, opened, opened_at
+from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
 

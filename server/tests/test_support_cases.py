@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.cases import for_all
+from testing.cases import for_all
 
 
 def test_each_case_that_fails_is_named() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from support import engines
-from support.engines import PostgresEngine, copy_programs
-from support.memory import memory
-from support.preloaded import LOADED, forking
-from support.process import environment, make_store
-from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE, descendants, end, free_port, kill, running, within
+from testing import engines
+from testing.engines import PostgresEngine, copy_programs
+from testing.memory import memory
+from testing.preloaded import LOADED, forking
+from testing.process import environment, make_store
+from testing.quick_commands import quick_command
+from testing.subprocesses import PATIENCE, descendants, end, free_port, kill, running, within
 
 STUBBORN = """
 import signal, subprocess, sys, time

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain import texts
 from petstore_server.domain.texts import hide_keys, looks_like_key, percent_decoded
-from support.spelled_keys import spelled_keys
+from testing.spelled_keys import spelled_keys
 
 
 def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:

@@ -30,8 +30,8 @@ from petstore_server.limits.activity import UsageRecorder
 from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
 from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings
-from support.open_stores import BY, Stores, add_key, successor
-from support.service import START, bearer, running
+from testing.service import START, bearer, running
+from testing.stores import BY, Stores, add_key, successor
 
 pytestmark = pytest.mark.anyio
 

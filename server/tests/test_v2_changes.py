@@ -24,8 +24,8 @@ from petstore_server.engines.sqlite import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store.engine import Command
 from petstore_server.store.pages import Clock
-from support.open_stores import BY
-from support.service import Service, bearer, in_service
+from testing.service import Service, bearer, in_service
+from testing.stores import BY
 
 CHANGES = "/v2/store/changes"
 UNLIMITED = Limits(1_000_000, 1_000_000)

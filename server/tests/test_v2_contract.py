@@ -25,8 +25,8 @@ from petstore_server.api.v2_input import (
     Timestamp,
 )
 from petstore_server.domain.orders import MAX_REFERENCE
-from support.contract_rules import TIMESTAMP_PATTERN
-from support.documents import SOURCE, read_yaml
+from testing.contract_rules import TIMESTAMP_PATTERN
+from testing.documents import SOURCE, read_yaml
 
 CONTRACT: dict[str, Any] = read_yaml(SOURCE / "api" / "openapi-v2.yaml")
 

@@ -20,7 +20,7 @@ from petstore_server.api.v2_input import LIST_ORDERS
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import CANCEL, Order, Status
-from support.service import Service, bearer, in_service
+from testing.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)

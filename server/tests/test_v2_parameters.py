@@ -25,7 +25,7 @@ from petstore_server.api.v2_input import (
 )
 from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status
-from support.contract_rules import TIMESTAMP_PATTERN
+from testing.contract_rules import TIMESTAMP_PATTERN
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 SORTS = st.builds(Sort, st.sampled_from(SortField), st.booleans())

@@ -12,7 +12,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import KEY_LIFETIME, MAX_ASSIGNED_ID, Order
-from support.service import Service, bearer, in_service
+from testing.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)

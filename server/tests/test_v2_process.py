@@ -11,8 +11,8 @@ from urllib.parse import urljoin
 import httpx2
 import pytest
 
-from support import process
-from support.process import UNLIMITED, Server, exchange, petstore_json, serving
+from testing import process
+from testing.process import UNLIMITED, Server, exchange, petstore_json, serving
 
 ORDERS = "/v2/store/orders"
 THREADS = 8

@@ -9,7 +9,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope, unban
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Granularity
-from support.service import Service, bearer, in_service
+from testing.service import Service, bearer, in_service
 
 USAGE = "/v2/usage"
 

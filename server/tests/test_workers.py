@@ -21,11 +21,11 @@ import pytest
 from petstore_server.api.admin import Readiness
 from petstore_server.runtime import workers as supervision
 from petstore_server.telemetry.logs import configure_logging
-from support.load import send_all
-from support.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving, serving_as
-from support.quick_commands import quick_command
-from support.redis_engine import shared_redis
-from support.subprocesses import PATIENCE, busy, demo_output, descendants, within
+from testing.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving, serving_as
+from testing.quick_commands import quick_command
+from testing.redis_engine import shared_redis
+from testing.subprocesses import PATIENCE, busy, demo_output, descendants, within
+from testing.wire import send_all
 
 ORDERS = "/v1/store/orders"
 

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from support.redis_engine import own_redis
+from testing.redis_engine import own_redis
 from torture import crashes, power, power_commands
 from torture.plan import Check, Plan, Result
 

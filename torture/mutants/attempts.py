@@ -94,7 +94,7 @@ def _attempt_all(
         os.write(results, f"{number} {result}\n".encode())
 
     def work(items: dict[str, pytest.Item]) -> None:
-        if engine := sys.modules.get("support.redis_engine"):
+        if engine := sys.modules.get("testing.redis_engine"):
             engine.shared_redis()  # or each child would start one
         behaves = partial(_exchanged, _functions(), items)
         for number, mutant in chosen:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support import needs
-from support.debian import Debian, debian, kept_wheels
-from support.documents import ROOT
+from testing import needs
+from testing.debian import Debian, debian, kept_wheels
+from testing.documents import ROOT
 
 _ENGINE = """
 [containers]

@@ -6,7 +6,7 @@ from jinja2 import FileSystemBytecodeCache
 
 from petstore_server.console.rendering import environment
 
-_FOLDER = Path(__file__).parents[3] / ".pytest_cache" / "templates"
+_FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "templates"
 
 
 def keep_templates() -> None:

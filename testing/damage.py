@@ -5,7 +5,7 @@ from contextlib import closing
 import apsw
 import psycopg
 
-from support.open_stores import Stores
+from testing.stores import Stores
 
 
 def set_record(stores: Stores, order_id: int, record: str) -> None:

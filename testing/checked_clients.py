@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 
-from support.contract import Contract
+from testing.contract import Contract
 
 
 def checked_client(server: str | httpx2.BaseTransport, **options: Any) -> httpx2.Client:

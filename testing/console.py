@@ -18,8 +18,8 @@ from petstore_server.domain.audit import Actor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from support.kept_templates import keep_templates
-from support.open_stores import Stores
+from testing.kept_templates import keep_templates
+from testing.stores import Stores
 
 HOST = "127.0.0.1:8081"
 keep_templates()

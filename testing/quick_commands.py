@@ -29,8 +29,8 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO, cast
 
-from support.memory import memory
-from support.preloaded import forking
+from testing.memory import memory
+from testing.preloaded import forking
 
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)

@@ -15,7 +15,7 @@ import jsonschema_rs
 
 from petstore_server.api.contracts import CONTRACTS, load_contract
 from petstore_server.settings import read_settings
-from support.contract_rules import Lines, check_code, check_limits, check_page, fail, same
+from testing.contract_rules import Lines, check_code, check_limits, check_page, fail, same
 
 _HTTPS_OWN = {"connection", "content-length", "content-type", "date", "keep-alive", "server", "transfer-encoding"}
 _LIMIT_HEADERS = {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit"}

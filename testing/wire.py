@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from support.checked_clients import contract
+from testing.checked_clients import contract
 
 
 class Reply(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from petstore_server.cli.main import petstore
-from support.open_stores import require_store_file
+from testing.stores import require_store_file
 
 
 class Done(NamedTuple):

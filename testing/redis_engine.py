@@ -15,8 +15,8 @@ from pathlib import Path
 
 import redis
 
-from support import needs
-from support.subprocesses import PATIENCE, free_port, kill
+from testing import needs
+from testing.subprocesses import PATIENCE, free_port, kill
 
 VALKEY, REDIS = "valkey", "redis"
 """Valkey comes from a wheel, which serves every version of Python. Redis has none: it is the system's."""

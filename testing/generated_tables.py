@@ -1,6 +1,6 @@
 """Generate the tables of the documents from the code.
 
-    .venv/bin/python server/tests/support/generated_tables.py
+    .venv/bin/python -m testing.generated_tables
 
 writes them; `test_documentation.py` fails while they differ.
 """
@@ -16,7 +16,7 @@ from petstore_server.cli.failures import EXIT_CODES
 from petstore_server.cli.main import petstore
 from petstore_server.settings import SETTINGS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference.md"

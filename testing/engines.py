@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psycopg
 
-from support.memory import memory
-from support.subprocesses import PATIENCE, descendants, end, free_port, running
+from testing.memory import memory
+from testing.subprocesses import PATIENCE, descendants, end, free_port, running
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",

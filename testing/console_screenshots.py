@@ -1,6 +1,6 @@
-"""Takes screenshots of the console with sample data: `python tests/console_screenshots.py DIRECTORY [--all]`.
+"""Takes screenshots of the console with sample data: `python -m testing.console_screenshots DIRECTORY [--all]`.
 
-Without `--all`, only the pictures of the documentation: `python tests/console_screenshots.py docs/img`.
+Without `--all`, only the pictures of the documentation: `python -m testing.console_screenshots docs/img`.
 """
 
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from support.browser import ServedDemo, chromium, served_demo
+from testing.browser import ServedDemo, chromium, served_demo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -26,10 +26,10 @@ LOADED = [
     "petstore_server.engines.postgres",
     "encodings.idna",
     "petstore_server.cli.worker",
-    "support.forked_workers",
+    "testing.forked_workers",
     "uvicorn.lifespan.off",
     "uvicorn.protocols.http.h11_impl",
-    "support.prepared",
+    "testing.prepared",
 ]
 
 
@@ -101,7 +101,7 @@ def _serve(
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
     from petstore_server.cli.main import main
-    from support.forked_workers import forked_workers
+    from testing.forked_workers import forked_workers
 
     try:
         with forked_workers() if fork_workers else nullcontext():

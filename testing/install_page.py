@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from support.documents import ROOT
+from testing.documents import ROOT
 
 _STEP = re.compile(r"<!-- install(?P<packages>: packages)? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
 

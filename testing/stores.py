@@ -25,7 +25,7 @@ from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine, Queries, Query, Row, Statement, Work
 from petstore_server.store.listing import Listing, OrderList
-from support.engines import PostgresEngine
+from testing.engines import PostgresEngine
 
 Result = TypeVar("Result")
 

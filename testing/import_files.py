@@ -10,7 +10,7 @@ from petstore_server.imports.files import Reject, Row, Source
 from petstore_server.imports.kinds import ORDERS, Schema
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import Batch, read_batches
-from support.command_line import CommandLine
+from testing.cli import CommandLine
 
 
 class Read(NamedTuple):

@@ -1,4 +1,4 @@
-"""Fixtures of more than one module: the engines, and the stores that every storage test runs over."""
+"""Fixtures of more than one module: the engines, the stores that every storage test runs over, and the client."""
 
 import gc
 import os
@@ -16,12 +16,13 @@ from petstore_server.engines.postgres import engine as postgres_engine
 from petstore_server.engines.postgres.connections import TransactionOptions
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
-from support import process, service
-from support.engines import PostgresEngine, running_engine, share_empty_servers
-from support.memory import memory
-from support.open_stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
-from support.redis_engine import close_shared, shared_redis
-from support.subprocesses import PATIENCE
+from testing import process, service
+from testing.client_variants import Connect, asynchronous, blocking
+from testing.engines import PostgresEngine, running_engine, share_empty_servers
+from testing.memory import memory
+from testing.redis_engine import close_shared, shared_redis
+from testing.stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
+from testing.subprocesses import PATIENCE
 
 _CLOSING_SECONDS = 10.0
 
@@ -149,3 +150,10 @@ def _each_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "scaled-out":
         process.URLS[store] = request.getfixturevalue("scaled_out")
     return store
+
+
+@pytest.fixture(params=[blocking, asynchronous], ids=["Client", "AsyncClient"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Makes a client of a fake service: once the blocking variant, once the asynchronous one."""
+    made: Connect = request.param
+    return made

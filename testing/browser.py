@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from support import needs
-from support.subprocesses import demo_output
+from testing import needs
+from testing.subprocesses import demo_output
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -7,7 +7,7 @@ from starlette.routing import compile_path
 from petstore_server.console.application import PAGES
 from petstore_server.console.rendering import compile_templates
 from petstore_server.operations.admin_port import CONSOLE_PATH
-from support.kept_templates import keep_templates
+from testing.kept_templates import keep_templates
 
 keep_templates()
 compile_templates()

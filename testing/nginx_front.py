@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx2
 
-from support import needs
-from support.checked_clients import CheckedTransport, checked_client
-from support.subprocesses import free_port
+from testing import needs
+from testing.checked_clients import CheckedTransport, checked_client
+from testing.subprocesses import free_port
 
-SHIPPED = Path(__file__).parents[2] / "deploy" / "nginx" / "petstore.conf"
+SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx" / "petstore.conf"
 DEFAULT_PORT = 8080
 """Where the shipped front expects the service."""
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx2
 
-from support import needs
-from support.documents import ROOT
-from support.subprocesses import PATIENCE, free_port, kill
+from testing import needs
+from testing.documents import ROOT
+from testing.subprocesses import PATIENCE, free_port, kill
 
 SHIPPED = ROOT / "deploy" / "prometheus"
 

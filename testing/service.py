@@ -19,9 +19,9 @@ from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import Backend, opened_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
-from support.checked_clients import checked_async_client
-from support.open_stores import require_store_file
-from support.raw_transport import RawTransport
+from testing.checked_clients import checked_async_client
+from testing.raw_transport import RawTransport
+from testing.stores import require_store_file
 
 T = TypeVar("T")
 START = 1_793_000_000.25

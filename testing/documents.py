@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
 DOCUMENTS = sorted(
     [

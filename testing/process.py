@@ -17,12 +17,12 @@ from typing import Any
 
 import httpx2
 
-from support.checked_clients import checked_client
-from support.command_line import CommandLine
-from support.open_stores import require_store_file
-from support.preloaded import ServerProcess
-from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE, Process, end, kill
+from testing.checked_clients import checked_client
+from testing.cli import CommandLine
+from testing.preloaded import ServerProcess
+from testing.quick_commands import quick_command
+from testing.stores import require_store_file
+from testing.subprocesses import PATIENCE, Process, end, kill
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from support import needs
-from support.documents import ROOT
+from testing import needs
+from testing.documents import ROOT
 
 _OLD = 60 * 86_400.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -11,7 +11,7 @@ from petstore_server.api.errors import error_response
 from petstore_server.api.representation import body_response
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
-from support.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE
 
 LIST = 30_000_000
 """Bytes: more than the kernel takes before the client reads."""

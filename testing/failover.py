@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from support.engines import PostgresEngine, running_engine
-from support.subprocesses import PATIENCE, within
+from testing.engines import PostgresEngine, running_engine
+from testing.subprocesses import PATIENCE, within
 
 
 class Pair(NamedTuple):
