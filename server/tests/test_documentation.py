@@ -249,9 +249,21 @@ def test_ci_runs_the_same_checks_as_the_readme_names() -> None:
     )
 
 
+def test_the_readme_is_short_and_its_bullets_have_numbers_of_the_pages_that_they_link_to() -> None:
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    assert len(text.splitlines()) <= 110
+    bullets = re.findall(r"^- \*\*.+\n(?:  .+\n)*", text, re.MULTILINE)
+    assert 6 == len(bullets)
+    for bullet in bullets:
+        numbers = set(re.findall(r"\d[\d,]*", bullet))
+        pages = [link.target.read_text() for link in links(readme) if f"({link.target.relative_to(ROOT)}" in bullet]
+        assert numbers & set(re.findall(r"\d[\d,]*", "".join(pages))), bullet
+
+
 def test_the_readme_counts_the_direct_dependencies() -> None:
     project = tomllib.loads((ROOT / "server" / "pyproject.toml").read_text())["project"]
-    assert f"The server has {len(project['dependencies'])} direct dependencies" in (ROOT / "README.md").read_text()
+    assert f"server has {len(project['dependencies'])} direct dependencies" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
