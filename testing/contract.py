@@ -170,7 +170,7 @@ class VersionContract:
         return known
 
     def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-        rooted = {**schema, "components": {**self.document["components"], "schemas": self._schemas}}
+        rooted = {**_with_closed_sets(schema), "components": {**self.document["components"], "schemas": self._schemas}}
         return jsonschema_rs.Draft202012Validator(rooted, validate_formats=True)
 
     def _resolve(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -180,6 +180,15 @@ class VersionContract:
                 found = found[part]
             node = found
         return node
+
+
+def error_examples(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The examples of errors, by their codes: those that operations share, and those of requests to none."""
+    examples = dict(document["components"]["examples"])
+    for response in document["x-other-requests"]["responses"].values():
+        for content in response.get("content", {}).values():
+            examples |= {code: example for code, example in content["examples"].items() if "$ref" not in example}
+    return examples
 
 
 def _closed(schemas: Mapping[str, Any]) -> dict[str, Any]:

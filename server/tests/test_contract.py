@@ -14,6 +14,7 @@ from petstore_server.api.contracts import contract_json, contract_yaml, load_con
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
 from testing.checked_clients import contract
+from testing.contract import error_examples
 from testing.documents import SOURCE
 
 CODES = {
@@ -75,7 +76,7 @@ def test_every_header_parameter_answer_and_field_has_an_example() -> None:
 
 
 def test_the_examples_of_errors_say_what_the_service_says() -> None:
-    examples = contract().document["components"]["examples"]
+    examples = error_examples(contract().document)
     assert set(examples) == CODES
     too_large = (PayloadTooLarge, UriTooLong, HeadersTooLarge)
     for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.InternalError, *too_large):

@@ -94,9 +94,22 @@ def test_every_pattern_is_one_that_re2_compiles(version: str) -> None:
 @each_version
 def test_every_property_states_its_type(version: str) -> None:
     """Code generators take one without a type for any object, even where `allOf` gives it one."""
-    for schema in CONTRACTS[version]["components"]["schemas"].values():
-        for name, property_schema in schema.get("properties", {}).items():
-            assert property_schema.keys() & {"type", "$ref"}, (name, schema)
+    for member, properties in members(CONTRACTS[version]):
+        for name, schema in properties.items() if member == "properties" else ():
+            assert schema.keys() & {"type", "$ref"}, (name, properties)
+
+
+@each_version
+def test_every_component_is_used_in_a_path(version: str) -> None:
+    """Linters do not look into extensions such as `x-other-requests`, and report what only these use."""
+    contract, used = CONTRACTS[version], set[str]()
+    found = {value for name, value in members(contract["paths"]) if name == "$ref"}
+    while found - used:
+        used |= found
+        parts = [contract["components"][kind][name] for _, _, kind, name in (ref.split("/") for ref in found)]
+        found = {value for name, value in members(parts) if name == "$ref"}
+    groups = {kind: parts for kind, parts in contract["components"].items() if kind != "securitySchemes"}
+    assert used == {f"#/components/{kind}/{name}" for kind, parts in groups.items() for name in parts}
 
 
 def members(node: Any) -> Iterator[tuple[str, Any]]:

@@ -46,7 +46,7 @@ class Documented(click.Command):
 
 
 class Group(Documented, click.Group):
-    """A command with commands of its own, which are listed in the order of their definition."""
+    """A command with subcommands, which are listed in the order of their definition."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -60,7 +60,7 @@ local function next_ban(began, level)
   return second, second + seconds, level + 1
 end
 
--- Adds a strike; returns how many count now. They are a list of times, ascending, in a key of their own: a strike costs
+-- Adds a strike; returns how many count now. They are a list of times, ascending, in a separate key: a strike costs
 -- the same whatever the number that leads to a ban.
 local function strike(key)
   local strikes = key .. ':strikes'
