@@ -19,11 +19,11 @@ from petstore_server.domain.errors import (
     InvalidInput,
     OrderNotShipped,
     StoreUnusable,
-    advising,
+    replacing_remedy,
 )
 from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment
-from petstore_server.domain.lists import NumberedPage, Page, page_place
+from petstore_server.domain.lists import NumberedPage, Page, clamp_page
 from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status, ship
 from petstore_server.domain.pets import Pet, evaluate_pet_import, pet_from_fields
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
@@ -54,7 +54,7 @@ order_not_pending order_not_shipped pet_not_found service_unavailable store_unus
     ],
 )
 def test_a_page_beyond_the_last_is_the_last(total: int, number: int, place: tuple[int, int]) -> None:
-    assert place == page_place(total, 10, number)
+    assert place == clamp_page(total, 10, number)
     assert (1, 1) == NumberedPage[int]([], 0)[2:]
 
 
@@ -118,7 +118,7 @@ def test_the_codes_of_errors() -> None:
 
 
 def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
-    with pytest.raises(StoreUnusable) as caught, advising("make room"):
+    with pytest.raises(StoreUnusable) as caught, replacing_remedy("make room"):
         raise StoreUnusable("full", "wait")
     assert ("full", "full make room") == (caught.value.problem, str(caught.value))
     assert "full" == str(StoreUnusable("full"))

@@ -18,7 +18,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def main() -> None:
-    """Run the command and exit. Ctrl-C never shows a traceback, also not while the effect of another is reported."""
+    """Run the command and exit. Ctrl-C never shows a traceback, not even while an earlier one is being handled."""
     sys.unraisablehook = _report_unraisable
     for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP

@@ -1,4 +1,4 @@
-"""Who makes a request: the principal of its key (spec S5; D9), and the address, also behind proxies (D14)."""
+"""Who makes a request: the principal of its key (spec S5; D9), and the address, including behind proxies (D14)."""
 
 import ipaddress
 from collections import OrderedDict

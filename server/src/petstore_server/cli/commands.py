@@ -1,4 +1,4 @@
-"""What every command has: `--json`, `--as` if it writes, an end by signals, and the store that the settings name.
+"""What every command has: `--json`, `--as` if it writes, signal handling, and the store that the settings name.
 
 Engines are imported by the functions that use the store, because they take longer than anything else that `--help`,
 `--version` and wrong usage need.

@@ -29,7 +29,7 @@ COMMANDS = {
 """The commands, with the first sentence of their help."""
 
 _MODULES = {"pets": "orders"} | dict.fromkeys(("serve", "openapi", "doctor", "console"), "service")
-"""The modules of commands that have not the same name. To import all takes longer than most commands."""
+"""The commands whose module has another name. Importing all modules takes longer than most commands."""
 
 
 class Documented(click.Command):
@@ -124,7 +124,7 @@ def petstore() -> None:
 
 
 def main() -> None:
-    """The entry point; exits. Ctrl-C never shows a traceback, also not while the effect of another is reported."""
+    """The entry point; exits. Ctrl-C never shows a traceback, not even while an earlier one is being handled."""
     sys.unraisablehook = _report_unraisable
     try:
         petstore()

@@ -26,7 +26,7 @@ from petstore_server.domain.texts import hide_keys
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UPPER = re.compile("[A-Z]")  # a word of a name in camelCase begins with it
 _PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."})  # without UTF-8
-_MIN_CELL = 12  # columns to which a cell is narrowed at most
+_MIN_CELL = 12  # columns; a cell is never narrower
 
 
 def wants_json() -> bool:
@@ -110,7 +110,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def details(pairs: Iterable[tuple[str, object]]) -> str:
-    """Names, also of fields in JSON, and values, one pair a line; None and "" are shown as `-`.
+    """Name and value, one pair per line; None and "" are shown as `-`. A name may be that of a field in JSON.
 
     Long values are wrapped on a terminal.
     """

@@ -15,7 +15,7 @@ from petstore_server.console.pages import accounts, audit, imports, keys, orders
 from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
-from petstore_server.console.visit import Page, RefusedRequest, Repeated, Visit
+from petstore_server.console.visit import DuplicateSubmission, Page, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
 from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
@@ -110,7 +110,7 @@ async def _respond(page: Page, visit: Visit) -> Response:
         if visit.session is None and page is not access.sign_in:
             return await access.ask_to_sign_in(visit)
         return await page(visit)
-    except Repeated as repeated:
+    except DuplicateSubmission as repeated:
         return repeated.response
     except Conflict as conflict:
         return await _explain(visit, conflict)

@@ -159,7 +159,7 @@ class ImportJobs:
         return self._jobs[job_id]
 
     def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], operator: str) -> ImportJob:
-        """Find out behind this call what importing the file would do. Raises Conflict, OSError."""
+        """Find out in the background what importing the file would do. Raises Conflict, OSError."""
         if len(self._jobs) >= MAX_JOBS:
             raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
         job = ImportJob(secrets.token_hex(16), file, name, size, fields, operator, self._clock())
@@ -168,7 +168,7 @@ class ImportJobs:
         return job
 
     def import_(self, job: ImportJob, operator: str) -> None:
-        """Import the file behind this call. Raises Conflict unless it was checked and not imported yet."""
+        """Import the file in the background. Raises Conflict unless it was checked and not imported yet."""
         if job.state != "checked":
             raise Conflict(f"{job.name} is {job.state} by now; it is imported once, after it was checked.")
         self._start(job, operator, "importing")

@@ -48,7 +48,7 @@ class RefusedRequest(Exception):
 
 
 @dataclass(eq=False)
-class Repeated(Exception):
+class DuplicateSubmission(Exception):
     """A form that was submitted just before; `response` is the response to that."""
 
     response: Response
@@ -106,7 +106,7 @@ class Visit:
         """Read something that the page can do without, in the time that is left for the page."""
         return await read_within(work, min(seconds, self._ends - asyncio.get_running_loop().time()))
 
-    async def need(self, work: Coroutine[Any, Any, T]) -> T:
+    async def require(self, work: Coroutine[Any, Any, T]) -> T:
         """Read what the page is about. Raises what that raises, and ServiceUnavailable if it takes too long."""
         value, _, problem = await self.read(work)
         if problem:
@@ -144,7 +144,7 @@ class Visit:
             security.delete_cookie(self.request, response, "notice")
         return response
 
-    def done(self, path: str, *lines: str | tuple[str, str], kind: str = "ok") -> Response:
+    def redirect_with_notice(self, path: str, *lines: str | tuple[str, str], kind: str = "ok") -> Response:
         """Redirect to a page of the console that then shows a notice: what was done, or why nothing was.
 
         Each line is a text, or a text and the path, below the console's, of what it is about.
@@ -160,7 +160,7 @@ class Visit:
     async def form(self, prefix: str = "", *, once: bool = True) -> Form:
         """Read the submitted form and check who submitted it. Unless `once`, it may be submitted again.
 
-        Raises RefusedRequest, Repeated, InvalidInput, ServiceUnavailable.
+        Raises RefusedRequest, DuplicateSubmission, InvalidInput, ServiceUnavailable.
         """
         form = await self._read_form()
         form.prefix = prefix
@@ -187,12 +187,12 @@ class Visit:
     async def submit_once(self, content: bytes) -> None:
         """Note that this content, which has the token of its page, was submitted.
 
-        Raises Repeated if it was submitted just before, RefusedRequest if it was at any time, on whatever host.
+        Raises DuplicateSubmission if it was just before, RefusedRequest if it was at any time, on whatever host.
         """
         submission = self._digest(content)
         earlier = self.sources.submissions.get(submission)
         if earlier is not None:
-            raise Repeated(await asyncio.shield(earlier))
+            raise DuplicateSubmission(await asyncio.shield(earlier))
         self.sources.submissions[submission] = asyncio.get_running_loop().create_future()
         self._submission = submission
         if not await self.store.sessions.claim_form(submission, self.now):

@@ -35,7 +35,7 @@ class Ban:
     strikes: int | None = field(default=None, compare=False)
 
     def holds(self, now: float) -> bool:
-        """Whether the ban is in force at `now` (Unix seconds). Set back by over CLOCK_TOLERANCE, a clock ends it."""
+        """Whether the ban is in force at `now` (Unix seconds). A clock set back by over CLOCK_TOLERANCE ends it."""
         return self.began - CLOCK_TOLERANCE <= now < self.until
 
 

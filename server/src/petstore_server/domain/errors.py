@@ -247,7 +247,7 @@ class StoreDamaged(StoreUnusable):
 
 
 @contextmanager
-def advising(remedy: str) -> Iterator[None]:
+def replacing_remedy(remedy: str) -> Iterator[None]:
     """Replace the remedy of a StoreUnusable that the block raises."""
     try:
         yield

@@ -95,7 +95,7 @@ class NumberedPage(NamedTuple, Generic[T]):
     pages: int = 1
 
 
-def page_place(total: int, size: int, number: int) -> tuple[int, int]:
+def clamp_page(total: int, size: int, number: int) -> tuple[int, int]:
     """The number of a page of `size` items, and of all pages. A page beyond the last is the last one."""
     pages = max(1, -(-total // size))
     return min(max(1, number), pages), pages

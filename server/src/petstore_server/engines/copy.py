@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from petstore_server.domain.audit import Actor, Change
-from petstore_server.domain.errors import Conflict, StoreUnusable, advising
+from petstore_server.domain.errors import Conflict, StoreUnusable, replacing_remedy
 from petstore_server.engines import postgres, sqlite
 from petstore_server.engines.postgres.connections import Driver
 from petstore_server.engines.postgres.opening import connected
@@ -45,15 +45,15 @@ async def copy_store(
     """Copy the store at `path` to the database `url`; return the number of rows by table.
 
     Migrates the target, and keeps servers and writers off the source until the copy is verified: otherwise a key that
-    is revoked meanwhile would be active in it. `progress` gets the rows that are done, and all. Raises Conflict where
-    the target is not empty, and StoreUnusable, also where a copied row differs.
+    is revoked meanwhile would be active in it. `progress` gets the rows that are done, and all. Raises Conflict if
+    the target is not empty, and StoreUnusable, also if a copied row differs.
     """
     path = path.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
     require_place(path, file_too=True)
     locked = sqlite.lock_for_serving(path, shared=False, advice="Stop it, and copy again.")
     with locked, unusable_on_error(path), closing(connect_writer(path)) as source:
         SCHEMA.must_migrate(schema_version(source, path), f"at {path}")
-        with advising("Check the URL of the target."):
+        with replacing_remedy("Check the URL of the target."):
             await postgres.migrate(url, announce)
         with transaction(source, "IMMEDIATE"):
             counts = {table: int(source.execute(f"SELECT count(*) FROM {table}").get) for table in _TABLES}  # noqa: S608

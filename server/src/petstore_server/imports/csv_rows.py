@@ -21,7 +21,7 @@ csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is short
 
 
 def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
-    """The rows below the header; blank ones are skipped. Raises UnreadableFile where no row names the columns."""
+    """The rows below the header; blank ones are skipped. Raises UnreadableFile if no row names the columns."""
     blocks = line_blocks(text)
     fields, delimiter, rest = _read_header(blocks, schema)
     for following in chain([Block(rest.number, [], rest.is_last)], blocks):

@@ -85,7 +85,7 @@ class Source:
         self.position = 0
 
     def text(self, encoding: str | None = None) -> Iterator[bytes]:
-        """The file's text as UTF-8 without a byte order mark. Raises UnreadableFile where it is not a text file.
+        """The file's text as UTF-8 without a byte order mark. Raises UnreadableFile if it is not a text file.
 
         `encoding` is that of a file without a byte order mark. Bytes that are invalid in it become bytes that are
         invalid in UTF-8, so that the row that contains them is rejected. Lines that end with CR, as older programs on

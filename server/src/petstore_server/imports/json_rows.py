@@ -44,7 +44,7 @@ def _numbers(block: Block) -> list[int]:
 def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
     """The elements of one JSON array, of which only a window is decoded at a time: [0,0,0] takes 40 times its size.
 
-    Raises UnreadableFile where the text is not an array.
+    Raises UnreadableFile if the text is not an array.
     """
     data = bytearray()
     for chunk in text:

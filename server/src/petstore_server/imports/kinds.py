@@ -239,7 +239,7 @@ def _columns(lines: list[bytes], delimiter: str) -> list[Sequence[str]]:
 
 
 def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
-    """Raises KeyError or ValueError where a status, a ship date or a reference is none."""
+    """Raises KeyError or ValueError if a status, a ship date or a reference is not valid."""
     ids, pet_ids, quantities, ship_dates, complete, statuses, references = columns
     checked_references = [text if text is None else check_reference(text) for text in references]
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
@@ -247,7 +247,7 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
 
 
 def _ship_dates(texts: Iterable[str | None], convert: Callable[[str], str]) -> Iterable[str | None]:
-    """Raises ValueError where one is not a timestamp."""
+    """Raises ValueError if one is not a timestamp."""
     texts = list(texts)
     kept = are_canonical([text for text in texts if text is not None and len(text) == _CANONICAL_LENGTH])
     return [text if text is None or (kept and len(text) == _CANONICAL_LENGTH) else convert(text) for text in texts]

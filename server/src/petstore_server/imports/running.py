@@ -1,4 +1,4 @@
-"""Import a file of orders or pets: read and check it in batches, and commit each by itself, or run dry.
+"""Import a file of orders or pets: read and check it in batches, and commit each by itself, or do a dry run.
 
 The store has a record of each run. It begins before the file is read, counts in the transaction of each batch, and
 shows signs of life in between, so that every process sees whether the run goes on.
@@ -54,7 +54,7 @@ _READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields
 
 
 def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Iterator[Batch[T]]:
-    """The records of the file in batches. Raises UnreadableFile where the file as a whole cannot be read."""
+    """The records of the file in batches. Raises UnreadableFile if the file as a whole cannot be read."""
     text = source.text(options.encoding)
     pieces_of, fields_of = _READERS[source.format(options.file_format)]
     for piece in pieces_of(text, schema):

@@ -193,7 +193,7 @@ class RedisCounters:
 async def _bounded() -> AsyncIterator[None]:
     """Bound a block by RESPONSE_SECONDS. Raises TimeoutError.
 
-    If this process was held up itself for so long, the response gets another few milliseconds to be read.
+    If this process itself stalled that long, allow a few more milliseconds to read a response already received.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as limit:

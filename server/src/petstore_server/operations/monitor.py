@@ -1,4 +1,4 @@
-"""The state of the service on all hosts: asked for when it is shown, and checked behind the pages of the console."""
+"""The state of the service on all hosts: asked for when it is shown, and checked in the background."""
 
 import asyncio
 import logging

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from petstore_server.domain.accounts import Account
-from petstore_server.domain.lists import NumberedPage, page_place
+from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import roll_window
@@ -79,7 +79,7 @@ def page_of_accounts(
     """One page of the accounts that match, ties in the given order."""
     # Sorting keeps the order of ties.
     found = sorted((row for row in rows if matches(row.account)), key=_SORT_KEYS[sort], reverse=descending)
-    number, pages = page_place(len(found), PAGE_SIZE, number)
+    number, pages = clamp_page(len(found), PAGE_SIZE, number)
     return NumberedPage(found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE], len(found), number, pages)
 
 

@@ -91,7 +91,7 @@ def recent_requests(now: float) -> list[Totals]:
     requests = Counter({("listOrders", "304"): 0, ("listOrders", "429"): 0})
     totals = []
     for minute in range(INTERVALS):
-        durations = {0.0005: 0.9, 0.001: 0.97, 0.0025: 0.995, 0.005: 1.0}  # the part that took at most so many seconds
+        durations = {0.0005: 0.9, 0.001: 0.97, 0.0025: 0.995, 0.005: 1.0}  # fraction finished within this many seconds
         took = Counter({bound: round(requests.total() * part) for bound, part in durations.items()})
         totals.append(Totals(now - minute * SAMPLE_SECONDS, requests.copy(), took))
         counts = numbers.randint(1, 9), numbers.choice((0, 0, 0, 0, 0, 2))

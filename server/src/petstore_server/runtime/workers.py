@@ -38,7 +38,7 @@ from petstore_server.telemetry.metrics import aggregate, build_info, exposition
 
 _PROGRAM = "petstore_server.cli.worker"
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0  # before one that died is replaced: it must not occupy the host
-_STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced without a long pause
+_STEADY_SECONDS = 30.0  # a worker that has served this long is replaced without a long pause
 _DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
 _REPORT_SECONDS = 3.0
 _MAX_REPORT = 1 << 24

@@ -1,4 +1,4 @@
-"""Requests and responses as the server knows them, and why it refuses a request by itself."""
+"""Requests and responses as the server knows them, and the errors that the server itself raises."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Recent requests, known again by their bytes: parsing one costs several microseconds."""
+"""A cache of recent requests, keyed by their bytes: parsing one costs several microseconds."""
 
 import re
 from collections import OrderedDict

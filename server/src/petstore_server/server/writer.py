@@ -22,7 +22,7 @@ JOINED_BODY = 32 * 1024
 class ResponseWriter:
     """Hands responses to a transport, one after another. `paused` is true while the transport's buffer is full.
 
-    Short responses are held until `flush`. `on_held` is called with the writer that begins to hold some.
+    Short responses are held until `flush`. `on_held` is called with a writer that starts buffering.
     """
 
     __slots__ = ("_held", "_held_bytes", "_on_held", "_transport", "_unsent", "_written", "paused")

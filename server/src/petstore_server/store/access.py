@@ -9,7 +9,7 @@ from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound
 from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Rotated, Successor
-from petstore_server.domain.lists import NumberedPage, page_place
+from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
 
@@ -231,7 +231,7 @@ def _account(row: Row) -> Account:
 def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedPage[ApiKey]]:
     """One page of the keys that are `chosen`, from which tables and with which condition."""
     [(total,)] = yield Query(f"SELECT count(*) {chosen.sql}", chosen.parameters)
-    number, pages = page_place(total, size, number)
+    number, pages = clamp_page(total, size, number)
     ids = f"SELECT keys.id {chosen.sql} ORDER BY {order.sql} LIMIT %s OFFSET %s"
     values = (*chosen.parameters, *order.parameters, size, (number - 1) * size, *order.parameters)
     rows = yield Query(f"{_SELECT_KEY} WHERE keys.id IN ({ids}) ORDER BY {order.sql}", values)

@@ -36,7 +36,7 @@ def order_row(order: Order) -> Row:
 
 
 def read_order(record: str, status: str, order_id: int | None = None, reference: str | None = None) -> Order:
-    """Return the order of a row. Raises DamagedRecord, also if it is not that with this identifier."""
+    """Return the order of a row. Raises DamagedRecord if it cannot be read, or if its identifier differs."""
     try:
         fields = _decode(record)
         values = fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete

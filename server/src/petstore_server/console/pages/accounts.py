@@ -51,7 +51,7 @@ async def create(visit: Visit) -> Response:
     except AccountExists as error:
         form.errors["name"] = str(error)
         return await _list(visit, form, 409)
-    return visit.done(account_path(name), f"Created the account {name} on the plan {plan}.")
+    return visit.redirect_with_notice(account_path(name), f"Created the account {name} on the plan {plan}.")
 
 
 async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
@@ -62,9 +62,9 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     given = filters.given
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
     filters.values["sort"] = sort
-    statistics = await visit.need(visit.sources.accounts())
+    statistics = await visit.require(visit.sources.accounts())
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    banned = await visit.need(visit.store.keys.banned_accounts(visit.now))
+    banned = await visit.require(visit.store.keys.banned_accounts(visit.now))
     matches = _matching(filters, banned)
     page = await asyncio.to_thread(
         page_of_accounts, statistics.rows, matches, by, visit.page_number, descending=descending
@@ -116,7 +116,7 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
     chosen, base = visit.query.get("keys", ""), account_path(account.name)
     usable = {"usable": True, "ended": False}.get(chosen)
     keys, bans, usage, hours, days, changes = await asyncio.gather(
-        visit.need(visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)),
+        visit.require(visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)),
         visit.read(visit.store.keys.banned(visit.now, _BANS, name=account.name)),
         visit.read(visit.sources.usage_of(account.id)),
         visit.read(_bars(visit, account, Granularity.HOUR, _HOURS)),
@@ -222,7 +222,7 @@ async def close(visit: Visit) -> Response:
     name, _ = visit.request.path_params["name"], await visit.form()
     _, revoked = await close_account(visit.store, name, visit.actor)
     keys = f"{revoked:,} key" + ("" if revoked == 1 else "s")
-    return visit.done(account_path(name), f"Closed {name}, and revoked {keys}.")
+    return visit.redirect_with_notice(account_path(name), f"Closed {name}, and revoked {keys}.")
 
 
 async def _change(
@@ -234,11 +234,11 @@ async def _change(
     """
     name = visit.request.path_params["name"]
     await visit.store.accounts.change(name, unless_changed(transition, form["seen"], fields), visit.actor)
-    return visit.done(account_path(name), done.format(name))
+    return visit.redirect_with_notice(account_path(name), done.format(name))
 
 
 async def _account(visit: Visit) -> Account:
-    return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
+    return await visit.require(visit.store.accounts.find(visit.request.path_params["name"]))
 
 
 async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> list[tuple[str, tuple[int, ...]]]:

@@ -35,11 +35,11 @@ async def audit(visit: Visit) -> Response:
         )
         if is_int64(subject):  # with imports of the order
             history = order_history(visit.store, int(subject), filters, PAGE_SIZE, position)
-            page, number = await visit.need(history)
+            page, number = await visit.require(history)
             count = Reading(Count(number, more=False))
         else:
             filters = filters._replace(subjects=await _subjects(visit, subject))
-            page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
+            page = await visit.require(visit.store.audit.page(filters, PAGE_SIZE, position))
             count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
     return visit.page(
         "audit.html",
@@ -67,6 +67,6 @@ async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
     if text.startswith("key_"):
         return (f"key:{text}",)
     try:
-        return await visit.need(account_subjects(visit.store, text.removeprefix("account:"))) if text else ()
+        return await visit.require(account_subjects(visit.store, text.removeprefix("account:"))) if text else ()
     except AccountNotFound:
         return text, f"account:{text}"

@@ -79,7 +79,7 @@ async def upload(visit: Visit) -> Response:
 async def _checked(visit: Visit, form: Form) -> ImportJob:
     """The upload, once its check has begun to read the file; the form gets its fields.
 
-    Raises UnreadableFile, InvalidInput for a wrong option, Conflict, OSError, Repeated, RefusedRequest.
+    Raises UnreadableFile, InvalidInput for a wrong option, Conflict, OSError, DuplicateSubmission, RefusedRequest.
     """
     jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
@@ -163,7 +163,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _show_run(visit: Visit, import_id: str) -> Response:
-    run = await visit.need(visit.store.imports.find(import_id))
+    run = await visit.require(visit.store.imports.find(import_id))
     first = await visit.read(visit.store.imports.rejects(import_id, _SHOWN_REJECTS))
     rejects = list(map(json.loads, first.value or ()))
     return _refreshed(visit, "import_run.html", busy=run.state == "running", run=run, shown_rejects=rejects)
@@ -201,15 +201,17 @@ async def discard(visit: Visit) -> Response:
     if job.state == "importing":
         raise Conflict(f"{job.name} is being imported; stop the import first.")
     await visit.sources.imports.discard(job)
-    return visit.done("/imports", f"Deleted {job.name} from the server.")
+    return visit.redirect_with_notice("/imports", f"Deleted {job.name} from the server.")
 
 
 async def rejects(visit: Visit) -> Response:
     """The rejected rows of an import or of a check with their reasons, as JSON Lines."""
     name = visit.request.path_params["upload"]
     if name.startswith("import-"):
-        run = await visit.need(visit.store.imports.find(name))
-        return _download(run.file, "".join(f"{row}\n" for row in await visit.need(visit.store.imports.rejects(name))))
+        run = await visit.require(visit.store.imports.find(name))
+        return _download(
+            run.file, "".join(f"{row}\n" for row in await visit.require(visit.store.imports.rejects(name)))
+        )
     job = _job(visit)
     return _download(job.name, job.read_rejects())
 

@@ -15,14 +15,14 @@ from petstore_server.operations import accounts as operations
 
 _BANS_PAGE = 50
 _CHANGES = 20
-_MOST_LINES = 6  # of the notice after bans were lifted
+_MAX_LINES = 6  # of the notice after bans were lifted
 _GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # seconds
 
 
 async def create(visit: Visit) -> Response:
     """Create a key and show it, once."""
     form = await visit.form("key-")
-    account = await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
+    account = await visit.require(visit.store.accounts.find(visit.request.path_params["name"]))
     form.values["scopes"] = " ".join(form.all("scope"))
     scopes = form.read("scopes", _scopes)
     expires = form.read("expires", lambda text: visit.when(text, past=False))
@@ -81,13 +81,15 @@ async def revoke(visit: Visit) -> Response:
     submitted = await visit.form()
     change = unless_changed(transitions.revoke(visit.now), submitted["seen"])
     key = await visit.store.keys.change(visit.request.path_params["key"], change, visit.actor)
-    return visit.done(account_path(key.account), f"Revoked {key.id}.")
+    return visit.redirect_with_notice(account_path(key.account), f"Revoked {key.id}.")
 
 
 async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
     form = visit.filters("name")
-    page = await visit.need(visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form.values["name"]))
+    page = await visit.require(
+        visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form.values["name"])
+    )
     all_selected = visit.query.get("select") == "all"
     return visit.page("bans.html", form=form, page=page, all_selected=all_selected)
 
@@ -106,18 +108,19 @@ async def lift_bans(visit: Visit) -> Response:
         raise InvalidInput("No key is selected; go back and select at least one.")
     bans = f"{lifted:,} ban" + ("" if lifted == 1 else "s")
     lines = [f"Lifted {bans}; these keys work again within a second." if lifted else "Nothing was changed.", *problems]
-    return visit.done("/bans", *lines[:_MOST_LINES], kind="warn" if problems else "ok")
+    return visit.redirect_with_notice("/bans", *lines[:_MAX_LINES], kind="warn" if problems else "ok")
 
 
 async def lift_ban(visit: Visit) -> Response:
     """Lift the ban of a key."""
     await visit.form()
     key = await visit.store.keys.change(visit.request.path_params["key"], transitions.unban(visit.now), visit.actor)
-    return visit.done(account_path(key.account), f"Lifted the ban of {key.id}; it works again within a second.")
+    notice = f"Lifted the ban of {key.id}; it works again within a second."
+    return visit.redirect_with_notice(account_path(key.account), notice)
 
 
 async def _key(visit: Visit) -> ApiKey:
-    return await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
+    return await visit.require(visit.store.keys.find(visit.request.path_params["key"]))
 
 
 def _scopes(text: str) -> frozenset[Scope]:

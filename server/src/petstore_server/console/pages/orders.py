@@ -45,7 +45,7 @@ async def list_orders(visit: Visit) -> Response:
     after, count = None, Reading[Count]()
     counts = await visit.sources.order_counts.get()
     if query is not None:
-        page = await visit.need(visit.store.search.page(query))
+        page = await visit.require(visit.store.search.page(query))
         rows, after = page.orders, page.next
         if query.filters != Filters():
             count = await visit.read(visit.store.search.count(query.filters, _MAX_COUNTED), _COUNT_SECONDS)
@@ -75,7 +75,7 @@ async def list_orders(visit: Visit) -> Response:
 async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.request.path_params["order"])
-    tracked = await visit.need(visit.store.search.find(order_id))
+    tracked = await visit.require(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status, reference=tracked.reference)
     history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
@@ -139,7 +139,7 @@ async def _change(visit: Visit, done: str, transition: Transition[Order], form: 
     lines += [await _explain(visit, *each) for each in refused[:_MAX_REASONS]]
     if len(refused) > _MAX_REASONS:
         lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
-    return visit.done(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
+    return visit.redirect_with_notice(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
 
 
 async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str, str]:

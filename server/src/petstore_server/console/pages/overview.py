@@ -111,7 +111,7 @@ async def find(visit: Visit) -> Response:
     """Search as `search` does, also for a whole API key: what is submitted is in no address, and in no log."""
     text = (await visit.form(once=False))["q"]
     if looks_like_key(text):
-        key = await visit.need(find_key_by_secret(visit.store, text))
+        key = await visit.require(find_key_by_secret(visit.store, text))
         return RedirectResponse(f"{CONSOLE_PATH}/keys/{key.id}", 303)
     return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
 
@@ -131,9 +131,9 @@ async def _found(visit: Visit, text: str) -> str:
     if text.startswith("import-"):
         return f"/imports/{quote(text, safe='')}"
     try:
-        return account_path((await visit.need(visit.store.accounts.find(text))).name)
+        return account_path((await visit.require(visit.store.accounts.find(text))).name)
     except NotFound:
-        requests = await visit.need(visit.store.audit.page(AuditFilters(request_id=text), 1))
+        requests = await visit.require(visit.store.audit.page(AuditFilters(request_id=text), 1))
         if requests.entries:
             return "/audit" + query_link({"request": text})
         return "/accounts" + query_link({"search": text})

@@ -155,7 +155,7 @@ _PLAIN_WORDS: dict[type[apsw.Error], str] = {
 
 
 def patience(seconds: float) -> Callable[[int], bool]:
-    """A busy handler that tries again every millisecond for so long."""
+    """A busy handler that tries again every millisecond for up to `seconds`."""
     ends = 0.0
 
     def wait(tries: int) -> bool:

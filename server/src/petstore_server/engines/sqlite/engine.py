@@ -36,7 +36,7 @@ from petstore_server.store.engine import (
     Work,
 )
 
-BULK_GAP_SECONDS = 0.01  # after a bulk transaction, in which others can write; a busy server misses pauses of 3 ms
+BULK_GAP_SECONDS = 0.01  # pause after a bulk transaction, so that others can write; a busy server misses 3 ms
 
 _MIN_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import apsw
 
 from petstore_server.domain.audit import Actor, Change
-from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, advising
+from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, replacing_remedy
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite import connections, opening
@@ -83,11 +83,11 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
     with partial_file(path) as copy:
-        with advising("Nothing was restored; choose another backup."), opening.unusable_on_error(source):
+        with replacing_remedy("Nothing was restored; choose another backup."), opening.unusable_on_error(source):
             _require_store(source)
             connections.create_private(copy, like=path)
             _copy(source, copy)
-            with _naming_full_disk(copy):
+            with _translating_disk_full(copy):
                 _begin_epoch(copy, source, kept, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
         with opening.unusable_on_error(path):
@@ -98,7 +98,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
             else:
                 return kept
         # Not while the error is handled: until then it keeps its connection open, and with it SQLite's locks.
-        with advising("Stop the servers, and restore again."), opening.unusable_on_error(path):
+        with replacing_remedy("Stop the servers, and restore again."), opening.unusable_on_error(path):
             _write_over(copy, path, kept, made, damaged=True)
     return kept
 
@@ -148,7 +148,7 @@ def _copy(source: Path, copy: Path, progress: Callable[[int, int], None] = lambd
     """Copy the current state of a store into a new file, without a log next to it."""
     with closing(connect_reader(source)) as original, closing(connect(copy, CREATE)) as duplicate:
         # One read transaction for all steps: otherwise the copy would begin again after every change.
-        with _naming_full_disk(copy), transaction(original), duplicate.backup("main", original, "main") as steps:
+        with _translating_disk_full(copy), transaction(original), duplicate.backup("main", original, "main") as steps:
             original.execute("SELECT * FROM sqlite_schema").fetchall()
             while not steps.done:
                 steps.step(_PAGES_A_STEP)
@@ -157,7 +157,7 @@ def _copy(source: Path, copy: Path, progress: Callable[[int, int], None] = lambd
 
 
 @contextmanager
-def _naming_full_disk(copy: Path) -> Iterator[None]:
+def _translating_disk_full(copy: Path) -> Iterator[None]:
     """Say that the disk of a copy is full, instead of that its source cannot be used. Raises ServiceUnavailable."""
     try:
         yield
