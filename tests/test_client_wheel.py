@@ -1,5 +1,6 @@
 """The distribution: the wheel is complete, and works without the server and the sources."""
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -40,7 +41,7 @@ def _wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def test_the_wheel_contains_the_package_its_types_and_its_requirements(wheel: Path) -> None:
+def test_the_wheel_contains_the_package_its_types_its_requirements_and_its_addresses(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
@@ -55,6 +56,10 @@ def test_the_wheel_contains_the_package_its_types_and_its_requirements(wheel: Pa
     assert "petstore_client/py.typed" in shipped
     needed = [line.removeprefix("Requires-Dist: ") for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert ["httpx2", "msgspec"] == [line.partition(">")[0] for line in needed if "extra" not in line]
+    urls = dict(re.findall(r"^Project-URL: (\w+), (https://\S+)$", text, re.MULTILINE))
+    assert {"Documentation", "Changelog", "Source"} == urls.keys()
+    assert urls["Documentation"].endswith("/docs/client")
+    assert "Description-Content-Type: text/markdown" in text
     assert ["click"] == [line.partition(">")[0] for line in needed if "extra == 'cli'" in line]
 
 

@@ -170,7 +170,7 @@ def test_lists_begin_after_an_empty_line(document: Path) -> None:
 
 @every_document
 def test_named_modules_exist(document: Path) -> None:
-    named = set(re.findall(r"`([\w/]+\.py)`|\b(bench/\w+\.py)", document.read_text()))
+    named = set(re.findall(r"[`>]([\w/]+\.py)[`\"]|\b(bench/\w+\.py)", document.read_text()))
     folders = (SOURCE, ROOT, ROOT / "server" / "tests", ROOT / "client" / "src" / "petstore_client")
     missing = [one or other for one, other in named if not any((at / (one or other)).is_file() for at in folders)]
     assert [] == missing
