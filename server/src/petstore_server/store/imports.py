@@ -75,7 +75,7 @@ _NOTHING = Rejected()
 
 
 def add_batch(
-    import_id: str, actor: Actor, change: Change, previous: Mapping[str, int | None] = MappingProxyType({})
+    import_id: str, actor: Actor, change: Change, previous: Mapping[int, int | None] = MappingProxyType({})
 ) -> Work[int]:
     """Keep what a batch changed, and return its number. `previous` are the batches of the same orders before, by id."""
     texts = as_json(change.before), as_json(change.after), as_json(dict(previous) or None)

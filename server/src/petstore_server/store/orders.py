@@ -1,7 +1,9 @@
 """Orders: changes and placed orders, which share commits; imports, which commit in batches; and reads of orders."""
 
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from functools import partial
+from operator import attrgetter
 
 from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
@@ -146,11 +148,11 @@ class Orders(Part):
         before, after = audit_change("orders", existing, changed, outcomes)
         if new:
             after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
-        last = {row[2]: row[5] for row in rows}
-        previous = {str(order.id): last[order.id] for order in replaced}
+        previous = {row[2]: row[5] for row in rows if row[2] in changed}
         batch = yield from add_batch(import_id, actor, Change(before, after), previous)
         if new:
-            last_id = max((order.id for order in new if order.id <= MAX_ASSIGNED_ID), default=0)
+            assignable = bisect_right(new, MAX_ASSIGNED_ID, key=attrgetter("id"))
+            last_id = new[assignable - 1].id if assignable else 0
             yield from self._engine.dialect.insert_orders([order_row(order) for order in new], last_id, actor.at, batch)
         if replaced:
             rows = [_changed_row(existing[order.id], order) for order in replaced]
@@ -226,7 +228,7 @@ def _locked(order_id: int, row: Row | None) -> Order:
 
 def _changed_row(before: Order, after: Order) -> Row:
     """The row to write; without a record where only the status changed."""
-    if before._replace(status=after.status) == after:
+    if before.status is not after.status and before._replace(status=after.status) == after:
         return after.id, str(after.status), None, None, None, None, None
     return order_row(after)
 
