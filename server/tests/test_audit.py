@@ -155,7 +155,7 @@ def test_an_import_is_one_entry_unless_its_batches_are_asked_for(petstore: Comma
     started = ("--json", "--action", "orders.import", "--since", "1h")
     first, second = petstore.must("audit", *started).json_lines()
     assert {"file": "shop.jsonl", "created": 4_000} == first["after"]
-    assert {"file": "shop.jsonl", "changed": 4_000} == second["after"]
+    assert {"file": "shop.jsonl", "replaced": 4_000} == second["after"]
     batches = petstore.must("audit", *started, "--full").json_lines()
     assert [first["subject"]] * 4 + [second["subject"]] * 4 == [batch["subject"] for batch in batches]
     before = [order for batch in batches[4:] for order in batch["before"]["orders"]]

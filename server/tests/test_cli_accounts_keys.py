@@ -110,9 +110,9 @@ def test_an_account_shows_what_its_windows_have_used(acme: CommandLine) -> None:
     save(acme, {1: Usage(Count(now - 10, 7), Count(now - 90_000, 900))}, [Ban(key["id"], now, now + 600, 2)])
     shown = acme.must("accounts", "show", "acme", "--json").json()
     minute, day = shown["windows"]
-    assert ("minute", 7, 60, 53) == (minute["window"], minute["used"], minute["limit"], minute["remaining"])
+    assert ("minute", 7, 60, 53) == (minute["name"], minute["used"], minute["limit"], minute["remaining"])
     assert minute["reset"].endswith("Z")
-    assert {"window": "day", "used": 0, "limit": 1000, "remaining": 1000, "reset": None} == day  # it has ended
+    assert {"name": "day", "used": 0, "limit": 1000, "remaining": 1000, "reset": None} == day  # it has ended
     assert 2 == shown["keys"][0]["ban"]["level"]
     page = acme.must("accounts", "show", "acme").out
     assert shown["keys"][0]["ban"]["until"] in page

@@ -61,7 +61,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD + b'{"id": 3, "petId": 9}\n{"id": 4}\n{"id": "five"}\n')
         text = await finished(browser, path)
-        assert "Created 1 Changed 1 Unchanged 1 Rejected 2" in text
+        assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
         assert "no longer pending in the store" in text
         assert "Nothing was changed so far." in text
         assert [1, 2, 3] == await ids_of(console)
@@ -69,7 +69,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
 
         await browser.submit(f"{path}/import")
         text = await finished(browser, path)
-        assert "Created 1 Changed 1 Unchanged 1 Rejected 2" in text
+        assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
         assert [1, 2, 3, 4] == await ids_of(console)
         entry = [entry for entry in await log(console.store) if entry.action == "orders.import"][-1]
         assert "operator:ada" == entry.actor
@@ -116,7 +116,7 @@ async def test_an_array_within_an_array_costs_no_other_element(file_store: Store
         browser = await console.browser.sign_in()
         path = await upload(browser, b'[{"id":9000001},[2],{"id":9000003}]', name="nest.json")
         text = await finished(browser, path)
-        assert "Created 2 Changed 0 Unchanged 0 Rejected 1" in text
+        assert "Created 2 Replaced 0 Unchanged 0 Rejected 1" in text
         assert "The row is not a record: Expected `object`, got `array`." in text
 
 
@@ -387,7 +387,7 @@ async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(ea
         text = await browser.get(f"/imports/{run.id}")
         assert text == await browser.get(path), "the page of the upload is that of the import"
         assert "Imported" in text
-        assert "Created 1 Changed 0 Unchanged 0 Rejected 60" in text
+        assert "Created 1 Replaced 0 Unchanged 0 Rejected 60" in text
         assert "The first 50 of 60." in text
         response = await browser.http.get(f"/console/imports/{run.id}/rejects")
         assert "filename*=UTF-8''night-rejects.jsonl" in response.headers["content-disposition"]

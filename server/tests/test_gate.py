@@ -786,14 +786,14 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Pat
                 'petstore_requests_total{operation="cancelOrder",status="429"} 1.0',
                 'petstore_requests_total{operation="v2.getUsage",status="429"} 1.0',
                 'petstore_requests_total{operation="none",status="429"} 1.0',
-                'petstore_request_seconds_count{operation="cancelOrder"} 1.0',  # refusals are not latencies of it
+                'petstore_request_duration_seconds_count{operation="cancelOrder"} 1.0',  # without refusals
                 'petstore_accounts_using{operation="listOrders"} 1.0',
                 'petstore_accounts_using{operation="v1.*"} 2.0',
                 'petstore_accounts_using{operation="v2.*"} 1.0',
                 'petstore_accounts_using{operation="getPet"} 0.0',
                 'petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"} 1.0',
                 'petstore_limit_decisions_total{outcome="admitted",plan="none",window="none"} 1.0',
-                "petstore_list_rebuild_seconds_count 1.0",
+                "petstore_list_rebuild_duration_seconds_count 1.0",
                 "petstore_bans_total 0.0",
                 "petstore_ready 1.0",
             ):

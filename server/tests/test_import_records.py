@@ -49,7 +49,7 @@ async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(each_backend:
         rows = "".join(f'{{"id":{number},"petId":2}}\n' for number in range(1, 2_501))
         run = await imported(store, rows + f'{{"id":"many"}}\n{{"id":3,"{KEY}":1}}\nx\n')
         assert ("orders", "shop.jsonl", BY.name, "finished") == (run.kind, run.file, run.actor, run.state)
-        assert (2_498, 1, 1, 3) == (run.created, run.changed, run.unchanged, run.rejected)
+        assert (2_498, 1, 1, 3) == (run.created, run.replaced, run.unchanged, run.rejected)
         assert run.began_at <= run.seen_at
         assert (3, None) == (run.kept, run.error)
         rejects = [json.loads(each) for each in await store.imports.rejects(run.id)]
@@ -60,7 +60,7 @@ async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(each_backend:
         assert "pso_live_[hidden]" in everything
         assert KEY[9:30] not in everything
         assert ["import-0", run.id] == [entry.subject for entry in await log(store)]
-        counts = {"created": 2_498, "changed": 1, "unchanged": 1}
+        counts = {"created": 2_498, "replaced": 1, "unchanged": 1}
         assert {"file": "shop.jsonl", **counts, "rejected": 3} == (await log(store))[-1].after
 
 
@@ -68,7 +68,7 @@ async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(each_backend:
 async def test_pets_have_records_too(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         run = await imported(store, '{"id":1,"name":"Ada"}\n{"id":1,"name":"Bo"}\n', PETS)
-        assert ("pets", 1, 1, "finished") == (run.kind, run.created, run.changed, run.state)
+        assert ("pets", 1, 1, "finished") == (run.kind, run.created, run.replaced, run.state)
 
 
 @pytest.mark.anyio
@@ -262,7 +262,7 @@ def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None
     shown = cli.must("imports", "show", done.json()["import"], "--json").json()
     assert listed == shown
     expected = {"id": done.json()["import"], "kind": "orders", "file": "shop orders.csv", "actor": "operator:ada"}
-    expected |= {"state": "finished", "created": 1, "changed": 0, "unchanged": 0, "rejected": 2, "rejectsKept": 2}
+    expected |= {"state": "finished", "created": 1, "replaced": 0, "unchanged": 0, "rejected": 2, "rejectsKept": 2}
     assert expected.items() <= shown.items()
     assert done.json()["reasons"] == shown["reasons"]
     written = [json.loads(line) for line in rejects.read_text().splitlines()]

@@ -23,9 +23,9 @@ class Source:
         requests = Metric("petstore_requests", "", "counter")
         for status, count in self.statuses.items():
             requests.add_sample("petstore_requests_total", {"operation": self.operation, "status": status}, count)
-        seconds = Metric("petstore_request_seconds", "", "histogram")
+        seconds = Metric("petstore_request_duration_seconds", "", "histogram")
         for le, count in self.buckets.items():
-            seconds.add_sample("petstore_request_seconds_bucket", {"le": le}, count)
+            seconds.add_sample("petstore_request_duration_seconds_bucket", {"le": le}, count)
         return [requests, seconds]
 
 

@@ -210,7 +210,7 @@ async def test_an_import_has_an_outcome_for_each_order(each_backend: Stores) -> 
         ]
         entry = (await log(store))[-1]
         assert (entry.action, entry.subject) == ("orders.import", "import:2")
-        assert (entry.before, entry.after) == (None, {"created": 1, "changed": 1, "unchanged": 2})
+        assert (entry.before, entry.after) == (None, {"created": 1, "replaced": 1, "unchanged": 2})
         [entry] = await batches(store, "import:2")
         assert entry.before == {"orders": [{"id": 2, "petId": 2, "status": "pending"}]}
         assert entry.after == {

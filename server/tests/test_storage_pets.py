@@ -28,7 +28,7 @@ async def test_pets_are_created_left_unchanged_or_replaced(each_backend: Stores)
         recorded = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
         assert recorded == [
             ("pets.import", "import:1", None, {"created": 3}),
-            ("pets.import", "import:2", None, {"created": 1, "changed": 1, "unchanged": 2}),
+            ("pets.import", "import:2", None, {"created": 1, "replaced": 1, "unchanged": 2}),
         ]
         [batch] = await batches(store, "import:2")
         assert {"pets": [{"id": INT64_MAX, "name": "Bo"}]} == batch.before

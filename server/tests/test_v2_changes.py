@@ -403,7 +403,7 @@ async def test_the_histogram_has_no_waiting_time(tmp_path: Path) -> None:
             sample
             for metric in await service.application.collect()
             for sample in metric.samples
-            if sample.name == "petstore_request_seconds_sum" and sample.labels["operation"] == "v2.listChanges"
+            if sample.name == "petstore_request_duration_seconds_sum" and sample.labels["operation"] == "v2.listChanges"
         ]
         assert samples
         assert sum(sample.value for sample in samples) < 0.5

@@ -84,8 +84,8 @@ def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) 
     found = metrics(server)
     assert 60 == found['petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"}']
     assert 240 == found['petstore_limit_decisions_total{outcome="limited",plan="free",window="minute"}']
-    assert 60 == found['petstore_request_seconds_count{operation="listOrders"}']
-    assert 60 == found['petstore_request_seconds_bucket{le="+Inf",operation="listOrders"}']
+    assert 60 == found['petstore_request_duration_seconds_count{operation="listOrders"}']
+    assert 60 == found['petstore_request_duration_seconds_bucket{le="+Inf",operation="listOrders"}']
     assert (1, 2) == (found["petstore_ready"], found["petstore_workers"])
     within(3.0, lambda: 1 == metrics(server)['petstore_accounts_using{operation="listOrders"}'])  # of both, not 2
     assert (200, "ok") == readiness(server)

@@ -14,8 +14,8 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.imports.options import STDIN
 from petstore_server.store import Store
 
-_TITLES = ("ID", "BEGAN", "FILE", "ACTOR", "STATE", "CREATED", "CHANGED", "UNCHANGED", "REJECTED")
-_COUNTS = ("created", "changed", "unchanged", "rejected")
+_TITLES = ("ID", "BEGAN", "FILE", "ACTOR", "STATE", "CREATED", "REPLACED", "UNCHANGED", "REJECTED")
+_COUNTS = ("created", "replaced", "unchanged", "rejected")
 _REJECTS = "Write the rejected rows to FILE as JSON Lines, or to stdout (-) instead of the rest."
 _NAMES = tuple(map(str.lower, _TITLES))
 

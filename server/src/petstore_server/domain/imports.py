@@ -39,7 +39,7 @@ class ImportRun(NamedTuple):
     seen_at: float
     state: str
     created: int
-    changed: int
+    replaced: int
     unchanged: int
     rejected: int
     reasons: list[str]

@@ -19,7 +19,7 @@ from petstore_server.store import Store
 class WindowReport(NamedTuple):
     """A rate limit window of an account. `reset` is in Unix seconds, None if nothing has been charged to it."""
 
-    window: str
+    name: str
     used: int
     limit: int
     remaining: int

@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 60  # seconds between two samples: the length of one interval o
 
 INTERVALS = 60  # of a report at most
 
-_REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucket"
+_REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_duration_seconds_bucket"
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -87,7 +87,9 @@ class Metrics:
             responses.add_metric((operation, str(status)), count)
         yield responses
         seconds = HistogramMetricFamily(
-            "petstore_request_seconds", "Seconds from a request's headers to its response.", labels=("operation",)
+            "petstore_request_duration_seconds",
+            "Seconds from a request's headers to its response.",
+            labels=("operation",),
         )
         for operation, histogram in self._seconds.items():
             seconds.add_metric((operation,), *histogram.totals())
@@ -105,7 +107,7 @@ class Metrics:
         commits = "Commits of the store, by the number of changes that shared one."
         yield HistogramMetricFamily("petstore_store_commit_changes", commits, *self.commits.totals())
         rebuilds = "Seconds to update the list after a change that affects it."
-        yield HistogramMetricFamily("petstore_list_rebuild_seconds", rebuilds, *self.rebuilds.totals())
+        yield HistogramMetricFamily("petstore_list_rebuild_duration_seconds", rebuilds, *self.rebuilds.totals())
 
 
 _SAME = {  # what all processes see of the store, and when the last of them started

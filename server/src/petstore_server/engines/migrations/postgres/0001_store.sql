@@ -225,7 +225,7 @@ CREATE TABLE petstore.imports (
     seen_at double precision NOT NULL,
     state text COLLATE "C" NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'interrupted')),
     created bigint NOT NULL,
-    changed bigint NOT NULL,
+    replaced bigint NOT NULL,
     unchanged bigint NOT NULL,
     rejected bigint NOT NULL,
     reasons text NOT NULL,

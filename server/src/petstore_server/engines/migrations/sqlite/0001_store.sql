@@ -228,7 +228,7 @@ CREATE TABLE imports (
     seen_at REAL NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'interrupted')),
     created INTEGER NOT NULL,
-    changed INTEGER NOT NULL,
+    replaced INTEGER NOT NULL,
     unchanged INTEGER NOT NULL,
     rejected INTEGER NOT NULL,
     reasons TEXT NOT NULL,
