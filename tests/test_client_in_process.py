@@ -310,7 +310,7 @@ async def test_a_429_caused_by_others_is_waited_out_without_a_strike(clocked: Cl
             await apart.list_orders()
         assert [] == await one.list_orders()  # is refused, and waits for the next window
     assert 7 == connected.sent
-    assert 0 == service.backend.limiter.strikes
+    assert 0 == service.backend.local.strikes
 
 
 @pytest.mark.anyio

@@ -14,6 +14,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.usage import Activity, Granularity, Usage
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
+from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +50,16 @@ async def save_cancelled(service: Service) -> None:
     saving.cancel()
     with suppress(asyncio.CancelledError):
         await saving
+
+
+async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(tmp_path: Path) -> None:
+    async with running(tmp_path, environ={"PETSTORE_REDIS_URL": shared_redis().empty()}) as service:
+        assert service.backend.shared is not None
+        await service.backend.shared.counters.close()
+        response = await service.client.get(ORDERS, headers=bearer(await service.key()))
+        assert (200, 1) == (response.status_code, service.backend.shared.local_decisions)
+        await service.backend.save()
+        assert {} == await service.backend.store.usage.all()
 
 
 async def test_a_ban_is_logged_with_the_names_that_commands_show(tmp_path: Path, log: io.StringIO) -> None:

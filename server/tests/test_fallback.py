@@ -5,12 +5,12 @@ import logging
 import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
+from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, Outcome, evaluate_address
-from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, Counted, CountersUnavailable, StoredBan
+from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
-from petstore_server.limits.memory import Unsaved
+from petstore_server.limits.memory import MemoryLimiter, Unsaved
 from petstore_server.limits.redis import RedisCounters
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ class Shared(RedisCounters):
         self.banned_now = False
         self.ban: Ban | None = None
         self.calls: list[str] = []
-        self.stored: list[StoredBan] = []
+        self.stored: list[Ban | None] = []
         self.since = 1
 
     def _called(self, name: str) -> None:
@@ -39,10 +39,7 @@ class Shared(RedisCounters):
         if self.fault is not None:
             raise self.fault
 
-    def use_store(self, store_id: str) -> None:
-        self.calls.append(store_id)
-
-    async def count(self, principal: Principal, ban: StoredBan, *, charge: bool = True) -> tuple[float, Counted]:
+    async def count(self, principal: Principal, ban: Ban | None, *, charge: bool = True) -> tuple[float, Counted]:
         self._called("count" if charge else "look")
         self.stored.append(ban)
         step = 3 if self.banned_now else int(self.admitted)
@@ -64,9 +61,6 @@ class Shared(RedisCounters):
     async def prove(self) -> tuple[float, int]:
         self._called("prove")
         return NOW - 100, self.since
-
-    async def close(self) -> None:
-        self._called("close")
 
 
 class Clock:
@@ -90,7 +84,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def limiter(shared: Shared, clock: Clock) -> FallbackLimiter:
     """Connected."""
-    made = FallbackLimiter(shared, BanPolicy(strikes=1, grace_seconds=0), clock)
+    made = FallbackLimiter(shared, MemoryLimiter(BanPolicy(strikes=1, grace_seconds=0), clock), clock)
     await made.start()
     shared.calls.clear()
     return made
@@ -104,7 +98,7 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     shared: Shared, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    one = FallbackLimiter(shared, BanPolicy(), clock)
+    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock), clock)
     shared.fault = CountersUnavailable("gone")
     await one.start()
     await one.admit(PRINCIPAL)
@@ -123,7 +117,7 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
 
 
 async def test_only_counters_that_reject_this_process_prevent_its_start(shared: Shared, clock: Clock) -> None:
-    one = FallbackLimiter(shared, BanPolicy(), clock)
+    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock), clock)
     shared.fault = CountersUnavailable("password", refused=True)
     with pytest.raises(CountersUnavailable, match="password"):
         await one.start()
@@ -156,7 +150,7 @@ async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: Fal
     assert Outcome.LIMITED is (await limiter.admit_address("a")).outcome
     assert ["count", "charge", "count", "charge"] == shared.calls
     await limiter.admit_address("a", charge=False)
-    assert (["read"], 0, 0) == (shared.calls[4:], limiter.local_decisions, limiter.bans)
+    assert (["read"], 0, 0) == (shared.calls[4:], limiter.local_decisions, limiter.local.bans)
 
 
 async def test_only_the_request_that_earned_a_ban_is_counted_as_one(shared: Shared, limiter: FallbackLimiter) -> None:
@@ -164,7 +158,7 @@ async def test_only_the_request_that_earned_a_ban_is_counted_as_one(shared: Shar
     assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
     shared.banned_now = False
     assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
-    assert (1, 1, (BAN,)) == (limiter.strikes, limiter.bans, limiter.take_unsaved().bans)
+    assert (1, 1, (BAN,)) == (limiter.local.strikes, limiter.local.bans, limiter.local.take_unsaved().bans)
 
 
 @pytest.mark.parametrize("ahead", [-90.0, 0.0, 0.4, 90.0])
@@ -192,43 +186,39 @@ async def test_in_an_outage_the_day_of_the_counters_is_not_taken_for_their_minut
     assert ("day", 0) == (decisions[1].shown.name, decisions[1].shown.remaining)
 
 
-async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_while_that_it_was_lifted(
+async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_day_that_it_was_lifted(
     shared: Shared, limiter: FallbackLimiter, clock: Clock
 ) -> None:
-    limiter.load("store", {}, [BAN])
-    assert ["store"] == shared.calls
+    limiter.local.load({}, [BAN])
     await limiter.admit(PRINCIPAL)
-    limiter.replace_bans([])
+    limiter.local.replace_bans([])
     await limiter.admit(PRINCIPAL)
-    for seconds in (BAN_BRIDGE_SECONDS + CLOCK_TOLERANCE - 1, BAN_BRIDGE_SECONDS + CLOCK_TOLERANCE):
+    for seconds in (BAN_MEMORY - 1, BAN_MEMORY):
         clock.now = NOW + seconds
-        limiter.forget()
+        limiter.local.forget()
         await limiter.admit(PRINCIPAL)
-    lifted = (BAN.began, 0, 0)
-    assert [(BAN.began, BAN.until, 2), lifted, lifted, (0, 0, 0)] == shared.stored
+    lifted = Ban("key_a", BAN.began, 0, 0)
+    assert [BAN, lifted, lifted, None] == shared.stored
 
 
 async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Shared, limiter: FallbackLimiter) -> None:
     for bans in ([BAN], [], [BAN], []):
-        limiter.replace_bans(bans)
+        limiter.local.replace_bans(bans)
     await limiter.admit(PRINCIPAL)
-    limiter.replace_bans([BAN])
-    assert {} == limiter._lifted
+    limiter.local.replace_bans([BAN])
     await limiter.admit(PRINCIPAL)
-    assert [(BAN.began, 0, 0), (BAN.began, BAN.until, 2)] == shared.stored
+    assert [Ban("key_a", BAN.began, 0, 0), BAN] == shared.stored
 
 
-async def test_usage_is_not_saved_and_bans_are_until_they_have_been(shared: Shared, limiter: FallbackLimiter) -> None:
+async def test_bans_are_to_be_saved_until_they_have_been(shared: Shared, limiter: FallbackLimiter) -> None:
     shared.banned_now, shared.ban = True, BAN
     await limiter.admit(PRINCIPAL)
-    shared.fault = CountersUnavailable("gone")
-    await limiter.admit(Principal("key_b", 2, "zoo", Plan.FREE, Limits(60, 1000), DEFAULT_SCOPES))
-    unsaved = limiter.take_unsaved()
+    unsaved = limiter.local.take_unsaved()
     assert Unsaved({}, (BAN,)) == unsaved
-    limiter.put_back(unsaved)
-    assert unsaved == limiter.take_unsaved()
-    limiter.saved(unsaved)
-    assert ({}, ()) == limiter.take_unsaved()
+    limiter.local.put_back(unsaved)
+    assert unsaved == limiter.local.take_unsaved()
+    limiter.local.saved(unsaved)
+    assert ({}, ()) == limiter.local.take_unsaved()
 
 
 async def test_the_newest_is_that_of_the_counters_or_the_own_without_them(
@@ -251,10 +241,3 @@ async def test_an_address_has_its_whole_limit_in_each_process_during_an_outage(
     assert [True] * ADDRESS_LIMIT + [False] == admitted
     assert (await limiter.admit_address("a", charge=False)).shown.remaining == 0
     assert (["charge"], ADDRESS_LIMIT + 1) == (shared.calls, limiter.local_decisions)
-
-
-async def test_the_connection_to_the_counters_is_closed_with_the_limiter(
-    shared: Shared, limiter: FallbackLimiter
-) -> None:
-    await limiter.close()
-    assert ["close"] == shared.calls

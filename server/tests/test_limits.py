@@ -17,7 +17,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
-from petstore_server.limits.fallback import FallbackLimiter
+from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.settings import SETTINGS
@@ -41,15 +41,16 @@ class Clock:
 
 
 class Limiters(Protocol):
-    """One kind of limiter: makes new ones, and runs their coroutines."""
+    """One kind of limiter: makes new ones, each with what it keeps in memory, and runs their coroutines."""
 
-    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter: ...
+    def make(self, policy: BanPolicy, clock: Clock) -> tuple[Limiter, MemoryLimiter]: ...
     def run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
 class InProcess:
-    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter:
-        return MemoryLimiter(policy, clock)
+    def make(self, policy: BanPolicy, clock: Clock) -> tuple[Limiter, MemoryLimiter]:
+        made = MemoryLimiter(policy, clock)
+        return made, made
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
@@ -60,13 +61,14 @@ class InRedis:
         self._runner = asyncio.Runner()
         self._made: list[FallbackLimiter] = []
 
-    def make(self, policy: BanPolicy, clock: Clock) -> FallbackLimiter:
+    def make(self, policy: BanPolicy, clock: Clock) -> tuple[Limiter, MemoryLimiter]:
         self._close_made()
-        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), policy, clock)
+        local = MemoryLimiter(policy, clock)
+        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), local, clock)
         self.run(limiter.start())
-        limiter.load("store", {}, [])
+        limiter.counters.use_store("store")
         self._made.append(limiter)
-        return limiter
+        return limiter, local
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         result = self._runner.run(work)
@@ -79,7 +81,7 @@ class InRedis:
 
     def _close_made(self) -> None:
         while self._made:
-            self._runner.run(self._made.pop().close())
+            self._runner.run(self._made.pop().counters.close())
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_exactly_the_limit_is_admitted_and_a_request_refused_by_one_window_is_no
     each_backend: Limiters,
 ) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
+    limiter, _ = each_backend.make(POLICY, clock)
     decisions = [each_backend.run(limiter.admit(principal())) for _ in range(5)]
     assert 3 == admitted(decisions)
     assert (0, 7) == tuple(window.remaining for window in decisions[-1].windows)
@@ -137,7 +139,7 @@ def test_admissions_follow_a_naive_model_of_both_windows(
 ) -> None:
     """The model keeps the time of each admitted request, and has no counts."""
     clock = Clock()
-    limiter = each_backend.make(POLICY._replace(strikes=10**9), clock)
+    limiter, _ = each_backend.make(POLICY._replace(strikes=10**9), clock)
     opened = {60: -1e9, 86_400: -1e9}
     served: list[float] = []
     for gap in gaps:
@@ -158,25 +160,25 @@ def test_admissions_follow_a_naive_model_of_both_windows(
 @settings(UNHURRIED, max_examples=20)
 @given(st.lists(st.sampled_from(["key_a", "key_b", "key_c"]), max_size=12))
 def test_keys_of_one_account_share_its_windows(each_backend: Limiters, keys: list[str]) -> None:
-    limiter = each_backend.make(POLICY, Clock())
+    limiter, _ = each_backend.make(POLICY, Clock())
     assert min(3, len(keys)) == admitted([each_backend.run(limiter.admit(principal(key=key))) for key in keys])
 
 
 def test_accounts_do_not_share_windows(each_backend: Limiters) -> None:
-    limiter = each_backend.make(POLICY, Clock())
+    limiter, _ = each_backend.make(POLICY, Clock())
     assert 6 == admitted([each_backend.run(limiter.admit(principal(account=1 + number % 2))) for number in range(10)])
 
 
 def test_waiting_exactly_retry_after_admits_the_next_request(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
+    limiter, _ = each_backend.make(POLICY, clock)
     refused = [each_backend.run(limiter.admit(principal())) for _ in range(4)][-1]
     clock.now += refused.retry_after
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
 def test_a_plan_change_preserves_usage(each_backend: Limiters) -> None:
-    limiter = each_backend.make(POLICY, Clock())
+    limiter, _ = each_backend.make(POLICY, Clock())
     for _ in range(3):
         each_backend.run(limiter.admit(principal()))
     larger = each_backend.run(limiter.admit(principal(limits=Limits(10, 100))))
@@ -187,19 +189,19 @@ def test_a_plan_change_preserves_usage(each_backend: Limiters) -> None:
 
 def test_the_request_that_causes_the_last_strike_gets_the_banned_response(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
+    limiter, local = each_backend.make(POLICY, clock)
     for _ in range(4):
         each_backend.run(limiter.admit(principal()))
     clock.now += 3
     decisions = [each_backend.run(limiter.admit(principal())) for _ in range(21)]
     assert [Outcome.LIMITED] * 19 + [Outcome.BANNED] * 2 == [decision.outcome for decision in decisions]
-    assert (20, 1) == (limiter.strikes, limiter.bans)
+    assert (20, 1) == (local.strikes, local.bans)
 
 
 def test_requests_during_a_ban_never_extend_it(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
-    limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
+    limiter, local = each_backend.make(POLICY, clock)
+    local.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
     resets = set()
     for _ in range(100):
         clock.now += 1
@@ -211,47 +213,47 @@ def test_requests_during_a_ban_never_extend_it(each_backend: Limiters) -> None:
 
 def test_a_ban_is_per_key_and_does_not_affect_the_accounts_other_keys(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
-    limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
+    limiter, local = each_backend.make(POLICY, clock)
+    local.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
     assert each_backend.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
 
 
 def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY._replace(strikes=2), clock)
-    limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
+    limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
+    local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
         each_backend.run(limiter.admit(principal()))
     clock.now += 3
     for _ in range(2):
         each_backend.run(limiter.admit(principal()))  # bans key_a
-    limiter.replace_bans([])
+    local.replace_bans([])
     assert each_backend.run(limiter.admit(principal(key="key_b", account=2))).outcome is Outcome.ADMITTED
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
-    limiter.saved(limiter.take_unsaved())
-    limiter.replace_bans([])
+    local.saved(local.take_unsaved())
+    local.replace_bans([])
     clock.now += 60
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
 def test_a_shorter_retry_after_does_not_replace_a_longer_one(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
+    limiter, local = each_backend.make(POLICY, clock)
 
     def admit(limits: Limits) -> Outcome:
         return each_backend.run(limiter.admit(principal(limits=limits))).outcome
 
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(Limits(9, 1)), admit(Limits(9, 1))]  # for the rest of the day
     clock.now += 3
-    assert (Outcome.LIMITED, 1) == (admit(Limits(1, 9)), limiter.strikes)  # for the rest of the minute
+    assert (Outcome.LIMITED, 1) == (admit(Limits(1, 9)), local.strikes)  # for the rest of the minute
     clock.now += 60
-    assert (Outcome.LIMITED, 2) == (admit(Limits(9, 1)), limiter.strikes)
+    assert (Outcome.LIMITED, 2) == (admit(Limits(9, 1)), local.strikes)
 
 
 def test_a_strike_counts_for_ten_minutes_whatever_came_after_it(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY._replace(strikes=4, grace_seconds=0), clock)
+    limiter, local = each_backend.make(POLICY._replace(strikes=4, grace_seconds=0), clock)
     one = principal(limits=Limits(1, 1))
 
     def admit() -> Outcome:
@@ -259,24 +261,24 @@ def test_a_strike_counts_for_ten_minutes_whatever_came_after_it(each_backend: Li
 
     assert [Outcome.ADMITTED, *[Outcome.LIMITED] * 3] == [admit() for _ in range(4)]  # two strikes
     clock.now += 599
-    assert (Outcome.LIMITED, 3) == (admit(), limiter.strikes)
+    assert (Outcome.LIMITED, 3) == (admit(), local.strikes)
     clock.now += 1
-    assert ([Outcome.LIMITED] * 2, 5) == ([admit(), admit()], limiter.strikes)  # the first two have ended
+    assert ([Outcome.LIMITED] * 2, 5) == ([admit(), admit()], local.strikes)  # the first two have ended
     assert Outcome.BANNED is admit()
 
 
 def test_strikes_later_than_a_clock_that_was_set_back_do_not_count(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY._replace(strikes=3), clock)
+    limiter, local = each_backend.make(POLICY._replace(strikes=3), clock)
 
     def admit() -> Outcome:
         return each_backend.run(limiter.admit(principal(limits=Limits(1, 9)))).outcome
 
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
     clock.now += 3
-    assert ([Outcome.LIMITED] * 2, 2) == ([admit(), admit()], limiter.strikes)
+    assert ([Outcome.LIMITED] * 2, 2) == ([admit(), admit()], local.strikes)
     clock.now -= 0.5
-    assert ([Outcome.LIMITED] * 2, 4) == ([admit(), admit()], limiter.strikes)
+    assert ([Outcome.LIMITED] * 2, 4) == ([admit(), admit()], local.strikes)
     assert Outcome.BANNED is admit()
 
 
@@ -287,7 +289,7 @@ def test_counts_survive_from_one_limiter_to_the_next() -> None:
         now(first.admit(principal()))
     unsaved = first.take_unsaved()
     second = MemoryLimiter(POLICY, clock)
-    second.load("store", *unsaved)
+    second.load(*unsaved)
     assert now(second.admit(principal())).outcome is Outcome.LIMITED
     assert ({}, ()) == first.take_unsaved()
     first.put_back(unsaved)
@@ -297,13 +299,13 @@ def test_counts_survive_from_one_limiter_to_the_next() -> None:
 
 def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
-    limiter.load("store", {1: Usage(Count(1_000_000, 0), Count(990_000, 10))}, [])
+    limiter.load({1: Usage(Count(1_000_000, 0), Count(990_000, 10))}, [])
     assert now(limiter.admit(principal())).outcome is Outcome.LIMITED
 
 
 def test_bans_survive_from_one_limiter_to_the_next() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
-    limiter.load("store", {}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
+    limiter.load({}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
     assert now(limiter.admit(principal())).outcome is Outcome.BANNED
 
 
@@ -317,13 +319,13 @@ def test_an_account_is_noted_once_until_it_is_saved() -> None:
 
 
 def test_an_address_gets_sixty_requests_per_minute(each_backend: Limiters) -> None:
-    limiter = each_backend.make(POLICY, Clock())
+    limiter, _ = each_backend.make(POLICY, Clock())
     assert ADDRESS_LIMIT == admitted([each_backend.run(limiter.admit_address("192.0.2.1")) for _ in range(100)])
 
 
 def test_after_a_clock_was_set_back_no_account_waits_longer_than_the_response_says(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
+    limiter, _ = each_backend.make(POLICY, clock)
     assert 3 == admitted([each_backend.run(limiter.admit(principal())) for _ in range(4)])
     clock.now -= 100
     refused = each_backend.run(limiter.admit(principal()))
@@ -345,7 +347,7 @@ def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved() -> N
 
 def test_the_window_of_an_address_opens_and_ends_at_a_whole_second(each_backend: Limiters) -> None:
     clock = Clock(1_000_000.0)
-    limiter = each_backend.make(POLICY, clock)
+    limiter, _ = each_backend.make(POLICY, clock)
     used = [each_backend.run(limiter.admit_address("192.0.2.1")).shown.remaining for _ in range(2)]
     clock.now += 60
     used.append(each_backend.run(limiter.admit_address("192.0.2.1")).shown.remaining)
@@ -354,7 +356,7 @@ def test_the_window_of_an_address_opens_and_ends_at_a_whole_second(each_backend:
 
 def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY, clock)
+    limiter, _ = each_backend.make(POLICY, clock)
     for address in ("192.0.2.1", "192.0.2.2"):
         assert 60 == admitted([each_backend.run(limiter.admit_address(address)) for _ in range(61)])
     clock.now -= 100
@@ -487,12 +489,12 @@ def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_la
 
 def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY._replace(strikes=2), clock)
+    limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     for _ in range(4):
         each_backend.run(limiter.admit(principal()))
     clock.now += 3
     each_backend.run(limiter.admit(principal()))
-    limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
+    local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     assert Outcome.BANNED is each_backend.run(limiter.admit(principal())).outcome
 
 
@@ -507,7 +509,7 @@ def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters)
     [most] = [setting for setting in SETTINGS if setting.name == "PETSTORE_BAN_STRIKES"]
     strikes = most.read("10000")
     clock = Clock()
-    limiter = each_backend.make(BanPolicy(strikes=strikes), clock)
+    limiter, local = each_backend.make(BanPolicy(strikes=strikes), clock)
 
     async def outcomes(number: int) -> set[Outcome]:
         decisions = await asyncio.gather(*[limiter.admit(principal(limits=Limits(1, 10))) for _ in range(number)])
@@ -519,7 +521,7 @@ def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters)
         assert {Outcome.LIMITED} == each_backend.run(outcomes(strikes // 50 - 1))
     assert {Outcome.LIMITED} == each_backend.run(outcomes(49))
     assert {Outcome.BANNED} == each_backend.run(outcomes(1))
-    assert (strikes, 1) == (limiter.strikes, limiter.bans)
+    assert (strikes, 1) == (local.strikes, local.bans)
     clock.now += 121
     assert {Outcome.ADMITTED} == each_backend.run(outcomes(1))
 
@@ -559,20 +561,21 @@ def test_the_script_and_the_process_make_the_same_decisions_on_the_same_calls(
         elif name == "admit":
             account, key, per_minute = rest
             asked = [
-                kind.run(each.admit(principal(account, f"{key}{account}", Limits(per_minute, 5))))
-                for kind, each in pair
+                kind.run(limiter.admit(principal(account, f"{key}{account}", Limits(per_minute, 5))))
+                for kind, (limiter, _) in pair
             ]
             assert asked[0] == asked[1]
         else:
-            unsaved = [each.take_unsaved() for _, each in pair]
+            unsaved = [local.take_unsaved() for _, (_, local) in pair]
             assert unsaved[0].bans == unsaved[1].bans
             stored |= {ban.key_id: ban for ban in unsaved[0].bans}
             if name == "lift":
                 stored = {key_id: ban for key_id, ban in stored.items() if not key_id.startswith(rest[0])}
-            for _, each in pair:
-                each.saved(unsaved[0])
-                each.replace_bans(stored.values())
-        assert (pair[0][1].strikes, pair[0][1].bans) == (pair[1][1].strikes, pair[1][1].bans)
+            for _, (_, local) in pair:
+                local.saved(unsaved[0])
+                local.replace_bans(stored.values())
+        one, other = (local for _, (_, local) in pair)
+        assert (one.strikes, one.bans) == (other.strikes, other.bans)
 
 
 @settings(UNHURRIED, max_examples=25)
@@ -588,13 +591,13 @@ def test_addresses_are_counted_in_the_same_way_by_both(
     in_redis: InRedis, steps: list[tuple[float, str, bool, int]]
 ) -> None:
     clock = Clock(1_793_000_000.25)
-    memory, shared = MemoryLimiter(POLICY, clock), in_redis.make(POLICY, clock)
+    memory, (shared, _) = MemoryLimiter(POLICY, clock), in_redis.make(POLICY, clock)
     for wait, address, charge, times in steps:
         clock.now += wait
         expected = [now(memory.admit_address(address, charge=charge)) for _ in range(times)]
         assert expected == in_redis.run(ask_address(shared, address, charge, times))
 
 
-async def ask_address(limiter: FallbackLimiter, address: str, charge: bool, times: int) -> list[Decision]:
+async def ask_address(limiter: Limiter, address: str, charge: bool, times: int) -> list[Decision]:
     """Ask at the same time: Redis decides on one request after another, in this order."""
     return await asyncio.gather(*[limiter.admit_address(address, charge=charge) for _ in range(times)])

@@ -17,8 +17,9 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
-from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, NO_BAN, CountersUnavailable
+from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
 from testing.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
@@ -39,19 +40,24 @@ def admitted(decisions: list[Decision]) -> int:
     return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 
+def fallback_limiter(
+    url: str, policy: BanPolicy, redis_clock: Callable[[], float] | None, clock: Callable[[], float]
+) -> FallbackLimiter:
+    return FallbackLimiter(RedisCounters(url, policy, redis_clock), MemoryLimiter(policy, clock), clock)
+
+
 @asynccontextmanager
 async def limiter(
     url: str, clock: Callable[[], float] | None = None, store: str = "store"
 ) -> AsyncIterator[FallbackLimiter]:
     """A limiter as a server process has one, on Redis's clock; or one with a given clock and a strict policy."""
-    policy = POLICY if clock is None else STRICT
-    made = FallbackLimiter(RedisCounters(url, policy, clock), policy, clock or time.time)
+    made = fallback_limiter(url, POLICY if clock is None else STRICT, clock, clock or time.time)
     await made.start()
-    made.load(store, {}, [])
+    made.counters.use_store(store)
     try:
         yield made
     finally:
-        await made.close()
+        await made.counters.close()
 
 
 @pytest.fixture(params=[VALKEY, pytest.param(REDIS, marks=pytest.mark.system)])
@@ -140,23 +146,23 @@ async def test_every_key_expires_by_itself_and_an_accounts_keys_share_a_hash_tag
 async def test_strikes_expire_by_themselves(engine: RedisEngine) -> None:
     clock = Clock()
     policy = BanPolicy(strikes=3, grace_seconds=0)
-    made = FallbackLimiter(RedisCounters(engine.url, policy, clock), policy, clock)
+    made = fallback_limiter(engine.url, policy, clock, clock)
     await made.start()
-    made.load("store", {}, [])
+    made.counters.use_store("store")
     for _ in range(4):
         await made.admit(principal(limits=Limits(1, 10)))
     strikes = "petstore:store:key:{1}:key_a:strikes"
     assert (2, True) == (engine.client.llen(strikes), 590 < engine.client.ttl(strikes) < 610)
     await made.admit(principal(limits=Limits(1, 10)))
-    assert (1, False) == (made.bans, engine.client.exists(strikes) == 1)
-    await made.close()
+    assert (1, False) == (made.local.bans, engine.client.exists(strikes) == 1)
+    await made.counters.close()
 
 
 @pytest.mark.parametrize("ahead", [-7200, -90, 90, 7200])
 async def test_a_clock_that_differs_from_that_of_redis_gives_no_new_window_in_an_outage(
     own: RedisEngine, ahead: int
 ) -> None:
-    made = FallbackLimiter(RedisCounters(own.url, POLICY), POLICY, lambda: time.time() + ahead)
+    made = fallback_limiter(own.url, POLICY, None, lambda: time.time() + ahead)
     await made.start()
     decisions = [await made.admit(principal()) for _ in range(LIMITS.per_minute + 1)]
     assert LIMITS.per_minute == admitted(decisions)
@@ -165,7 +171,7 @@ async def test_a_clock_that_differs_from_that_of_redis_gives_no_new_window_in_an
     assert 10 == made.local_decisions
     assert 0 == admitted(refused)
     assert all(each.retry_after <= 60 for each in refused)
-    await made.close()
+    await made.counters.close()
 
 
 async def test_stores_that_share_a_redis_do_not_share_counters_bans_or_addresses(engine: RedisEngine) -> None:
@@ -215,7 +221,7 @@ async def ban_by(one: FallbackLimiter) -> Ban:
     """Misbehave until the key is banned."""
     while (await one.admit(principal(limits=Limits(1, 10)))).outcome is not Outcome.BANNED:
         pass
-    return one.take_unsaved().bans[0]
+    return one.local.take_unsaved().bans[0]
 
 
 async def outcome(one: FallbackLimiter) -> Outcome:
@@ -228,10 +234,13 @@ async def test_a_ban_holds_in_every_process_at_once_and_until_its_end_once_the_s
     clock = Clock()
     async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
         ban = await ban_by(one)
-        assert ((), [Outcome.BANNED] * 2) == (other.take_unsaved().bans, [await outcome(one), await outcome(other)])
-        one.saved(one.take_unsaved())
-        other.replace_bans([ban])
-        clock.now += BAN_BRIDGE_SECONDS + 1
+        assert ((), [Outcome.BANNED] * 2) == (
+            other.local.take_unsaved().bans,
+            [await outcome(one), await outcome(other)],
+        )
+        one.local.saved(one.local.take_unsaved())
+        other.local.replace_bans([ban])
+        clock.now += redis_counters.BAN_BRIDGE_SECONDS + 1
         assert Outcome.BANNED is await outcome(other)
         clock.now = float(ban.until)
         assert Outcome.ADMITTED is await outcome(other)
@@ -243,11 +252,11 @@ async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_th
     clock = Clock()
     async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
         ban = await ban_by(one)
-        one.saved(one.take_unsaved())
-        one.replace_bans([ban])
+        one.local.saved(one.local.take_unsaved())
+        one.local.replace_bans([ban])
         assert [Outcome.BANNED] * 2 == [await outcome(one), await outcome(other)]
-        one.replace_bans([])
-        one.forget()
+        one.local.replace_bans([])
+        one.local.forget()
         assert [Outcome.ADMITTED] * 2 == [await outcome(one), await outcome(other)]
 
 
@@ -266,7 +275,7 @@ async def test_a_ban_that_never_reached_the_store_ends_with_its_bridge(engine: R
     async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
         await ban_by(one)  # which is then killed before it saved the ban
         assert Outcome.BANNED is await outcome(other)
-        clock.now += BAN_BRIDGE_SECONDS
+        clock.now += redis_counters.BAN_BRIDGE_SECONDS
         assert Outcome.ADMITTED is await outcome(other)
 
 
@@ -277,16 +286,16 @@ async def test_a_ban_just_before_a_window_ends_is_kept_in_redis_for_its_bridge(e
         clock.now += 59
         await ban_by(one)
         record: Any = engine.client.ttl("petstore:store:key:{1}:key_a")
-        assert record >= BAN_BRIDGE_SECONDS
+        assert record >= redis_counters.BAN_BRIDGE_SECONDS
 
 
 async def test_a_further_ban_doubles_whichever_process_gave_the_first(engine: RedisEngine) -> None:
     clock = Clock()
     async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
         first = await ban_by(one)
-        one.saved(one.take_unsaved())
+        one.local.saved(one.local.take_unsaved())
         for each in (one, other):
-            each.replace_bans([first])
+            each.local.replace_bans([first])
         clock.now = first.until + 1.0
         second = await ban_by(other)
         assert [(120, 1), (240, 2)] == [(ban.until - ban.began, ban.level) for ban in (first, second)]
@@ -392,12 +401,12 @@ async def test_a_response_that_comes_too_late_is_not_taken_for_that_to_the_next_
         with monkeypatch.context() as patch:
             patch.setattr(redis_counters, "RESPONSE_SECONDS", 0.1)
             with pytest.raises(CountersUnavailable) as caught:
-                await counters.count(principal(1, limits=Limits(10, 20)), NO_BAN)
+                await counters.count(principal(1, limits=Limits(10, 20)), None)
         assert "no response within 100 ms" == caught.value.reason
         withheld.clear()
         rest.set()  # Redis has counted the request, and its response comes now
-        await counters.count(principal(2), NO_BAN)
-        _, counted = await counters.count(principal(2), NO_BAN)
+        await counters.count(principal(2), None)
+        _, counted = await counters.count(principal(2), None)
         assert (2, 2) == (counted.minute_used, counted.day_used)
         used = await counters.usages([1, 2])
         assert [1, 2] == [used[account].minute.used for account in (1, 2)]
@@ -435,13 +444,13 @@ async def test_each_process_notices_that_redis_lost_its_counts_whichever_asks_fi
 
 async def test_a_process_that_starts_while_redis_is_gone_counts_by_itself_and_then_together(own: RedisEngine) -> None:
     with own.gone():
-        made = FallbackLimiter(RedisCounters(own.url, POLICY), POLICY, time.time)
+        made = fallback_limiter(own.url, POLICY, None, time.time)
         await made.start()
         assert 60 == admitted([await made.admit(principal()) for _ in range(100)])
         assert made.fault is not None
     assert await exact_again(made) < 5 + busy()
     assert 59 == (await made.admit(principal())).shown.remaining
-    await made.close()
+    await made.counters.close()
 
 
 def fill_up(redis: RedisEngine) -> None:

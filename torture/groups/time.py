@@ -140,7 +140,7 @@ async def a_month(seed: int) -> Result:
                 expect("a session that is used", session is not None, hour < 12 or day % 2 == 0)
                 clock.now += HOUR if day % 2 == 0 or hour != 11 else 13 * HOUR
                 await started.background_round()
-                started.backend.limiter.forget()
+                started.backend.local.forget()
                 await store.orders.forget(clock.now - DAY, 1000)
                 await compact_history(store.usage, started.settings, clock.now)
             expect(

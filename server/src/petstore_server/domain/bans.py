@@ -25,6 +25,8 @@ class BanPolicy(NamedTuple):
 class Ban:
     """A key's latest ban, in whole Unix seconds; `level` is the number of consecutive bans, this one included.
 
+    A ban of level 0 was lifted: it never holds, and the next one is of level 1.
+
     `strikes` are those that led to it. The audit log records them; a ban that was read from the store lacks them.
     """
 

@@ -2,8 +2,7 @@
 
 import msgspec
 
-BAN_BRIDGE_SECONDS = 10
-"""How long the shared counters hold a new ban: until the store has it and every process has read it."""
+_ADMITTED, _BANNED_NOW = 1, 3  # steps
 
 
 class CountersUnavailable(Exception):
@@ -13,15 +12,6 @@ class CountersUnavailable(Exception):
         super().__init__(reason)
         self.reason = reason
         self.refused = refused
-
-
-StoredBan = tuple[int, int, int]
-"""What the store has of a key's latest ban: start, end, level. Level 0 with a start: that ban was lifted."""
-
-NO_BAN: StoredBan = (0, 0, 0)
-
-
-_ADMITTED, _BANNED_NOW = 1, 3  # steps
 
 
 class Counted(msgspec.Struct, array_like=True, frozen=True):

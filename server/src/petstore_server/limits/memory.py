@@ -23,6 +23,7 @@ from petstore_server.domain.windows import (
     fits,
     roll_window,
 )
+from petstore_server.limits.counters import Counted
 
 MAX_ADDRESSES = 100_000
 _NO_RECORD = AbuseRecord()
@@ -69,10 +70,7 @@ class MemoryLimiter:
     """Counts the requests of one process: never forgets an account's windows, and keeps a bounded number of addresses.
 
     `clock` returns Unix seconds. `address_limit` is per minute; where it is not ADDRESS_LIMIT, only `outcome` and
-    `retry_after` of a decision count. `strikes` and `bans` are those that this process noted since it started. `fault`
-    says why limits are not exact now, and `local_decisions` how often that was so, if counters are shared (D19);
-    `losses`, how often these were found to have lost their counts, and `clock_ahead`, by how many seconds the clock of
-    this process is ahead of theirs.
+    `retry_after` of a decision count. `strikes` and `bans` are those that this process noted since it started.
     """
 
     def __init__(
@@ -93,9 +91,6 @@ class MemoryLimiter:
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
         self.bans = 0
-        self.fault: str | None = None
-        self.local_decisions = self.losses = 0
-        self.clock_ahead = 0.0
 
     async def admit(self, principal: Principal, *, charge: bool = True) -> Decision:
         """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it.
@@ -147,21 +142,41 @@ class MemoryLimiter:
                 self._addresses.move_to_end(address)  # a new window: the oldest stay in front
         return evaluate_address(admitted, count, now)
 
-    async def check(self) -> str | None:
-        """Return `fault` after an attempt to clear it."""
-        return self.fault
+    def follow(self, principal: Principal, now: float, counted: Counted, *, charge: bool) -> Decision:
+        """Decide by what shared counters counted at their time `now`, and take it over, to continue from there."""
+        account = self._accounts[principal.account_id]
+        account.open(counted.minute, counted.minute_used, counted.day, counted.day_used)
+        self.strikes += counted.struck
+        if counted.level:
+            ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
+            decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now, refused=charge)
+            if counted.banned_now:
+                self._note_ban(ban)
+        else:
+            decision = evaluate_account(counted.admitted, account.minute, account.day, principal.limits, now)
+        ahead = round(self._clock() - now)
+        if ahead:  # by the clock of this process, the windows may even seem to have ended long ago
+            account.open(counted.minute + ahead, counted.minute_used, counted.day + ahead, counted.day_used)
+        return decision
 
-    def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
-        """Start from what the store with this identity holds. Called once, before any request."""
+    def ban_of(self, key_id: str) -> Ban | None:
+        """The latest ban of a key, which may have ended; at level 0 it was lifted."""
+        record = self._abuse.get(key_id)
+        return None if record is None else record.ban
+
+    def load(self, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
+        """Start from what the store holds. Called once, before any request."""
         for account_id, (minute, day) in usage.items():
             self._accounts[account_id].open(*minute, *day)
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        """Take over the store's bans; those not saved yet stay."""
+        """Take over the store's bans; those not saved yet stay. Any other was lifted: it is kept at level 0."""
         current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
         for key_id in self._abuse.keys() | current.keys():
-            self._abuse[key_id] = replace(self._abuse.get(key_id, _NO_RECORD), ban=current.get(key_id))
+            record = self._abuse.get(key_id, _NO_RECORD)
+            lifted = record.ban and Ban(key_id, record.ban.began, until=0, level=0)
+            self._abuse[key_id] = replace(record, ban=current.get(key_id, lifted))
 
     def take_unsaved(self) -> Unsaved:
         """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""

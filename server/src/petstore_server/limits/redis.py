@@ -18,18 +18,21 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from petstore_server.batching import Batcher
-from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, BanPolicy
+from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
-from petstore_server.limits.counters import BAN_BRIDGE_SECONDS, Counted, CountersUnavailable, StoredBan
+from petstore_server.limits.counters import Counted, CountersUnavailable
 
 RESPONSE_SECONDS = 0.2
 """How long Redis may take to respond to a call (D19).
 
 Requests that wait for the next call fail with the one under way, so an outage delays none of them by more than this.
 """
+
+BAN_BRIDGE_SECONDS = 10
+"""How long Redis holds a new ban: until the store has it and every process has read it."""
 
 CONNECT_SECONDS = 1.0
 _LAST_LOOK_SECONDS = 0.02
@@ -81,14 +84,15 @@ class RedisCounters:
         """Count for the store with this identity from now on: other stores may share the same Redis."""
         self._prefix = f"petstore:{store_id}"
 
-    async def count(self, principal: Principal, ban: StoredBan, *, charge: bool = True) -> tuple[float, Counted]:
-        """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it.
+    async def count(self, principal: Principal, ban: Ban | None, *, charge: bool = True) -> tuple[float, Counted]:
+        """Charge both windows of the key's account, or neither; note a strike. `ban` is the store's latest of the key.
 
         Without `charge`, only read them. Returns the time of that in Unix seconds, and what was counted.
         """
         account = principal.account_id
         keys = self._account_key(account), f"{self._prefix}:key:{{{account}}}:{principal.key_id}"
-        return await self._batcher.submit((keys, (*principal.limits, *ban, int(charge))))
+        stored = (0, 0, 0) if ban is None else (ban.began, ban.until, ban.level)
+        return await self._batcher.submit((keys, (*principal.limits, *stored, int(charge))))
 
     async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         """Charge the window of an address, or only read it."""

@@ -126,14 +126,15 @@ class Application:
             await self.backend.check()
         except ServiceUnavailable as error:
             return Readiness.unavailable(error.reason)
-        fault = self.backend.limiter.fault or await self.backend.limiter.check()
+        shared = self.backend.shared
+        fault = shared and (shared.fault or await shared.check())
         if fault is not None:
             return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})
         return Readiness(True, {"status": "ok"})
 
     def _observed(self, ready: bool) -> Iterator[Metric]:
         """The metrics that are kept elsewhere."""
-        limiter, servers = self.backend.limiter, self._servers
+        limiter, shared, servers = self.backend.local, self.backend.shared, self._servers
         yield GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", ready)
         yield build_info()
         started = "When the process started, in Unix seconds."
@@ -141,13 +142,13 @@ class Application:
         yield CounterMetricFamily("petstore_strikes", "Requests that counted as strikes.", limiter.strikes)
         yield CounterMetricFamily("petstore_bans", "Bans that began.", limiter.bans)
         separate = "Decisions of processes that counted limits by themselves because Redis did not answer."
-        yield CounterMetricFamily("petstore_limit_decisions_local", separate, limiter.local_decisions)
+        yield CounterMetricFamily("petstore_limit_decisions_local", separate, shared.local_decisions if shared else 0)
         degraded = "Processes that count limits by themselves because Redis does not answer."
-        yield GaugeMetricFamily("petstore_limits_degraded", degraded, limiter.fault is not None)
+        yield GaugeMetricFamily("petstore_limits_degraded", degraded, shared is not None and shared.fault is not None)
         lost = "Times that Redis was found to have lost its counts."
-        yield CounterMetricFamily("petstore_limit_counts_lost", lost, limiter.losses)
+        yield CounterMetricFamily("petstore_limit_counts_lost", lost, shared.losses if shared else 0)
         ahead = "Seconds by which the clock is ahead of that of Redis; negative if it is behind."
-        yield GaugeMetricFamily("petstore_clock_ahead_seconds", ahead, limiter.clock_ahead)
+        yield GaugeMetricFamily("petstore_clock_ahead_seconds", ahead, shared.clock_ahead if shared else 0.0)
         old = "Connections to PostgreSQL that were refused because it is an old primary."
         yield CounterMetricFamily("petstore_old_primaries_refused", old, self.backend.store.stats.old_primaries())
         connections = sum(len(server.connections) for server in servers)

@@ -15,7 +15,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, merge
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.counters import CountersUnavailable
-from petstore_server.limits.fallback import FallbackLimiter
+from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters
 from petstore_server.settings import Settings, SettingsError
@@ -45,10 +45,18 @@ class Backend:
     """The store and the limiter of one serving process. Made by `opened_backend`."""
 
     def __init__(
-        self, store: Store, limiter: MemoryLimiter, activity: UsageRecorder, access_version: AccessVersion
+        self,
+        store: Store,
+        local: MemoryLimiter,
+        shared: FallbackLimiter | None,
+        activity: UsageRecorder,
+        access_version: AccessVersion,
     ) -> None:
+        """`shared` counts in Redis, with `local` in an outage; None if `local` always counts."""
         self.store = store
-        self.limiter = limiter
+        self.local = local
+        self.shared = shared
+        self.limiter: Limiter = shared or local
         self.activity = activity
         self._access_version = access_version
         self._saving = asyncio.Lock()
@@ -68,7 +76,7 @@ class Backend:
                 if version.history != self._access_version.history:
                     _log.warning("store has another history")
                     self.activity.forget_saved()
-                self.limiter.replace_bans(bans)
+                self.local.replace_bans(bans)
                 self._access_version = version
         confirm(changed)
 
@@ -86,16 +94,18 @@ class Backend:
 
     async def _save(self) -> None:
         """Save what was counted since the last call, and log the bans among it; or keep it."""
-        unsaved, activity = self.limiter.take_unsaved(), self.activity.take()
+        unsaved, activity = self.local.take_unsaved(), self.activity.take()
+        if self.shared is not None:  # which has the usage; local counts are not worth keeping
+            unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
             return
         try:
             await self.store.usage.save(*unsaved, activity)
         except BaseException:
-            self.limiter.put_back(unsaved)
+            self.local.put_back(unsaved)
             self.activity.put_back(activity)
             raise
-        self.limiter.saved(unsaved)
+        self.local.saved(unsaved)
         self._saves += 1
         for ban in unsaved.bans:
             await self._log_ban(ban)
@@ -143,25 +153,23 @@ async def opened_backend(
     Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
-    policy, share = ban_policy(settings), None
-    limiter = MemoryLimiter(policy, clock)
+    local, shared = MemoryLimiter(ban_policy(settings), clock), None
     async with AsyncExitStack() as opened:
         if settings.redis_url is not None:
-            limiter = shared = FallbackLimiter(redis_counters(settings, redis_clock), policy, clock)
-            opened.push_async_callback(shared.close)
+            shared = FallbackLimiter(redis_counters(settings, redis_clock), local, clock)
+            opened.push_async_callback(shared.counters.close)
             try:
                 await shared.start()
             except CountersUnavailable as error:
                 reason = error.reason.rstrip(".")
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
-            share = shared.newest
-        url, usage = (
-            settings.database_url,
-            UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder(),
-        )
-        store = await opened.enter_async_context(opened_store(url, share, migrate=True))
-        backend = Backend(store, limiter, usage, await store.access_version())
-        limiter.load(await store.identity(), await store.usage.all(), await store.usage.bans())
+        share = None if shared is None else shared.newest
+        store = await opened.enter_async_context(opened_store(settings.database_url, share, migrate=True))
+        activity = UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder()
+        backend = Backend(store, local, shared, activity, await store.access_version())
+        if shared is not None:
+            shared.counters.use_store(await store.identity())
+        local.load({} if shared else await store.usage.all(), await store.usage.bans())
         try:
             yield backend
         finally:
@@ -258,12 +266,13 @@ def background_tasks(
     """
 
     async def forget() -> None:
-        backend.limiter.forget()
+        backend.local.forget()
         await backend.store.orders.forget(clock() - KEY_LIFETIME, _MAX_FORGOTTEN)
         await backend.store.imports.forget(clock() - REJECTS_LIFETIME, _MAX_FORGOTTEN)
 
+    shared = backend.shared
     return [
-        BackgroundTask("check limits", backend.limiter.check),
+        *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
         BackgroundTask("verify the store", backend.store.verify, _VERIFY_SECONDS),
         BackgroundTask("save usage", backend.save),
