@@ -48,7 +48,7 @@ def _subjects(plan: Plan, stack: ExitStack) -> Iterator[tuple[str, Store, Runnin
     """A name for each picture, and the load that it shows."""
     folder = stack.enter_context(plan.scratch())
     engine = stack.enter_context(postgres(plan, plan.cores.database))
-    counters = stack.enter_context(redis_server(plan, plan.cores.database))
+    counters = stack.enter_context(redis_server(plan.cores.database))
     short = make_store(plan, stack.enter_context(plan.scratch()), 10)
     embedded = make_store(plan, folder, ORDERS, scopes=WRITER)
     scaled = make_store(plan, folder, ORDERS, scopes=WRITER, settings=shared(engine, counters))

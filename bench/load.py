@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -107,18 +108,9 @@ class Load:
         )
 
 
-def wrk(
-    plan: Plan,
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    kind: Kind = SAME,
-    connections: int = CONNECTIONS,
-    watch: Mapping[str, int] | None = None,
-    seconds: int = 0,
-) -> Reading:
-    """Load a URL from the load core for some seconds; see `Load`."""
-    return Load(plan, url, headers=headers, kind=kind, connections=connections, watch=watch, seconds=seconds).wait()
+def wrk(plan: Plan, url: str, **options: Any) -> Reading:
+    """Load a URL from the load core for some seconds; the options are those of `Load`."""
+    return Load(plan, url, **options).wait()
 
 
 class Successive:
@@ -204,6 +196,12 @@ class Connection:
         took = time.perf_counter() - began
         _expect_success(target, response.status)
         return took * 1000
+
+
+def unchanged_since(url: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """The header that asks a server only for a list that has changed since now."""
+    with Connection(url, headers) as connection:
+        return {"If-None-Match": connection.get("/v1/store/orders")[0].headers["ETag"]}
 
 
 def _expect_success(target: str, status: int) -> None:

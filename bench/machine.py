@@ -5,7 +5,6 @@ import platform
 import re
 import resource
 import shutil
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -67,13 +66,6 @@ def this_process_on(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def free_port() -> int:
-    """A port that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def cpu_seconds(pid: int) -> float:

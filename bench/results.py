@@ -13,9 +13,6 @@ PRODUCT = "petstore"
 BASELINE = "baseline"
 """The name of the readings of another version of the product."""
 
-EVENT_LOOP = "uvloop, the same bytes"
-"""The name of the readings of a protocol that sends fixed bytes: what the event loop allows."""
-
 
 MET, IN_MEDIAN, SHORT = "met", "met in the median", "short"
 """How a goal was reached: in every round, in the median of the rounds, or not."""

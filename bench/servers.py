@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench.machine import BenchError, free_port, pinned, program
+from bench.machine import BenchError, pinned, program
 from bench.plan import Plan
 from bench.stores import Store
+from testing.subprocesses import free_port
 
 _START_SECONDS = 60
 _NGINX = """

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.engines import Postgres, Redis
+from bench.engines import Postgres
 from bench.plan import PETSTORE, Plan, run
+from testing.redis_engine import RedisEngine
 
 LIST = "/v1/store/orders"
 UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
@@ -45,9 +46,9 @@ def environment(**settings: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
 
 
-def shared(postgres: Postgres, redis: Redis) -> dict[str, str]:
+def shared(postgres: Postgres, redis: RedisEngine) -> dict[str, str]:
     """The settings of a new store on both shared engines."""
-    return {"PETSTORE_DATABASE_URL": postgres.new_database(), "PETSTORE_REDIS_URL": redis.url}
+    return {"PETSTORE_DATABASE_URL": postgres.new_url(), "PETSTORE_REDIS_URL": redis.url}
 
 
 def make_store(

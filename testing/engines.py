@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from hashlib import sha256
@@ -54,13 +54,17 @@ class PostgresEngine:
         settings: Mapping[str, str] | None = None,
         *,
         primary: "PostgresEngine | None" = None,
+        within: Path | None = None,
+        start_with: Sequence[str] = (),
     ) -> None:
         """`programs` are PostgreSQL's own, unless the wheel's are meant; `settings` go before those of all tests.
 
-        With a `primary`, which must be running, it is a replica of that.
+        With a `primary`, which must be running, it is a replica of that. Its directory is in memory, unless it is to be
+        `within` another one. `start_with` is a command that starts the program, such as taskset.
         """
         self._programs = programs
-        self.folder = Path(tempfile.mkdtemp(prefix="petstore-postgres-", dir=memory()))
+        self._start_with = start_with
+        self.folder = Path(tempfile.mkdtemp(prefix="petstore-postgres-", dir=within or memory()))
         self.folder.chmod(0o755)  # for the user under whom the server runs
         self.port = free_port()
         self.data = self.folder / "data"
@@ -77,7 +81,8 @@ class PostgresEngine:
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        command = [str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.data)]
+        options = ["-D", str(self.data), "-p", str(self.port), "-k", str(self.data)]
+        command = [*self._start_with, str(self._bin / "postgres"), *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, user=SERVER_USER, group=SERVER_USER)
         self._await(self._process)

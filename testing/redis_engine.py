@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -37,30 +37,23 @@ _CLUSTER_BUS = 10_000
 class RedisEngine:
     """One Redis on a port of its own, without a file: what is killed has forgotten everything."""
 
-    def __init__(self, *options: str, server: str = VALKEY) -> None:
+    def __init__(self, *options: str, server: str = VALKEY, start_with: Sequence[str] = ()) -> None:
+        """`start_with` is a command that starts the program, such as taskset."""
         self._program = valkey_program() if server == VALKEY else needs.program("redis-server")
         self._folder = Path(tempfile.mkdtemp(prefix="petstore-redis-"))
         self.port = free_port(second=_CLUSTER_BUS)
         self._log = self._folder / "log"
         self._options = options
+        self._start_with = start_with
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.client = redis.Redis.from_url(self.url)
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [
-            self._program,
-            "--port",
-            str(self.port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            str(self._folder),
-        ]
+        own = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
+        command = [*self._start_with, self._program, *own, *self._options]
         with self._log.open("ab") as log:
-            process = subprocess.Popen([*command, *self._options], stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
             self._await(process)
         except BaseException:

@@ -1,20 +1,20 @@
-"""Each operation against services that do the same work: FastAPI as documented, tuned, and Litestar on granian."""
+"""Each operation against a service that does the same work: FastAPI, tuned."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
 
 from bench import rivals
 from bench.groups.cancels import MAX_PER_SECOND
-from bench.load import Connection, Kind, Reading, Successive, cancel, place, wrk
+from bench.load import Kind, Reading, Successive, cancel, place, unchanged_since, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.queries import PAGES
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
 from bench.stores import LIST, WRITER, make_store
 
-GOALS = {rivals.PLAIN: Goal(20, absolute=True), rivals.TUNED: Goal(5, absolute=True)}
+GOAL = Goal(5, absolute=True)
 Loads = dict[str, dict[str, Callable[[], Reading]]]
 """By the title of an operation and the name of a service."""
 
@@ -29,25 +29,24 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
                 found = interleaved(plan.rounds, loads)
                 samples = {service: [each.rate for each in readings] for service, readings in found.items()}
                 rows.append(Row(f"alternative-{title.lower().replace(' ', '-')}", title, "/s", samples))
-    return [*(_least(rows, name, goal) for name, goal in GOALS.items()), *rows], []
+    return [_least(rows), *rows], []
 
 
-def _least(rows: list[Row], name: str, goal: Goal) -> Row:
-    ratios = {row.title: row.ratios(name) for row in rows if name in row.samples}
+def _least(rows: list[Row]) -> Row:
+    ratios = {row.title: row.ratios(rivals.TUNED) for row in rows}
     least = [min(found) for found in zip(*ratios.values(), strict=True)]
     slowest = min(ratios, key=lambda title: median(ratios[title]))
-    key = name.lower().replace(",", "").replace(" ", "-")
     note = f"The least is that of: {slowest[0].lower()}{slowest[1:]}."
-    return Row(f"least-{key}", f"Any operation, of {name}", "times", {PRODUCT: least}, goal=goal, note=note)
+    title = f"Any operation, of {rivals.TUNED}"
+    return Row("least-fastapi-tuned", title, "times", {PRODUCT: least}, goal=GOAL, note=note)
 
 
 def _loads(plan: Plan, stack: ExitStack, orders: int) -> Loads:
     """The loads of the operations that are measured with so many orders."""
     store = make_store(plan, stack.enter_context(plan.scratch()), orders, scopes=WRITER)
     addresses = {PRODUCT: (stack.enter_context(petstore(plan, store)).url, store.authorization)}
-    for name in rivals.KINDS:
-        running = stack.enter_context(rivals.rival(plan, name, orders))
-        addresses[name] = (running.url, running.headers)
+    running = stack.enter_context(rivals.tuned(plan, orders))
+    addresses[rivals.TUNED] = (running.url, running.headers)
 
     def each(target: str) -> dict[str, Callable[[], Reading]]:
         return {name: partial(wrk, plan, url + target, headers=sent) for name, (url, sent) in addresses.items()}
@@ -59,9 +58,8 @@ def _loads(plan: Plan, stack: ExitStack, orders: int) -> Loads:
         return {"List of 10 orders": each(LIST)}
     if orders == 1_000:
         unchanged: dict[str, Callable[[], Reading]] = {
-            name: partial(wrk, plan, url + LIST, headers=sent | _condition(url, sent))
+            name: partial(wrk, plan, url + LIST, headers=sent | unchanged_since(url, sent))
             for name, (url, sent) in addresses.items()
-            if name != rivals.PLAIN  # it has no ETag
         }
         return {"List of 1,000 orders": each(LIST), "Unchanged list (304)": unchanged}
     return {
@@ -70,8 +68,3 @@ def _loads(plan: Plan, stack: ExitStack, orders: int) -> Loads:
         "Durable cancel": successive(cancel, LIST),
         "Placed order, durable": successive(place, PAGES),
     }
-
-
-def _condition(url: str, sent: Mapping[str, str]) -> dict[str, str]:
-    with Connection(url, sent) as connection:
-        return {"If-None-Match": connection.get(LIST)[0].headers["ETag"]}

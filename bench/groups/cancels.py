@@ -45,7 +45,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         folder = stack.enter_context(plan.scratch())
         server_core_postgres = stack.enter_context(postgres(plan, plan.cores.server))
         engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan, plan.cores.database))
+        counters = stack.enter_context(redis_server(plan.cores.database))
         limit = stack.enter_context(nginx(plan, folder))
         loads: dict[str, Callable[[], Reading]] = {
             REFERENCE: _Pgbench(plan, server_core_postgres, folder, orders, indexes=True),
@@ -59,7 +59,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
                 server = stack.enter_context(petstore(plan, store))
                 watch = {PRODUCT: server.pid}
                 if store is scaled:
-                    watch |= {"PostgreSQL": engine.pid, "Redis": counters.pid}
+                    watch |= {"PostgreSQL": engine.pid, "Redis": counters.process.pid}
                 url, sent = server.url + LIST, store.authorization
                 loads[f"{kind} {name}"] = Successive(plan, url, cancel, headers=sent, watch=watch)
         readings = interleaved(plan.rounds, loads)
@@ -75,7 +75,7 @@ class _Pgbench:
     def __init__(self, plan: Plan, engine: Postgres, folder: Path, orders: int, *, indexes: bool) -> None:
         self._plan = plan
         self._engine = engine
-        self._url = engine.new_database()
+        self._url = engine.new_url()
         self._script = folder / "cancel.sql"
         self._script.write_text(PGBENCH_CANCEL)
         self._next, self._cancelled = 1, 0

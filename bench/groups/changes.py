@@ -26,7 +26,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     with (
         this_process_on(plan.cores.load),
         postgres(plan, plan.cores.database) as engine,
-        redis_server(plan, plan.cores.database) as counters,
+        redis_server(plan.cores.database) as counters,
     ):
         for orders in plan.pick((100, 1_000, 100_000, 1_000_000), (1_000,)):
             progress(f"list again after one change among {orders:,} orders")

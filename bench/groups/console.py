@@ -48,7 +48,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     progress(f"the console with {orders:,} orders and {accounts:,} accounts on both engines")
     with plan.scratch() as folder:
         embedded = _times(plan, make_store(plan, folder, orders, varied=True), accounts)
-    with postgres(plan, plan.cores.database) as engine, redis_server(plan, 0) as counters, plan.scratch() as folder:
+    with postgres(plan, plan.cores.database) as engine, redis_server(0) as counters, plan.scratch() as folder:
         store = make_store(plan, folder, orders, settings=shared(engine, counters), varied=True)
         scaled = _times(plan, store, accounts)
     found = {"SQLite": embedded, "PostgreSQL": scaled}

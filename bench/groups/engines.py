@@ -22,7 +22,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     with ExitStack() as stack:
         folder = stack.enter_context(plan.scratch())
         engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan, plan.cores.database))
+        counters = stack.enter_context(redis_server(plan.cores.database))
         listed = make_store(plan, folder, 1_000, settings=shared(engine, counters))
         settings = {**shared(engine, counters), "PETSTORE_REDIS_URL": counters.url.replace("/0", "/1")}
         cancelled = make_store(plan, folder, orders, settings=settings)
@@ -33,10 +33,10 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
         def read(number: int, **headers: str) -> Callable[[], Reading]:
             sent = listed.authorization | {name.replace("_", "-"): text for name, text in headers.items()}
-            watch = {PRODUCT: reader.pid, "PostgreSQL": engine.pid, "Redis": counters.pid}
+            watch = {PRODUCT: reader.pid, "PostgreSQL": engine.pid, "Redis": counters.process.pid}
             return lambda: wrk(plan, reader.url + LIST, headers=sent, connections=number, watch=watch)
 
-        watch = {PRODUCT: writer.pid, "PostgreSQL": engine.pid, "Redis": counters.pid}
+        watch = {PRODUCT: writer.pid, "PostgreSQL": engine.pid, "Redis": counters.process.pid}
         cancels = Successive(plan, writer.url + LIST, cancel, headers=cancelled.authorization, watch=watch)
         loads: dict[tuple[str, int], Callable[[], Reading]] = {
             ("List of 1,000 orders", number): read(number) for number in connections

@@ -33,7 +33,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     with ExitStack() as stack:
         folder = stack.enter_context(plan.scratch())
         engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan, plan.cores.database))
+        counters = stack.enter_context(redis_server(plan.cores.database))
         rows = [varied_order(orders, number) for number in range(1, orders + 1)]
         checked: list[int] = []
         loads: dict[str, Callable[[], Import]] = {

@@ -28,7 +28,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         with plan.scratch() as folder:
             found["SQLite"].append(_latencies(plan, make_store(plan, folder, waiting), file))
         core = plan.cores.database
-        with plan.scratch() as folder, postgres(plan, core) as engine, redis_server(plan, core) as counters:
+        with plan.scratch() as folder, postgres(plan, core) as engine, redis_server(core) as counters:
             store = make_store(plan, folder, waiting, settings=shared(engine, counters))
             found["PostgreSQL"].append(_latencies(plan, store, file))
     rows = []

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import access
-from bench.engines import Redis, redis_server
+from bench.engines import redis_server
 from bench.load import CONNECTIONS, Connection, wrk
 from bench.machine import BenchError, cpu_seconds, pinned
 from bench.plan import Plan, interleaved, progress, run
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
 from bench.stores import LIST, make_store
+from testing.redis_engine import RedisEngine
 
 Decisions = tuple[float, float]  # per second of the clock, and per second of Redis's processor
 REFERENCE = "redis-benchmark, the same script, one call each"
@@ -39,7 +40,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     progress("limit decisions in Redis")
     with ExitStack() as stack:
         folder = stack.enter_context(plan.scratch())
-        engine = stack.enter_context(redis_server(plan, plan.cores.server))
+        engine = stack.enter_context(redis_server(plan.cores.server))
         settings = {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}", "PETSTORE_REDIS_URL": engine.url}
         store = make_store(plan, folder, 10, settings=settings)
         keys = folder / "keys"
@@ -54,7 +55,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         monitor.close()
 
         def ours() -> Decisions:
-            reading = wrk(plan, server.url + LIST, headers=store.authorization, watch={"Redis": engine.pid})
+            reading = wrk(plan, server.url + LIST, headers=store.authorization, watch={"Redis": engine.process.pid})
             return reading.rate, 1e6 / max(reading.costs["Redis"], 0.1)
 
         memory = _bytes_per_account(plan, engine, server.url, keys)
@@ -75,7 +76,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     ], []
 
 
-def _bytes_per_account(plan: Plan, engine: Redis, url: str, keys: Path) -> float:
+def _bytes_per_account(plan: Plan, engine: RedisEngine, url: str, keys: Path) -> float:
     """What Redis keeps for an account, from requests with the keys of many accounts in turn."""
     before = engine.client.info("memory")["used_memory"]
     reading = wrk(plan, url + LIST, kind=("keys", keys, 1))
@@ -122,7 +123,7 @@ def _unescaped(word: bytes) -> bytes:
     return re.sub(rb"\\(x[0-9a-fA-F]{2}|.)", character, word)
 
 
-def _redis_benchmark(plan: Plan, engine: Redis, call: Call) -> Decisions:
+def _redis_benchmark(plan: Plan, engine: RedisEngine, call: Call) -> Decisions:
     """The same script with its arguments written into it, which a command line could not carry."""
     texts = ",".join('"' + "".join(f"\\{byte:03}" for byte in argument) + '"' for argument in call.arguments)
     digest = str(engine.client.script_load(b"local ARGV = {" + texts.encode() + b"} " + call.script))
@@ -130,9 +131,9 @@ def _redis_benchmark(plan: Plan, engine: Redis, call: Call) -> Decisions:
     number = plan.size(50_000, 5_000) * plan.seconds
     command = ["redis-benchmark", "-p", str(engine.port), "-c", str(CONNECTIONS), "-n", str(number), "--csv"]
     options = ["-r", str(ACCOUNTS), "EVALSHA", digest, str(len(keys)), *keys]
-    used = cpu_seconds(engine.pid)
+    used = cpu_seconds(engine.process.pid)
     printed = run(pinned(plan.cores.load, [*command, *options]))
-    used = cpu_seconds(engine.pid) - used
+    used = cpu_seconds(engine.process.pid) - used
     found = re.search(r'","([\d.]+)"', printed)
     if found is None:
         raise BenchError(f"redis-benchmark: {printed}")

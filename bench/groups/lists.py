@@ -4,11 +4,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from bench import rivals
 from bench.load import FRESH, SAME, Connection, Reading, wrk
 from bench.machine import peak_resident
 from bench.plan import Plan, interleaved, progress
-from bench.results import EVENT_LOOP, PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import nginx, petstore
 from bench.stores import LIST, sqlite_store
 
@@ -62,7 +61,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 
 class _Subject:
-    """Servers of the product over stores of one size, and nginx and a uvloop protocol with the same bytes."""
+    """Servers of the product over stores of one size, and nginx with the same bytes."""
 
     def __init__(self, plan: Plan, stack: ExitStack, orders: int) -> None:
         self._plan = plan
@@ -80,22 +79,14 @@ class _Subject:
                 (folder / "list.gz").write_bytes(connection.get(LIST, **GZIP)[1])
         self._etag = plain.headers["ETag"]
         self._nginx = stack.enter_context(nginx(plan, folder, self._body if orders == 10 else b""))
-        self._event_loop = (
-            stack.enter_context(rivals.fixed_bytes(plan, folder, self._body)) if orders <= SHORT else None
-        )
 
     def rows(self, kind: Kind) -> list[Row]:
         """Measure one kind of list: a row for identical requests, one for requests with an identifier each."""
         sent = (SAME, FRESH) if self._orders <= SHORT else (SAME,)
         base = self._loads(kind)
-        loads = {
-            (name, ids): partial(load, kind=ids)
-            for ids in sent
-            for name, load in base.items()
-            if ids == SAME or name != EVENT_LOOP  # which does not look at the request
-        }
+        loads = {(name, ids): partial(load, kind=ids) for ids in sent for name, load in base.items()}
         readings = interleaved(self._plan.rounds, loads)
-        return [_row(kind, ids, {name: readings[name, ids] for name in base if (name, ids) in loads}) for ids in sent]
+        return [_row(kind, ids, {name: readings[name, ids] for name in base}) for ids in sent]
 
     def _loads(self, kind: Kind) -> dict[str, partial[Reading]]:
         """The loads of one kind of list, without the one of `load.lua`."""
@@ -110,8 +101,6 @@ class _Subject:
         sent = wanted | _condition(self._nginx_etag() if kind.unchanged else "")
         watch = {"nginx": self._nginx.pid}
         loads[kind.reference] = partial(load, self._nginx.url + kind.path, headers=sent, watch=watch)
-        if self._event_loop and not (kind.gzip or kind.unchanged):
-            loads[EVENT_LOOP] = partial(load, self._event_loop.url)
         return loads
 
     def _nginx_etag(self) -> str:

@@ -39,13 +39,13 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         folder = stack.enter_context(plan.scratch())
         inserts = stack.enter_context(postgres(plan, plan.cores.server))
         engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan, plan.cores.database))
+        counters = stack.enter_context(redis_server(plan.cores.database))
         ten = stack.enter_context(sqlite_store(plan, 10))
         fill = partial(make_store, plan, folder, orders, varied=True, scopes=WRITER)
         stores = {"SQLite": fill(), "PostgreSQL": fill(settings=shared(engine, counters))}
         servers = {name: stack.enter_context(petstore(plan, store)) for name, store in stores.items()}
         watch = {name: {PRODUCT: server.pid} for name, server in servers.items()}
-        watch["PostgreSQL"] |= {"PostgreSQL": engine.pid, "Redis": counters.pid}
+        watch["PostgreSQL"] |= {"PostgreSQL": engine.pid, "Redis": counters.process.pid}
 
         short = stack.enter_context(petstore(plan, ten))
         url, sent = f"{servers['SQLite'].url}{PAGES}/{orders // 2}", stores["SQLite"].authorization
@@ -69,7 +69,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 def _inserts(plan: Plan, engine: Postgres, folder: Path, orders: int) -> Callable[[], Reading]:
     """A load of pgbench: an order, its audit entry and its idempotency key in one statement, a commit each."""
-    database, script = engine.new_database(), folder / "place.sql"
+    database, script = engine.new_url(), folder / "place.sql"
     script.write_text(PGBENCH_PLACE)
     make_store(plan, folder, orders, varied=True, settings={"PETSTORE_DATABASE_URL": database})
     engine.execute(database, f"CREATE SEQUENCE bench_ids START {orders + 1};\nVACUUM ANALYZE")

@@ -78,7 +78,7 @@ def _on_sqlite(plan: Plan) -> Measured:
 
 def _on_postgres(plan: Plan, programs: Path | None) -> Measured:
     core = plan.cores.database
-    with plan.scratch() as folder, postgres(plan, core, programs) as engine, redis_server(plan, core) as counters:
+    with plan.scratch() as folder, postgres(plan, core, programs) as engine, redis_server(core) as counters:
         store = make_store(plan, folder, _orders(plan), settings=shared(engine, counters), varied=True)
         # What autovacuum would do during the measurement, as after every large import.
         engine.execute(store.environment["PETSTORE_DATABASE_URL"], "VACUUM ANALYZE")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bench import rivals
-from bench.load import FRESH, SAME, TRACED, Connection, Kind, Reading, wrk
+from bench.load import FRESH, SAME, TRACED, Connection, Kind, Reading, unchanged_since, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
@@ -32,18 +32,12 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             loads: dict[tuple[str, str], Callable[[], Reading]] = {}
             for name, (_, kind, _) in LOADS.items():
                 for service, running in servers.items():
-                    sent = store.authorization | _condition(running.url, store.authorization, name)
+                    condition = unchanged_since(running.url, store.authorization) if name == "go-unchanged" else {}
+                    sent = store.authorization | condition
                     watch = {service: running.pid}
                     loads[name, service] = partial(wrk, plan, running.url + LIST, headers=sent, kind=kind, watch=watch)
             found = interleaved(plan.rounds, loads)
     return [_row(name, {service: found[name, service] for service in servers}) for name in LOADS], []
-
-
-def _condition(url: str, sent: dict[str, str], name: str) -> dict[str, str]:
-    if name != "go-unchanged":
-        return {}
-    with Connection(url, sent) as connection:
-        return {"If-None-Match": connection.get(LIST)[0].headers["ETag"]}
 
 
 def _row(name: str, readings: dict[str, list[Reading]]) -> Row:

@@ -26,7 +26,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     with ExitStack() as stack:
         folder = stack.enter_context(plan.scratch())
         engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan, plan.cores.database))
+        counters = stack.enter_context(redis_server(plan.cores.database))
         for workers, name in enumerate((ONE, PRODUCT), 1):
             core = ",".join(map(str, apart if len(apart) >= workers else usable))
             for title, filled in ((LISTS, 1_000), (CANCELS, orders)):

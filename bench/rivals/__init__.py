@@ -1,36 +1,21 @@
-"""Other services that do the same work, and a protocol that sends fixed bytes."""
+"""Other services that do the same work: FastAPI as a good engineer tunes it, and Go's net/http."""
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from bench.machine import free_port
 from bench.plan import Plan, run
 from bench.servers import Running, started
+from testing.subprocesses import free_port
 
 _HERE = Path(__file__).parent
-_APPS = _HERE / "apps"
 
 
-class Kind(NamedTuple):
-    """A service: the program that fills its database, and what serves it."""
-
-    fill: str
-    serve: Sequence[str]
-
-
+TUNED = "FastAPI, tuned"
 _UVICORN = ("uvicorn", "--no-access-log", "--log-level", "warning", "--backlog", "4096")
-_GRANIAN = ("granian", "--interface", "asgi", "--loop", "uvloop", "--no-log", "--backlog", "4096")
-PLAIN, TUNED, LITESTAR = "FastAPI as documented", "FastAPI, tuned", "Litestar on granian, tuned"
-KINDS = {
-    PLAIN: Kind("plain.py", (*_UVICORN, "plain:app")),
-    TUNED: Kind("tuned.py", (*_UVICORN, "tuned_fastapi:app")),
-    LITESTAR: Kind("tuned.py", (*_GRANIAN, "tuned_litestar:app")),
-}
 
 
 @dataclass(frozen=True)
@@ -42,15 +27,14 @@ class Rival:
 
 
 @contextmanager
-def rival(plan: Plan, name: str, orders: int) -> Iterator[Rival]:
-    """One of KINDS over a SQLite file with pending orders 1 to `orders`, in one process on uvloop."""
-    kind = KINDS[name]
+def tuned(plan: Plan, orders: int) -> Iterator[Rival]:
+    """FastAPI over a SQLite file with pending orders 1 to `orders`, in one process on uvloop."""
     with plan.scratch() as folder:
-        env = dict(os.environ) | {"RIVAL_DATABASE": str(folder / "rival.db"), "PYTHONPATH": str(_APPS)}
-        key = run([sys.executable, _APPS / kind.fill, str(orders)], env=env).strip()
+        env = dict(os.environ) | {"RIVAL_DATABASE": str(folder / "rival.db"), "PYTHONPATH": str(_HERE)}
+        key = run([sys.executable, _HERE / "tuned.py", str(orders)], env=env).strip()
         port = free_port()
         url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", *kind.serve, "--host", "127.0.0.1", "--port", str(port)]
+        command = [sys.executable, "-m", *_UVICORN, "tuned:app", "--host", "127.0.0.1", "--port", str(port)]
         ready = f"{url}/v1/store/orders"
         with started(command, core=plan.cores.server, url=url, ready=ready, env=env, folder=folder):
             yield Rival(url, {"Authorization": f"Bearer {key}"})
@@ -66,17 +50,5 @@ def peer_in_go(plan: Plan, folder: Path, body: bytes, key: str) -> Iterator[Runn
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command: list[str | Path] = [program, str(port), file, key]
-    with started(command, core=plan.cores.server, url=url, ready=f"{url}/", folder=folder) as server:
-        yield server
-
-
-@contextmanager
-def fixed_bytes(plan: Plan, folder: Path, body: bytes) -> Iterator[Running]:
-    """A uvloop protocol that sends these bytes as the body of every response."""
-    file = folder / "fixed"
-    file.write_bytes(body)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command: list[str | Path] = [sys.executable, _HERE / "fixed_bytes.py", str(port), file]
     with started(command, core=plan.cores.server, url=url, ready=f"{url}/", folder=folder) as server:
         yield server

@@ -1,8 +1,9 @@
-"""The operations as a good engineer would write them in two days with SQLAlchemy, without a web framework.
+"""The operations as a good engineer would write them in two days with FastAPI and SQLAlchemy.
 
-    python bench/rivals/apps/tuned.py ORDERS     create the database and print an API key
+    python bench/rivals/tuned.py ORDERS     create the database and print an API key
+    uvicorn --app-dir bench/rivals tuned:app
 
-`tuned_fastapi` and `tuned_litestar` serve them. Keys and the list are kept in memory, limits are counted there, msgspec
+Keys and the list are kept in memory, limits are counted there, msgspec
 encodes bodies, reads run on the event loop and changes on one thread. Responses have the header fields of the product.
 Each change is a commit, as durable as the product's: SQLite with a write-ahead log and `synchronous = FULL`. The
 file that RIVAL_DATABASE names holds the database.
@@ -20,10 +21,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
+from fastapi import Depends, FastAPI, Query, Request, Response
 
 LIMIT = 1_000_000_000
 WINDOWS = {"minute": 60, "day": 86_400}
@@ -289,3 +291,50 @@ def fill(file: str, number: int) -> str:
 
 if __name__ == "__main__":
     print(fill(os.environ["RIVAL_DATABASE"], int(sys.argv[1])))
+    sys.exit()
+
+service = Service(os.environ["RIVAL_DATABASE"])
+app = FastAPI()
+
+
+@app.exception_handler(Refused)
+async def refused(_: Request, error: Refused) -> Response:
+    return Response(error.body, error.status, media_type="application/json")
+
+
+async def admit(request: Request) -> tuple[Account, dict[str, str]]:
+    return service.admit(request.headers)
+
+
+Admitted = Annotated[tuple[Account, dict[str, str]], Depends(admit)]
+
+
+def sent(admitted: Admitted, reply: Reply) -> Response:
+    return Response(reply.body, reply.status, admitted[1] | reply.headers, media_type="application/json")
+
+
+@app.get("/v1/store/orders")
+async def list_orders(request: Request, admitted: Admitted) -> Response:
+    return sent(admitted, service.list_orders(request.headers))
+
+
+@app.delete("/v1/store/orders/{order_id}")
+async def cancel_order(order_id: int, admitted: Admitted) -> Response:
+    return sent(admitted, await service.cancel(admitted[0], order_id))
+
+
+@app.get("/v2/store/orders")
+async def list_page(
+    request: Request, admitted: Admitted, cursor: int = -(2**63), limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Response:
+    return sent(admitted, service.page(request.headers, cursor, limit))
+
+
+@app.get("/v2/store/orders/{order_id}")
+async def get_order(request: Request, order_id: int, admitted: Admitted) -> Response:
+    return sent(admitted, service.order(request.headers, order_id))
+
+
+@app.post("/v2/store/orders")
+async def place_order(request: Request, admitted: Admitted) -> Response:
+    return sent(admitted, await service.place(admitted[0], request.headers, await request.body()))
