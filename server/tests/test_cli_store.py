@@ -24,8 +24,8 @@ from petstore_server.engines.sqlite import connections, maintenance
 from petstore_server.operations.health import check_clock, check_postgres
 from petstore_server.operations.health_machine import LARGE_LOG, check_disk
 from petstore_server.runtime.health import examine
-from petstore_server.runtime.installation import LocalInstallation
-from petstore_server.settings import read_settings
+from petstore_server.runtime.maintenance import check
+from petstore_server.settings import Settings, read_settings
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.process import serving
@@ -311,19 +311,18 @@ def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
-    problems = LocalInstallation.store_problems
 
-    def noted(here: LocalInstallation) -> list[str]:
-        read.append(here)
-        return problems(here)
+    def noted(settings: Settings) -> list[str]:
+        read.append(settings)
+        return check(settings)
 
-    monkeypatch.setattr(LocalInstallation, "store_problems", noted)
+    monkeypatch.setattr("petstore_server.runtime.maintenance.check", noted)
     settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}", "PETSTORE_ADMIN_PORT": "0"})
     for in_full, message in (
         (False, "The store was not read in full."),
         (True, "The store was read in full and is sound."),
     ):
-        found = asyncio.run(examine(LocalInstallation(settings), time.time, in_full=in_full))
+        found = asyncio.run(examine(settings, time.time, in_full=in_full))
         assert [message] == [result.message for result in found if result.check == "integrity"]
         assert in_full == bool(read)
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.orders import Import, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, restore
@@ -22,7 +23,7 @@ from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import FileImport
-from petstore_server.runtime.installation import LocalInstallation, scratch_store, sqlite_path
+from petstore_server.runtime.installation import rows_at_once, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.cli import CommandLine
@@ -206,10 +207,9 @@ async def test_rows_share_transactions_as_the_caller_asks(tmp_path: Path, at_onc
 
 def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    installation = LocalInstallation(read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{path}"}))
-    assert installation.rows_at_once() > 1
+    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{path}"})
+    assert rows_at_once(settings) > 1
     for shared in (False, True):
         with locked(path, shared=shared):
-            assert installation.rows_at_once() == 1
-    on_postgres = LocalInstallation(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))
-    assert on_postgres.rows_at_once() == 1
+            assert rows_at_once(settings) == 1
+    assert rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"})) == 1

@@ -56,6 +56,38 @@ def test_what_is_not_printed_to_a_terminal_needs_no_layout(
         assert "rich" not in found
 
 
+_OTHERS = {"rich", "yaml", "prometheus_client", "uvloop", "redis", "petstore_server.limits", "petstore_server.console"}
+
+
+@pytest.mark.parametrize(
+    ("url", "engine"), [("sqlite:///{}/store.db", "apsw"), ("postgresql://petstore@127.0.0.1:1/petstore", "psycopg")]
+)
+def test_a_command_loads_the_engine_of_its_store_and_no_other_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, engine: str
+) -> None:
+    new_store_file(tmp_path / "store.db")
+    monkeypatch.setenv("PETSTORE_DATABASE_URL", url.format(tmp_path))
+    found = loaded(command("orders", "list"), str(tmp_path) + engine)
+    assert {engine} == found & ({"apsw", "psycopg"} | _OTHERS | _SERVER)
+
+
+def test_no_time_goes_into_looking_for_garbage_among_the_modules_of_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_store_file(tmp_path / "store.db")
+    monkeypatch.setenv("PETSTORE_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    counted = f"""
+import atexit, gc, sys
+import petstore_server.cli.main
+early = []
+gc.callbacks.append(lambda *_: "petstore_server.engines.sqlite" in sys.modules or early.append(1))
+atexit.register(lambda: print(len(early), gc.get_freeze_count() > 0, gc.isenabled()))
+{command("orders", "list")}
+"""
+    done = subprocess.run([sys.executable, "-c", counted], capture_output=True, text=True, check=True)
+    assert ["0", "True", "True"] == done.stdout.split()[-3:]
+
+
 _SHOW_MODULES = """
 import os, signal, sys
 from petstore_server.cli.main import main

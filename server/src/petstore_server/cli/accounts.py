@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT
-from petstore_server.cli.commands import ACCOUNT_NAME, confirm, installation, noun, operator, with_store
+from petstore_server.cli.commands import ACCOUNT_NAME, confirm, noun, operator, settings_here, with_store
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
@@ -18,6 +18,7 @@ from petstore_server.domain.timestamps import format_hour, format_unix
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.audit import shown_fields
+from petstore_server.runtime.installation import account_usage, counts_elsewhere
 from petstore_server.store import Store
 
 accounts = noun("accounts", "petstore accounts create acme --plan pro")
@@ -73,14 +74,13 @@ def show_account(name: str) -> None:
 
     $ petstore accounts show acme
     """
-    now = time.time()
-    here = installation()
+    now, settings = time.time(), settings_here()
 
     async def read(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
         account, problem, windows = await store.accounts.find(name), None, None
         try:
-            if not here.counts_elsewhere():
-                usage = await here.account_usage(store, account.id)
+            if not counts_elsewhere(settings):
+                usage = await account_usage(settings, store, account.id)
                 windows = [each._asdict() for each in operations.report_windows(account, usage, now)]
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation

@@ -4,6 +4,7 @@ Engines are imported by the functions that use the store, because they take long
 `--version` and wrong usage need.
 """
 
+import gc
 import getpass
 import logging
 import os
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,11 +23,9 @@ from petstore_server.cli.main import COMMANDS, Documented, Group
 from petstore_server.cli.output import printable
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict
+from petstore_server.runtime.installation import named_store, store_file
 from petstore_server.settings import Settings, read_settings
 from petstore_server.store import Store
-
-if TYPE_CHECKING:
-    from petstore_server.runtime.installation import LocalInstallation
 
 T = TypeVar("T")
 
@@ -74,21 +73,13 @@ def settings_here() -> Settings:
     return read_settings(os.environ)
 
 
-def installation() -> "LocalInstallation":
-    """The installation that the settings name. Raises SettingsError."""
-    from petstore_server.runtime.installation import LocalInstallation
-
-    return LocalInstallation(settings_here())
-
-
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Do `work` on the store that the settings name, and close it. Raises NoStore and other StoreUnusable."""
     import asyncio
 
-    here = installation()
-
     async def run() -> T:
-        async with here.opened_store() as store:
+        async with named_store(settings_here()) as store:
+            gc.enable()  # see `main`
             return await work(store)
 
     return asyncio.run(run())
@@ -98,7 +89,7 @@ def require_writable(file: str, *, force: bool) -> None:
     """Raise Conflict for a file that a command must not write: with `force` only a store, its log or a backup."""
     from petstore_server.partial_files import is_protected
 
-    if is_protected(Path(file), installation().store_file):
+    if is_protected(Path(file), store_file(settings_here())):
         raise Conflict(f"{file} belongs to a store, or is a backup, which nothing replaces; choose another name.")
     if Path(file).is_file() and not force:
         raise Conflict(f"{file} exists; choose another name, or add --force to replace it.")

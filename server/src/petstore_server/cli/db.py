@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
-from petstore_server.cli.commands import confirm, installation, noun, operator, settings_here, with_store
+from petstore_server.cli.commands import confirm, noun, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
+from petstore_server.runtime import maintenance
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.settings.values import database_url
 from petstore_server.store import Store
@@ -27,7 +28,7 @@ def migrate() -> None:
 
     $ petstore db migrate
     """
-    before, after = installation().migrate(log_to_stderr)
+    before, after = maintenance.migrate(settings_here(), log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
@@ -43,7 +44,7 @@ def check() -> None:
 
     $ petstore db check
     """
-    problems = installation().store_problems()
+    problems = maintenance.check(settings_here())
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if not problems:
         with_store(_clear_damage)
@@ -86,7 +87,7 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
         return
     target = (file if keep is None else _dated(file)).absolute()
     with progress("Backing up (pages)") as advance:
-        installation().backup(target, advance)
+        maintenance.backup(sqlite_path(settings_here().database_url), target, advance)
     try:
         with_store(lambda store: store.audit.record_backup(target.name, operator()))
     except DomainError as error:
@@ -117,7 +118,7 @@ def restore(file: Path, yes: bool) -> None:
         raise click.UsageError(f"{file} is the store itself; give the file of a backup.")
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
-    kept = installation().restore(file, operator())
+    kept = maintenance.restore(path, file, operator())
     fields, message = {"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}."
     if kept is not None:
         fields["kept"] = str(kept)
@@ -145,7 +146,7 @@ def copy(target: str) -> None:
     except ValueError as error:
         raise click.BadParameter(f"{error}.", param_hint="--to") from None
     with progress("Copying and verifying (rows)") as advance:
-        rows = installation().copy(target, operator(), log_to_stderr, advance)
+        rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     show_done({"rows": rows}, f"Copied and verified {plural(sum(rows.values()), 'row')} ({counts}).")
 

@@ -3,21 +3,30 @@
 import gc
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import click
 
-from petstore_server.cli.commands import installation, operator, require_writable, with_store
+from petstore_server.cli.commands import operator, require_writable, settings_here, with_store
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.imports.files import Rejects, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.running import HISTORY_CHANGED, FileImport
-from petstore_server.runtime.installation import scratch_store
+from petstore_server.runtime.installation import opened_store, rows_at_once
 from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2
@@ -60,17 +69,24 @@ def import_file(
 def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) -> None:
     # An import makes millions of objects, and no reference cycles: looking for these takes a tenth of its time.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    here = installation()
 
     async def work(store: Store) -> None:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
-            batches = aclosing(run.run(store, operator, scratch, here.rows_at_once))
+            batches = aclosing(run.run(store, operator, scratch, partial(rows_at_once, settings_here())))
             async for _ in await stack.enter_async_context(batches):
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
                 advance(run.position, size, sum(run.counts.values()), rejected)
 
     with_store(work)
+
+
+@asynccontextmanager
+async def scratch_store() -> AsyncIterator[Store]:
+    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
+    with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
+        async with opened_store(f"sqlite:///{directory}/scratch.db", create=True, migrate=True) as store:
+            yield store
 
 
 def _created(name: str | None, source: str, *, force: bool) -> AbstractContextManager[TextIO | None]:

@@ -1,5 +1,6 @@
 """`petstore`, the operators' command line: its commands, their help, and the one place where errors are reported."""
 
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -126,10 +127,13 @@ def petstore() -> None:
 def main() -> None:
     """The entry point; exits. Ctrl-C never shows a traceback, not even while an earlier one is being handled."""
     sys.unraisablehook = _report_unraisable
+    gc.disable()  # loaded modules stay: collecting garbage takes a fifth of a command's time and finds nothing
     try:
         petstore()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    finally:
+        gc.freeze()  # otherwise Python looks through all of it again at exit
 
 
 def _report_unraisable(unraisable: Any) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from petstore_server.cli.arguments import Parsed
-from petstore_server.cli.commands import Command, installation, operator, settings_here, with_store
+from petstore_server.cli.commands import Command, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, logged
 from petstore_server.cli.main import Documented
 from petstore_server.cli.output import comment, log_to_stderr, printable, show, wants_json, wrapped, write, write_json
@@ -58,10 +58,9 @@ def serve(demo: bool, **options: str | None) -> None:
     given = {f"PETSTORE_{name.upper()}": value for name, value in options.items() if value is not None}
     settings = read_settings({**os.environ, **given})
     with logged(settings.log_level):
-        gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
         from petstore_server.cli.serving import serve_in_foreground
 
-        gc.enable()
+        gc.enable()  # see `main`
         serve_in_foreground(settings, given, demo=demo)
 
 
@@ -93,7 +92,7 @@ def doctor() -> None:
     from petstore_server.runtime.health import examine
 
     try:
-        found = asyncio.run(examine(installation(), time.time, in_full=True))
+        found = asyncio.run(examine(settings_here(), time.time, in_full=True))
     except SettingsError as error:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     results = [result._replace(remedy=_remedy(result)) for result in found]

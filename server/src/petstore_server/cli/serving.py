@@ -31,7 +31,8 @@ from petstore_server.runtime.activation import ADMIN, PUBLIC, handed_sockets
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
-from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
+from petstore_server.runtime.installation import lock_for_serving
+from petstore_server.runtime.maintenance import migrate
 from petstore_server.runtime.servers import listening, run, spread
 from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
@@ -51,7 +52,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
             url = f"sqlite:///{Path(folder) / 'demo.db'}"
             settings = replace(settings, database_url=url, redis_url=None, workers=1)
-            LocalInstallation(settings).migrate(lambda _: None)
+            migrate(settings, lambda _: None)
         require_servable(settings)
         handed = handed_sockets(os.environ)
         public = stack.enter_context(handed.get(PUBLIC) or listening(settings.host, settings.port, "PETSTORE_PORT"))

@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import PAST, WholeNumber
-from petstore_server.cli.commands import ACCOUNT_NAME, Noun, installation, settings_here, with_store
+from petstore_server.cli.commands import ACCOUNT_NAME, Noun, settings_here, with_store
 from petstore_server.cli.main import COMMANDS
 from petstore_server.cli.output import log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
 from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport
+from petstore_server.runtime.installation import all_usage, counts_elsewhere
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
@@ -119,16 +120,16 @@ def top(since: float, by: str, limit: int) -> None:
     $ petstore usage top --by share
     """
     _say_if_off()
-    now, sort, here = time.time(), AccountSort(by), installation()
+    now, sort, settings = time.time(), AccountSort(by), settings_here()
 
     async def find(store: Store) -> list[AccountUsage]:
-        usages = None if here.counts_elsewhere() else await here.all_usage(store)
+        usages = None if counts_elsewhere(settings) else await all_usage(settings, store)
         totals = await store.usage.totals(Granularity.HOUR.start(since), int(now) + 1)
         rows = operations.with_usage(await store.accounts.list(), usages, totals, now)
         return operations.top_accounts(rows, sort, limit)
 
     found = with_store(find)
-    if sort is AccountSort.SHARE and here.counts_elsewhere():
+    if sort is AccountSort.SHARE and counts_elsewhere(settings):
         log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
     fields = [_top_fields(each) for each in found]
     show(fields, lambda: _top_page(fields))

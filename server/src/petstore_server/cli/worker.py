@@ -18,7 +18,7 @@ def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
     settings = read_settings(os.environ)
     with logged(settings.log_level):
-        gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
+        gc.disable()  # see `main`
         from petstore_server.runtime.workers import serve_inherited
 
         gc.enable()

@@ -30,7 +30,7 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
-from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.runtime.installation import account_usage, all_usage
 from petstore_server.server.listener import REFUSED, Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
@@ -216,17 +216,16 @@ def make_console(
     settings: Settings, store: Store, service: Service, clock: Callable[[], float], pace: Pace | None = None
 ) -> Console:
     """The console over an open store. `clock` gives Unix seconds. Close its `sources` at the end."""
-    installation = LocalInstallation(settings)
     host = f"{socket.gethostname()}:{settings.admin_port}"
-    monitor = HealthMonitor(service, lambda: examine_serving(installation, store, clock), store, host, clock)
+    monitor = HealthMonitor(service, lambda: examine_serving(settings, store, clock), store, host, clock)
     return Console(
         Sources(
             settings=settings,
             store=store,
             service=service,
             monitor=monitor,
-            usage_of=partial(installation.account_usage, store),
-            all_usage=partial(installation.all_usage, store),
+            usage_of=partial(account_usage, settings, store),
+            all_usage=partial(all_usage, settings, store),
             clock=clock,
             pace=pace or Pace(),
         )

@@ -10,8 +10,9 @@ from petstore_server.domain.errors import DomainError, ServiceUnavailable, Store
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import CheckResult
+from petstore_server.runtime import maintenance
 from petstore_server.runtime.backend import require_servable
-from petstore_server.runtime.installation import LocalInstallation, read_counters
+from petstore_server.runtime.installation import is_served, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
 
@@ -26,36 +27,34 @@ class _Seen:
     store_id: str | None = None
 
 
-async def examine(installation: LocalInstallation, clock: Callable[[], float], *, in_full: bool) -> list[CheckResult]:
+async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bool) -> list[CheckResult]:
     """Run every check. `clock` gives Unix seconds. If the store cannot be opened, checks of its content are left out.
 
     `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
     """
-    settings, file, seen = installation.settings, installation.store_file, _Seen(clock)
-    holds_store = None if file is None else installation.server_holds_store()
+    seen = _Seen(clock)
+    holds_store = None if store_file(settings) is None else is_served(settings)
     server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
-    store = await _store(installation, seen, in_full=in_full, advise=not moved)
+    store = await _store(settings, seen, in_full=in_full, advise=not moved)
     redis = await _redis(settings, seen)
-    return [*_settings(settings), *redis, *_machine(installation, seen), *store, *server]
+    return [*_settings(settings), *redis, *_machine(settings, seen), *store, *server]
 
 
-async def examine_serving(
-    installation: LocalInstallation, store: Store, clock: Callable[[], float]
-) -> list[CheckResult]:
+async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
     """Run the checks that cost little, of a server that has opened the store. `clock` gives Unix seconds.
 
     Whether the store and Redis respond, readiness says. What cannot be read is left out.
     """
-    results, seen = _settings(installation.settings), _Seen(clock)
+    results, seen = _settings(settings), _Seen(clock)
     with suppress(ServiceUnavailable, SettingsError):
-        if installation.settings.redis_url is not None:
-            async with read_counters(installation.settings) as counters:
+        if settings.redis_url is not None:
+            async with read_counters(settings) as counters:
                 results += _redis_info(await counters.info(), seen)
     content: list[CheckResult] = []
     with suppress(ServiceUnavailable):
-        content = await _content(installation, store, seen)
-    return [*results, *await asyncio.to_thread(_machine, installation, seen), *content]
+        content = await _content(settings, store, seen)
+    return [*results, *await asyncio.to_thread(_machine, settings, seen), *content]
 
 
 def _settings(settings: Settings) -> list[CheckResult]:
@@ -63,8 +62,8 @@ def _settings(settings: Settings) -> list[CheckResult]:
     return [valid, *machine.check_deployment(settings)]
 
 
-def _machine(installation: LocalInstallation, seen: _Seen) -> list[CheckResult]:
-    file = installation.store_file
+def _machine(settings: Settings, seen: _Seen) -> list[CheckResult]:
+    file = store_file(settings)
     results = [] if file is None else [*machine.check_files(file), *machine.check_disk(file)]
     return [*results, health.check_clock(seen.clock(), seen.ahead, seen.last_change)]
 
@@ -75,15 +74,15 @@ def _redis_info(info: Mapping[str, Any], seen: _Seen) -> list[CheckResult]:
     return list(health.check_redis(info))
 
 
-async def _content(installation: LocalInstallation, store: Store, seen: _Seen) -> list[CheckResult]:
-    now, with_tools = seen.clock(), installation.store_file is None
+async def _content(settings: Settings, store: Store, seen: _Seen) -> list[CheckResult]:
+    now, with_tools = seen.clock(), store_file(settings) is None
     seen.last_change = await store.audit.last_change()
     results = [result async for result in health.check_partners(store, now)]
     with suppress(ServiceUnavailable):  # the orders are damaged: the check of integrity reports that
         results += [result async for result in health.check_identifiers(store)]
     results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
     if with_tools:
-        state = await installation.postgres_state()
+        state = await maintenance.postgres_state(settings)
         seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
         results += health.check_postgres(state)
     return results
@@ -111,26 +110,26 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
         return [CheckResult("redis", "fail", message, remedy)]
 
 
-async def _store(installation: LocalInstallation, seen: _Seen, *, in_full: bool, advise: bool) -> list[CheckResult]:
+async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool) -> list[CheckResult]:
     try:
-        async with installation.opened_store() as store:
+        async with named_store(settings) as store:
             await store.check()
             seen.store_id = await store.identity()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
-            results += await _content(installation, store, seen)
+            results += await _content(settings, store, seen)
     except (DomainError, SettingsError, OSError) as error:
         reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
         if isinstance(error, StoreUnusable) and not advise:
             reason = error.problem
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
-    return [*results, await asyncio.to_thread(_integrity, installation, in_full=in_full)]
+    return [*results, await asyncio.to_thread(_integrity, settings, in_full=in_full)]
 
 
-def _integrity(installation: LocalInstallation, *, in_full: bool) -> CheckResult:
-    file = installation.store_file
+def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
+    file = store_file(settings)
     if not in_full or file is None or not machine.is_quick_to_read(file):
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
-    problems = installation.store_problems()
+    problems = maintenance.check(settings)
     if not problems:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
     message = f"The store was read in full and is not sound: {problems[0]}"

@@ -1,41 +1,34 @@
-"""What the settings name: the store and the counters in Redis, and how servers and commands reach them."""
+"""What the settings name: the store and the counters in Redis, and how servers and commands reach them.
 
-import asyncio
+Engines and drivers are imported by the functions that use them: loading takes longer than most commands, and drivers
+are extras. What uses the store raises SettingsError and StoreUnusable.
+"""
+
 import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
-from petstore_server.domain.usage import Usage
-from petstore_server.engines import sqlite
-from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.settings import Settings, SettingsError, describe_url
+from petstore_server.settings.values import SQLITE
 from petstore_server.store import Store
 
 if TYPE_CHECKING:
+    from petstore_server.domain.usage import Usage
+    from petstore_server.engines.postgres.connections import Share
     from petstore_server.limits.redis import RedisCounters
 
-Share = Callable[[str, int], Awaitable[int]]
-"""`postgres.connections.Share`: shares the newest state of a store, so that one that is older is noticed."""
-
-_SQLITE = "sqlite:///"
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 
 
-def _say_nothing(_: str) -> None:
-    """No one asked to create the store, or it is a temporary one."""
-
-
 def is_sqlite(url: str) -> bool:
     """Whether the URL names a SQLite file rather than a PostgreSQL database."""
-    return url.startswith(_SQLITE)
+    return url.startswith(SQLITE)
 
 
 def sqlite_path(url: str) -> Path:
@@ -46,13 +39,13 @@ def sqlite_path(url: str) -> Path:
             "PostgreSQL use pg_dump --schema=petstore, and record it with --made; to restore it use pg_restore --clean "
             "while no server runs."
         )
-    return Path(url.removeprefix(_SQLITE)).absolute()
+    return Path(url.removeprefix(SQLITE)).absolute()
 
 
 @asynccontextmanager
 async def opened_store(
     url: str,
-    share: Share | None = None,
+    share: "Share | None" = None,
     *,
     create: bool = False,
     migrate: bool = False,
@@ -62,12 +55,14 @@ async def opened_store(
     Raises SettingsError, StoreUnusable.
     """
     if is_sqlite(url):
-        store = await sqlite.open_store(sqlite_path(url), _say_nothing, create=create, upgrade=migrate)
+        from petstore_server.engines import sqlite
+
+        store = await sqlite.open_store(sqlite_path(url), lambda _: None, create=create, upgrade=migrate)
     else:
         require_driver(url)
-        from petstore_server.engines import postgres  # an extra, installed where it is needed
+        from petstore_server.engines import postgres
 
-        store = await postgres.open_store(url, _say_nothing, share, create=create, upgrade=migrate)
+        store = await postgres.open_store(url, lambda _: None, share, create=create, upgrade=migrate)
     try:
         with suppress(ServiceUnavailable):  # what uses the store reports that
             await store.access_version()  # learns of damage
@@ -94,15 +89,6 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
         raise SettingsError(f"{setting} {problem}.")
 
 
-@asynccontextmanager
-async def scratch_store() -> AsyncIterator[Store]:
-    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
-    with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
-        url = f"sqlite:///{Path(directory) / 'scratch.db'}"
-        async with opened_store(url, create=True, migrate=True) as store:
-            yield store
-
-
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     """Hold the store's serving lock, which excludes another process that counts limits in its memory (D12).
 
@@ -110,6 +96,8 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     """
     if not is_sqlite(settings.database_url):
         return nullcontext()  # never served without Redis
+    from petstore_server.engines import sqlite
+
     shared = settings.redis_url is not None
     return sqlite.lock_for_serving(sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS)
 
@@ -122,7 +110,7 @@ def ban_policy(settings: Settings) -> BanPolicy:
 def redis_counters(settings: Settings, clock: Callable[[], float] | None = None) -> "RedisCounters":
     """The counters, not connected yet. Times are Redis's own unless a test gives a `clock`. Raises SettingsError."""
     require_installed("redis", "PETSTORE_REDIS_URL is set")
-    from petstore_server.limits.redis import RedisCounters  # an extra, installed where it is needed
+    from petstore_server.limits.redis import RedisCounters
 
     return RedisCounters(settings.redis_url or "", ban_policy(settings), clock)
 
@@ -131,6 +119,8 @@ def redis_counters(settings: Settings, clock: Callable[[], float] | None = None)
 async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
     """Connect to the counters in Redis to read them. Raises SettingsError, ServiceUnavailable."""
     counters = redis_counters(settings)
+    from petstore_server.limits.counters import CountersUnavailable
+
     try:
         await counters.connect()
         yield counters
@@ -141,120 +131,70 @@ async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
         await counters.close()
 
 
-class LocalInstallation:
-    """The installation that the settings name, as seen from this machine.
+def named_store(settings: Settings) -> AbstractAsyncContextManager[Store]:
+    """The store that the settings name, closed at the end."""
+    return opened_store(settings.database_url, partial(share_newest, settings))
 
-    Methods that use the store raise SettingsError and StoreUnusable; those that work on the file of a SQLite store
-    raise SettingsError for PostgreSQL, which has its own tools.
+
+async def share_newest(settings: Settings, name: str, number: int) -> int:
+    """Learn that a server of PostgreSQL was replaced, or restored, from the servers, through their Redis.
+
+    While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
     """
+    if settings.redis_url is not None:
+        with suppress(Unreachable):
+            async with read_counters(settings) as counters:
+                return await counters.newest(name, number)
+    return number
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._url = settings.database_url
 
-    @property
-    def store_file(self) -> Path | None:
-        """The file of a SQLite store; None for PostgreSQL."""
-        return sqlite_path(self._url).resolve() if is_sqlite(self._url) else None
+def store_file(settings: Settings) -> Path | None:
+    """The file of a SQLite store; None for PostgreSQL."""
+    return sqlite_path(settings.database_url).resolve() if is_sqlite(settings.database_url) else None
 
-    def server_holds_store(self) -> bool:
-        """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
-        return self._is_locked(shared=False)
 
-    def rows_at_once(self) -> int:
-        """How many orders of an import one transaction should have: few where a request may wait for it.
+def is_served(settings: Settings, *, shared: bool = False) -> bool:
+    """Whether a server holds the lock of a SQLite store (if `shared`, exclusively); always False for PostgreSQL."""
+    if (file := store_file(settings)) is None:
+        return False
+    from petstore_server.engines import sqlite
 
-        The pages of the indexes that they change are written once.
-        """
-        return 1 if self.store_file is None or self.server_holds_store() else _ROWS_AT_ONCE
+    return sqlite.is_served(file, shared=shared)
 
-    def opened_store(self) -> AbstractAsyncContextManager[Store]:
-        """The store, closed at the end."""
-        return opened_store(self._url, self._share)
 
-    def migrate(self, announce: Callable[[str], None]) -> tuple[int, int]:
-        """Bring the store to this version's schema, creating a missing one; return its version before and after."""
-        if is_sqlite(self._url):
-            return sqlite.migrate(sqlite_path(self._url), announce)
-        before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share))
-        return before, after
+def rows_at_once(settings: Settings) -> int:
+    """How many orders of an import one transaction should have: few where a request may wait for it.
 
-    def store_problems(self) -> list[str]:
-        """Read the whole store; return what is wrong with it, an empty list if it is sound."""
-        if is_sqlite(self._url):
-            return sqlite.check(sqlite_path(self._url))
-        return list(asyncio.run(self._postgres.check(self._url, self._share)))
+    The pages of the indexes that they change are written once.
+    """
+    return 1 if store_file(settings) is None or is_served(settings) else _ROWS_AT_ONCE
 
-    async def postgres_state(self) -> Mapping[str, str]:
-        """What `engines.postgres.opening.state` returns."""
-        return dict(await self._postgres.state(self._url, self._share))
 
-    def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
+def counts_elsewhere(settings: Settings) -> bool:
+    """Whether servers count usage in a Redis that the settings do not name, so that it cannot be read from here.
 
-        Raises Conflict, InvalidInput too.
-        """
-        sqlite.backup(sqlite_path(self._url), target, progress)
+    With SQLite such a server shares the lock, others do not (D12). With PostgreSQL all count there.
+    """
+    if settings.redis_url is not None:
+        return False
+    return store_file(settings) is None or (is_served(settings) and not is_served(settings, shared=True))
 
-    def restore(self, source: Path, actor: Actor) -> Path | None:
-        """Replace the content of a SQLite store by a backup; return the file that keeps the previous one, if any."""
-        return sqlite.restore(sqlite_path(self._url), source, actor)
 
-    def copy(
-        self, target: str, actor: Actor, announce: Callable[[str], None], progress: Callable[[int, int], None]
-    ) -> dict[str, int]:
-        """Copy a SQLite store to the PostgreSQL database `target` (a URL); return the number of rows by table.
+async def account_usage(settings: Settings, store: Store, account_id: int) -> "Usage":
+    """The usage of an account, from the store or from Redis. Raises SettingsError, ServiceUnavailable."""
+    if settings.redis_url is None:
+        return await store.usage.find(account_id)
+    return (await _usage_in_redis(settings, store, [account_id]))[account_id]
 
-        Its audit log names the actor; `progress` gets the rows copied and the total. Raises Conflict too.
-        """
-        require_driver(target, "--to")
-        from petstore_server.engines.copy import copy_store  # needs the driver, which is an extra
 
-        return asyncio.run(copy_store(sqlite_path(self._url), target, actor, announce, progress))
+async def all_usage(settings: Settings, store: Store) -> "Mapping[int, Usage]":
+    """The same for all accounts, by their ids; those without any may be missing."""
+    if settings.redis_url is None:
+        return await store.usage.all()
+    return await _usage_in_redis(settings, store, [account.id for account in await store.accounts.list()])
 
-    def counts_elsewhere(self) -> bool:
-        """Whether servers count usage in a Redis that the settings do not name, so that it cannot be read from here.
 
-        With SQLite such a server shares the lock, others do not (D12). With PostgreSQL all count there.
-        """
-        if self.settings.redis_url is not None:
-            return False
-        return self.store_file is None or (self._is_locked(shared=False) and not self._is_locked(shared=True))
-
-    async def account_usage(self, store: Store, account_id: int) -> Usage:
-        """The usage of an account, from the store or from Redis. Raises SettingsError, ServiceUnavailable."""
-        if self.settings.redis_url is None:
-            return await store.usage.find(account_id)
-        return (await self._usage_in_redis(store, [account_id]))[account_id]
-
-    async def all_usage(self, store: Store) -> Mapping[int, Usage]:
-        """The same for all accounts, by their ids; those without any may be missing."""
-        if self.settings.redis_url is None:
-            return await store.usage.all()
-        return await self._usage_in_redis(store, [account.id for account in await store.accounts.list()])
-
-    async def _usage_in_redis(self, store: Store, accounts: Sequence[int]) -> Mapping[int, Usage]:
-        async with read_counters(self.settings) as counters:
-            counters.use_store(await store.identity())
-            return await counters.usages(accounts)
-
-    async def _share(self, name: str, number: int) -> int:
-        """Learn that a server of PostgreSQL was replaced, or restored, from the servers, through their Redis.
-
-        While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
-        """
-        if self.settings.redis_url is not None:
-            with suppress(Unreachable):
-                async with read_counters(self.settings) as counters:
-                    return await counters.newest(name, number)
-        return number
-
-    @property
-    def _postgres(self) -> ModuleType:
-        require_driver(self._url)
-        from petstore_server.engines import postgres  # an extra, installed where it is needed
-
-        return postgres
-
-    def _is_locked(self, *, shared: bool) -> bool:
-        return self.store_file is not None and sqlite.is_served(self.store_file, shared=shared)
+async def _usage_in_redis(settings: Settings, store: Store, accounts: Sequence[int]) -> "Mapping[int, Usage]":
+    async with read_counters(settings) as counters:
+        counters.use_store(await store.identity())
+        return await counters.usages(accounts)

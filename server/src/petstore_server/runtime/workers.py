@@ -30,7 +30,7 @@ from starlette.routing import BaseRoute
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
+from petstore_server.runtime.installation import lock_for_serving, named_store
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings
 from petstore_server.telemetry.logs import lost_lines
@@ -286,7 +286,7 @@ async def serve_with_workers(
             return
         routes: Sequence[BaseRoute] = ()
         if settings.console:
-            store = await opened.enter_async_context(LocalInstallation(settings).opened_store())
+            store = await opened.enter_async_context(named_store(settings))
             group = await opened.enter_async_context(asyncio.TaskGroup())
             console = make_console(settings, store, workers, time.time)
             opened.callback(group.create_task(run_console(console)).cancel)

@@ -63,7 +63,7 @@ def seconds(highest: int) -> Callable[[str], float]:
 
 
 def database_url(value: str) -> str:
-    if value.startswith(_SQLITE) and len(value) > len(_SQLITE):
+    if value.startswith(SQLITE) and len(value) > len(SQLITE):
         if "?" in value:
             raise ValueError("must not have a ?: a SQLite file has no user, password or parameters")
         return value
@@ -100,7 +100,7 @@ UNPARSABLE_URL = "a URL that cannot be parsed"  # shown instead of the URL, of w
 
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 
-_SQLITE = "sqlite:///"
+SQLITE = "sqlite:///"
 _NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 
 _URL = re.compile(
@@ -119,7 +119,7 @@ def describe_url(url: str) -> str:
 
     A URL that cannot be parsed with certainty, such as one whose password has a `/`, gets a text with no part of it.
     """
-    if url.startswith(_SQLITE):
+    if url.startswith(SQLITE):
         return UNPARSABLE_URL if "?" in url else url
     parts = _URL.fullmatch(url)
     return f"{parts['scheme']}://{parts['host']}{parts['path'] or ''}" if parts else UNPARSABLE_URL
