@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import Order, Status, TrackedOrder
 from petstore_server.store import Store
 
@@ -100,7 +100,7 @@ def all_filters(
     ]
 
 
-async def pages(store: Store, query: Query) -> AsyncIterator[Page]:
+async def pages(store: Store, query: PageQuery) -> AsyncIterator[Page]:
     """The page of the query and all after it."""
     for _ in range(10_000):
         page = await store.search.page(query)
@@ -114,7 +114,7 @@ async def pages(store: Store, query: Query) -> AsyncIterator[Page]:
 
 async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[TrackedOrder]:
     """The orders of all pages."""
-    return [order async for page in pages(store, Query(filters, sort, limit)) for order in page.orders]
+    return [order async for page in pages(store, PageQuery(filters, sort, limit)) for order in page.orders]
 
 
 async def model_of(store: Store) -> Model:

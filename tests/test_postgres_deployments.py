@@ -13,7 +13,7 @@ import pytest
 
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.lists import Filters, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
@@ -41,9 +41,9 @@ server_reset_query =
 """
 
 _QUERIES = [
-    Query(Filters(), Sort()),
-    Query(Filters(complete=False), Sort(SortField.UPDATED_AT, descending=True)),
-    Query(Filters(frozenset({Status.CANCELLED}), pet_id=1), Sort(SortField.SHIP_DATE)),
+    PageQuery(Filters(), Sort()),
+    PageQuery(Filters(complete=False), Sort(SortField.UPDATED_AT, descending=True)),
+    PageQuery(Filters(frozenset({Status.CANCELLED}), pet_id=1), Sort(SortField.SHIP_DATE)),
 ]
 
 
@@ -174,7 +174,10 @@ def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
         Filters(frozenset({Status.CANCELLED}), pet_id=1),
     ]
     queries = [
-        Query(each, Sort(field, descending=down)) for each in filters for field in SortField for down in (False, True)
+        PageQuery(each, Sort(field, descending=down))
+        for each in filters
+        for field in SortField
+        for down in (False, True)
     ]
 
     async def pages() -> list[float]:

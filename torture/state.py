@@ -12,7 +12,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import ApiKey, Environment, Scope
-from petstore_server.domain.lists import Filters, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import Order, Placement, Status
 from petstore_server.engines.sqlite import check
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
@@ -112,7 +112,7 @@ async def problems(url: str, acknowledged: Iterable[Acknowledged]) -> list[str]:
 async def _going_on(store: Store) -> list[str]:
     """Place an order: it must be later than everything that the store has."""
     largest = await store.orders.last_identifier()
-    page = await store.search.page(Query(Filters(), Sort(SortField.UPDATED_AT, descending=True), 1))
+    page = await store.search.page(PageQuery(Filters(), Sort(SortField.UPDATED_AT, descending=True), 1))
     placed = await store.orders.place(Placement(1, f"after {largest}", 1, 1, None), BY)
     found = await store.search.find(placed.order_id)
     if placed.order_id <= largest or any(order.updated_at >= found.updated_at for order in page.orders):

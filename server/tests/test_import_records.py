@@ -24,7 +24,7 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import FileImport
 from petstore_server.operations.audit import order_history, read_audit
 from petstore_server.store import Store
-from petstore_server.store.engine import Command
+from petstore_server.store.engine import NOW, Command
 from petstore_server.store.imports import SILENT_SECONDS
 from testing.cli import CommandLine
 from testing.process import environment
@@ -122,8 +122,7 @@ async def silence(store: Store, seconds: float) -> None:
     """Have a run not seen for so many seconds."""
 
     def work() -> Iterator[Command]:
-        engine = store.imports._engine
-        yield Command(f"UPDATE petstore.imports SET seen_at = {engine.dialect.time} - %s", (seconds,))
+        yield Command(f"UPDATE petstore.imports SET seen_at = {NOW} - %s", (seconds,))
 
     await store.imports._engine.transaction(work)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from petstore_server.api import v2_changes
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
-from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import (
     CANCEL,
     COMPLETE,
@@ -132,7 +132,7 @@ class Follower:
 
     def __init__(self, store: Store, limit: int) -> None:
         self._store = store
-        self._query = Query(Filters(), UPDATED, limit)
+        self._query = PageQuery(Filters(), UPDATED, limit)
         self._latest = (0, INT64_MIN)
 
     async def catch_up(self) -> list[TrackedOrder]:

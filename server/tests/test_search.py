@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from petstore_server.domain.lists import Filters, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.store import Store, pages
 from testing import search_model
@@ -54,7 +54,7 @@ async def test_filters_that_match_nothing_one_or_all_of_many_orders(
         for sort in SORTS:
             for filters in nothing:
                 assert [] == await walk(store, filters, sort)
-            found = [page async for page in search_model.pages(store, Query(Filters(complete=True), sort))]
+            found = [page async for page in search_model.pages(store, PageQuery(Filters(complete=True), sort))]
             assert [0, 1, 0] == [len(page.rows) for page in found]
             assert [middle] == await ids(store, Filters(pet_id=1, complete=True), sort)
             for filters in everything:
@@ -72,7 +72,7 @@ async def test_a_page_ends_short_where_the_work_for_it_ends_and_the_walk_goes_on
         for sort in SORTS:
             every = in_order(model.values(), sort)
             matching = [entry.tracked for entry in every if matches(entry, filters)]
-            page = await store.search.page(Query(filters, sort, 5))
+            page = await store.search.page(PageQuery(filters, sort, 5))
             assert [entry.tracked for entry in every[:10] if matches(entry, filters)] == page.orders, sort
             assert position_of(every[9], sort) == page.next, sort
             for limit in (1, 2, 5, 1000):
@@ -96,7 +96,7 @@ async def test_few_orders_are_found_by_their_filter_and_sorted(each_backend: Sto
         cancelled = Filters(frozenset({Status.CANCELLED}))
         those = (Filters(pet_id=3), Filters(pet_id=3, complete=True), cancelled, Filters(pet_id=4, complete=None))
         for few, sort in product(those, SORTS):
-            page = await store.search.page(Query(few, sort, 5))
+            page = await store.search.page(PageQuery(few, sort, 5))
             if few.pet_id != 4 or sort.field is SortField.ID:
                 assert search_model.expected(model, few, sort) == page.orders, (few, sort)
                 assert page.next is None, (few, sort)
@@ -117,7 +117,7 @@ async def test_a_walk_finds_each_match_once_where_a_filter_becomes_narrow_or_wid
     async with each_backend.opened() as store:
         before = late if first == "wide" else [*early[:27], *late[27:]]
         await import_orders(store, before)
-        query = Query(dated, Sort(), 2)
+        query = PageQuery(dated, Sort(), 2)
         page = await store.search.page(query)
         assert [0, 1] if first == "wide" else [27, 28] == [row[5] for row in page.rows]
         assert page.next is not None

@@ -13,7 +13,7 @@ import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.lists import Filters, Query, Sort
+from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, check, connections, restore
 from petstore_server.store import Store
@@ -204,8 +204,8 @@ async def test_a_closed_store_is_unavailable(each_backend: Stores, listed: bool)
             store.listing.current(),
             store.orders.change(1, CANCEL, BY),
             store.orders.find(1),
-            store.search.page(Query(Filters(), Sort())),
-            store.search.page(Query(Filters(complete=True), Sort())),
+            store.search.page(PageQuery(Filters(), Sort())),
+            store.search.page(PageQuery(Filters(complete=True), Sort())),
             store.orders.place(Placement(1, "key", 1, 1, None), BY),
             store.keys.principal(b"", Environment.PRODUCTION, 1.0),
             store.keys.list(),

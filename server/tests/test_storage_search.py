@@ -15,7 +15,7 @@ import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
-from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status, TrackedOrder, order_from_fields, ship
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
@@ -80,7 +80,7 @@ class Follower:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._query = Query(Filters(), UPDATED, 20)
+        self._query = PageQuery(Filters(), UPDATED, 20)
         self.seen: dict[int, TrackedOrder] = {}
 
     async def follow(self, done: asyncio.Event) -> None:
@@ -165,7 +165,7 @@ async def listed(store: Store) -> Model:
     return {order.id: Entry(order, each.updated_at, each.created_at) for each in found for order in [order_of(each)]}
 
 
-def hostile_queries(model: Model) -> list[Query]:
+def hostile_queries(model: Model) -> list[PageQuery]:
     """Every combination of filters in every sort, from the start and from the middle."""
     day, since = instant(DAY.format(1)), min(entry.updated_at for entry in model.values())
     assert day is not None
@@ -173,20 +173,20 @@ def hostile_queries(model: Model) -> list[Query]:
     for sort in SORTS:
         middle = position_of(in_order(model.values(), sort)[MANY // 2], sort)
         for filters in all_filters(1, (day, day + 1), since, (Status.CANCELLED, Status.SHIPPED)):
-            queries += [Query(filters, sort), Query(filters, sort, after=middle)]
+            queries += [PageQuery(filters, sort), PageQuery(filters, sort, after=middle)]
     return queries
 
 
-def deep_queries(model: Model) -> list[Query]:
+def deep_queries(model: Model) -> list[PageQuery]:
     """Pages of one index late in a list: nearly all orders are before them, most with the same value."""
     return [
-        Query(Filters(), sort, after=position_of(in_order(model.values(), sort)[place], sort))
+        PageQuery(Filters(), sort, after=position_of(in_order(model.values(), sort)[place], sort))
         for sort in SORTS
         for place in (1, MANY // 2, 4_900, MANY - 200)
     ]
 
 
-def instructions(url: str, queries: Sequence[Query]) -> list[int]:
+def instructions(url: str, queries: Sequence[PageQuery]) -> list[int]:
     """The instructions that SQLite executes for each page."""
     counts: list[int] = []
 
@@ -249,7 +249,7 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
-async def explained(url: str, queries: Sequence[Query]) -> AsyncIterator[tuple[Query, Plan]]:
+async def explained(url: str, queries: Sequence[PageQuery]) -> AsyncIterator[tuple[PageQuery, Plan]]:
     """Read pages as the store does, and explain each of their statements."""
     database = PostgresEngine(url)
     try:
@@ -322,7 +322,7 @@ async def test_postgresql_walks_a_status_and_a_pet_that_all_orders_have_left_sin
         Filters(pet_id=2),
         Filters(frozenset({Status.CANCELLED}), 1),
     )
-    queries = [Query(filters, Sort(), 100, after) for filters in left for after in (None, Position(10, 10))]
+    queries = [PageQuery(filters, Sort(), 100, after) for filters in left for after in (None, Position(10, 10))]
     async for query, plan in explained(postgres_stores.url, queries):
         assert plan.rows < 110, query
         assert {"Index Scan", "Limit"} <= plan.methods
@@ -341,7 +341,7 @@ async def test_postgresql_reads_a_common_status_or_pet_without_the_orders_of_ano
     async with postgres_stores.opened() as store:
         await import_orders(store, orders)
     analyze(postgres_stores.url)
-    queries = [Query(filters, Sort(), 100) for filters in (Filters(frozenset({Status.PENDING})), Filters(pet_id=1))]
+    queries = [PageQuery(filters, Sort(), 100) for filters in (Filters(frozenset({Status.PENDING})), Filters(pet_id=1))]
     async for query, plan in explained(postgres_stores.url, queries):
         assert plan.rows < 110, query
 
@@ -366,7 +366,7 @@ async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_tha
     for sort in sorts:
         of_pet = [entry for entry in in_order(model.values(), sort) if entry.order.pet_id == 7]
         last = position_of(of_pet[94], sort)
-        queries += [Query(filters, sort, 100, last) for filters in (Filters(pet_id=7), Filters())]
+        queries += [PageQuery(filters, sort, 100, last) for filters in (Filters(pet_id=7), Filters())]
     async for query, plan in explained(postgres_stores.url, queries):
         assert plan.rows < 1_000, query
 

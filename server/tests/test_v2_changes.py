@@ -18,7 +18,7 @@ from petstore_server.api import v2_changes
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
-from petstore_server.domain.lists import Page, Query
+from petstore_server.domain.lists import Page, PageQuery
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite import backup, restore
 from petstore_server.runtime.backend import opened_backend
@@ -326,7 +326,7 @@ async def test_requests_for_the_same_share_one_look_and_one_page(
             looks += 1
             return await clock()
 
-        async def counted_page(query: Query) -> Page:
+        async def counted_page(query: PageQuery) -> Page:
             nonlocal pages
             pages += 1
             return await page(query)

@@ -17,7 +17,7 @@ from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2_changes import Changes
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal, Scope
-from petstore_server.domain.lists import Filters, Position, Query, Sort, query_digest
+from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, query_digest
 from petstore_server.domain.orders import CANCEL, Placement, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
@@ -65,7 +65,7 @@ class _Handlers:
         listing, cursor = read_listing(call.request.query)
         cursors = await self._current_cursors()
         after = None if cursor is None else cursors.decode(cursor, listing.digest)
-        page = await self._store.search.page(Query(listing.filters, listing.sort, listing.limit, after))
+        page = await self._store.search.page(PageQuery(listing.filters, listing.sort, listing.limit, after))
         if page.next is None:
             return answer(call.request.headers, f'{{"data":[{page.text()}]}}'.encode())
         following = cursors.encode(page.next, listing.digest)

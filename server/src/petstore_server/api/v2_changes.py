@@ -18,7 +18,7 @@ from petstore_server.api.routes import Call, Held
 from petstore_server.api.v2_input import LIST_CHANGES, NOW
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Response
@@ -164,7 +164,7 @@ class Changes:
         Raises InvalidToken, ChangesReset.
         """
         after = position_after(asked.token, clock)
-        page = await self._store.search.page(Query(Filters(), _BY_CHANGE, asked.limit, after))
+        page = await self._store.search.page(PageQuery(Filters(), _BY_CHANGE, asked.limit, after))
         if not page.rows:
             return None
         last = position_of(page.rows[-1], _BY_CHANGE.field)

@@ -44,7 +44,7 @@ class Filters(NamedTuple):
     references: frozenset[str] = frozenset()
 
 
-class Query(NamedTuple):
+class PageQuery(NamedTuple):
     """One page of a list: `limit` orders after `after`, or from the start."""
 
     filters: Filters
@@ -79,7 +79,7 @@ def query_digest(filters: Filters, sort: Sort) -> bytes:
     return sha256(repr(identity).encode()).digest()[:8]
 
 
-class Count(NamedTuple):
+class MatchCount(NamedTuple):
     """How many match; `more` if that is the number of those examined, and there are others."""
 
     number: int

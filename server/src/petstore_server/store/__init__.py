@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from petstore_server.store.engine import Engine, Work
+    from petstore_server.store.engine import Engine, Stats, Work
 
 
 class AccessVersion(NamedTuple):
@@ -48,12 +48,6 @@ class Store:
         self._engine = engine
         self._epoch: str | None = None
         self.contents: Contents | None = None  # as `check` found them last
-        self.stats, self.identity, self.verify, self.witness = (
-            engine.stats,
-            engine.identity,
-            engine.verify,
-            engine.witness,
-        )
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
         self.health = HealthStates(engine)
@@ -65,6 +59,23 @@ class Store:
         self.search = Search(engine)
         self.sessions = Sessions(engine)
         self.usage = UsageStore(engine)
+
+    @property
+    def stats(self) -> "Stats":
+        """What the store reports for metrics."""
+        return self._engine.stats
+
+    async def identity(self) -> str:
+        """See `Engine.identity`."""
+        return await self._engine.identity()
+
+    async def witness(self, epoch: str, at: int) -> None:
+        """See `Engine.witness`."""
+        await self._engine.witness(epoch, at)
+
+    async def verify(self) -> None:
+        """See `Engine.verify`."""
+        await self._engine.verify()
 
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap.
@@ -102,7 +113,7 @@ class Store:
         await self._engine.damage.note(None)
 
     def fault(self) -> str | None:
-        """Why the store cannot be used as far as is known, without asking it."""
+        """See `Engine.fault`."""
         return self._engine.fault()
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNot
 from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Rotated, Successor
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
+from petstore_server.store.engine import Command, Part, Query, Row, Work, one, snapshot, transaction
 
 ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1")
 """Reports a change of accounts, keys or bans to all processes. Last in a transaction: it locks the store's only row."""
@@ -79,9 +79,7 @@ class Accounts(Part):
     ) -> Work[Account]:
         """Raises AccountExists."""
         inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note))
-        if not inserted:
-            raise AccountExists(name)
-        account = _account(inserted[0])
+        account = _account(one(inserted, AccountExists(name)))
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
         yield record(actor, "account.create", f"account:{name}", Change(None, created))
         yield ACCESS_CHANGED
@@ -89,7 +87,7 @@ class Accounts(Part):
 
     async def find(self, name: str) -> Account:
         """Raises AccountNotFound."""
-        return _one_account(await self._engine.query(_FIND_ACCOUNT, (name,)), name)
+        return _account(one(await self._engine.query(_FIND_ACCOUNT, (name,)), AccountNotFound(name)))
 
     async def list(self) -> list[Account]:
         """Return all accounts, by name."""
@@ -98,7 +96,7 @@ class Accounts(Part):
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
         """Apply the transition and return the account after it. Raises AccountNotFound, AccountClosed."""
-        before = _one_account((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), name)
+        before = _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound(name)))
         after = transition.apply(before)
         if after == before:
             return before
@@ -140,7 +138,7 @@ class Keys(Part):
 
     async def find(self, key_id: str) -> ApiKey:
         """Raises KeyNotFound."""
-        return _one_key(await self._engine.query(_FIND_KEY, (key_id,)), key_id)
+        return _key(one(await self._engine.query(_FIND_KEY, (key_id,)), KeyNotFound(key_id)))
 
     async def with_digest(self, digest: bytes) -> ApiKey | None:
         """Return the key with this SHA-256, of whatever environment and state."""
@@ -213,19 +211,12 @@ class Keys(Part):
 
 def find_account(name: str) -> Work[Account]:
     """Find an account within a transaction. Raises AccountNotFound."""
-    return _one_account((yield Query(_FIND_ACCOUNT, (name,))), name)
-
-
-def _one_account(rows: list[Row], name: str) -> Account:
-    if not rows:
-        raise AccountNotFound(name)
-    return _account(rows[0])
+    return _account(one((yield Query(_FIND_ACCOUNT, (name,))), AccountNotFound(name)))
 
 
 def _account(row: Row) -> Account:
-    account_id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at = row
-    limits = Limits(per_minute, per_day)
-    return Account(account_id, name, Plan(plan), limits, created_at, suspended_at, contact, note, closed_at)
+    account_id, name, plan, per_minute, per_day, *rest = row
+    return Account(account_id, name, Plan(plan), Limits(per_minute, per_day), *rest)
 
 
 def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedPage[ApiKey]]:
@@ -241,7 +232,7 @@ def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedP
 def _locked_key(key_id: str) -> Work[ApiKey]:
     """Return the key, which no other transaction can change from here on. Raises KeyNotFound."""
     yield Query("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key_id,))
-    return _one_key((yield Query(_FIND_KEY, (key_id,))), key_id)
+    return _key(one((yield Query(_FIND_KEY, (key_id,))), KeyNotFound(key_id)))
 
 
 def _update_key(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:
@@ -259,16 +250,9 @@ def _insert_key(key: ApiKey, account_id: int) -> Command:
     return Command(_INSERT_KEY, (*identity, key.note, key.created_at, key.expires_at, key.rotated_from))
 
 
-def _one_key(rows: list[Row], key_id: str) -> ApiKey:
-    if not rows:
-        raise KeyNotFound(key_id)
-    return _key(rows[0])
-
-
 def _key(row: Row) -> ApiKey:
-    key_id, account, digest, environment, scopes, note, created, expires, revoked, rotated_from, *rest = row
-    suspended_at, rotated_to, last_used, *ban = rest
-    identity = key_id, account, digest, Environment(environment), keys.parse_scopes(scopes), note
-    last_ban = None if ban[0] is None else Ban(key_id, *ban)
-    history = created, expires, revoked, rotated_from, last_ban
-    return ApiKey(*identity, *history, suspended_at is not None, rotated_to, last_used)
+    key_id, account, digest, environment, scopes, *rest, suspended, rotated_to, last_used, began, until, level = row
+    ban = None if began is None else Ban(key_id, began, until, level)
+    allowed = Environment(environment), keys.parse_scopes(scopes)
+    fields = key_id, account, digest, *allowed, *rest, ban, suspended is not None, rotated_to, last_used
+    return ApiKey(*fields)

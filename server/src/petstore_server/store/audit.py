@@ -1,14 +1,25 @@
 """The audit log: who changed what and when. A page or a count examines a bounded number of entries."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import msgspec
 
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
-from petstore_server.domain.lists import Count
-from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
+from petstore_server.domain.lists import MatchCount
+from petstore_server.store.engine import (
+    Command,
+    Condition,
+    Part,
+    Query,
+    Row,
+    Work,
+    all_of,
+    marks,
+    snapshot,
+    transaction,
+)
 
 REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
 MAX_SCAN = 20_000  # entries examined for one page or count at most
@@ -61,21 +72,24 @@ class AuditLog(Part):
         entries = [_entry(row) for row in (yield page_statement(filters, limit, last, newest_first=newest_first))]
         if len(entries) > limit:
             return AuditPage(entries[:limit], entries[limit - 1].position)
-        if filters.request_id is not None or not _matching(filters).parameters:
+        indexed, others = _conditions(filters, last, newest_first=newest_first)
+        if filters.request_id is not None or not others:
             return AuditPage(entries, None)  # no entry was read in vain
-        ranges = _ranges(filters, last, newest_first=newest_first)
-        end = f"{ranges.sql} {_ORDER[newest_first]} LIMIT 1 OFFSET {MAX_SCAN - 1}"
-        ended = yield Query(f"SELECT at, id FROM petstore.audit{end}", ranges.parameters)  # noqa: S608 - constants
+        where, values = all_of(indexed)
+        end = f"SELECT at, id FROM petstore.audit WHERE {where} {_ORDER[newest_first]} LIMIT 1 OFFSET {MAX_SCAN - 1}"  # noqa: S608
+        ended = yield Query(end, values)
         return AuditPage(entries, AuditPosition(*ended[0]) if ended else None)
 
-    async def count(self, filters: AuditFilters) -> Count:
+    async def count(self, filters: AuditFilters) -> MatchCount:
         """The number of entries that match, of which as many are examined as for a page of them."""
-        ranges, matching = _ranges(filters, None, newest_first=True), _matching(filters)
-        columns, order = ("actor, action, subject", _ORDER[True]) if matching.parameters else ("1", "")
-        order = "" if filters.request_id is not None else order  # as in `page_statement`
-        examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {MAX_SCAN}"  # noqa: S608 - constants
-        matches = f"count(CASE WHEN {matching.sql.removeprefix(' WHERE ') or 'TRUE'} THEN 1 END)"
-        return await self._count(matches, examined, (*matching.parameters, *ranges.parameters))
+        indexed, others = _conditions(filters, None, newest_first=True)
+        (where, values), (matching, wanted) = all_of(indexed), all_of(others)
+        columns = "actor, action, subject" if others else "1"
+        order = _ORDER[True] if others and filters.request_id is None else ""  # as in `page_statement`
+        examined = f"SELECT {columns} FROM petstore.audit WHERE {where} {order} LIMIT {MAX_SCAN}"  # noqa: S608
+        sql = f"SELECT count(CASE WHEN {matching} THEN 1 END), count(*) FROM ({examined}) AS examined"  # noqa: S608
+        [(found, read)] = await self._engine.query(sql, (*wanted, *values), short=False)
+        return MatchCount(found, read == MAX_SCAN)
 
     @transaction
     def record_backup(self, file: str, actor: Actor) -> Work[None]:
@@ -93,71 +107,52 @@ class AuditLog(Part):
         rows = await self._engine.query("SELECT at FROM petstore.audit ORDER BY id DESC LIMIT 1")
         return float(rows[0][0]) if rows else 0.0
 
-    async def _count(self, number: str, examined: str, parameters: Row) -> Count:
-        sql = f"SELECT {number}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
-        [(found, read)] = await self._engine.query(sql, parameters, short=False)
-        return Count(found, read == MAX_SCAN)
-
 
 def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
-    """Select one more entry than `limit`, after the position `last`: its presence shows that the log goes on."""
-    order, matching = _ORDER[newest_first], _matching(filters)
-    ranges = _ranges(filters, last, newest_first=newest_first)
-    entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit{ranges.sql}'  # noqa: S608
+    """Select one more entry than `limit` after the position `last`: its presence shows that the log goes on."""
+    order = _ORDER[newest_first]
+    indexed, others = _conditions(filters, last, newest_first=newest_first)
+    (where, values), (matching, wanted) = all_of(indexed), all_of(others)
+    entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit WHERE {where}'  # noqa: S608
     if filters.request_id is not None:
         # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
-        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found{matching.sql} {order}"  # noqa: S608
+        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found WHERE {matching} {order}"  # noqa: S608
     else:
-        found = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned{matching.sql}"  # noqa: S608
-    return Query(f"{found} LIMIT {limit + 1}", (*ranges.parameters, *matching.parameters))
+        found = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"  # noqa: S608
+    return Query(f"{found} LIMIT {limit + 1}", (*values, *wanted))
 
 
-def _ranges(filters: AuditFilters, last: AuditPosition | None, *, newest_first: bool) -> Query:
-    """The conditions that an index answers, after the position `last` on."""
-    return _where(
+def _conditions(
+    filters: AuditFilters, last: AuditPosition | None, *, newest_first: bool
+) -> tuple[list[Condition], list[Condition]]:
+    """The conditions that an index answers, with the position `last` after which entries come; and the others."""
+    by_key = filters.actor is not None and filters.actor.startswith("key:")
+    of_request = filters.action in _FROM_REQUESTS
+    times = [
         ("at >= %s", filters.since),
         ("at < %s", filters.until),
         (f"(at, id) {'<' if newest_first else '>'} (%s, %s)", last),
-        _indexed(filters)[1:],
-    )
+    ]
+    equalities = [  # those that an index answers best first
+        (_BY_REQUEST, filters.request_id),
+        (f"subject IN {marks(filters.subjects)}", filters.subjects or None),
+        (_BY_ACTOR, None if by_key else filters.actor),
+        (_BY_ACTION, None if of_request else filters.action),
+    ]
+    others = [
+        ("actor = %s", filters.actor if by_key else None),
+        ("action = %s", filters.action if of_request else None),
+        (f"action NOT IN {marks(filters.without)}", filters.without or None),
+        ("substr(actor, 1, length(%s)) = %s", None if filters.actors is None else (filters.actors, filters.actors)),
+        *[(f"(subject IN {marks(names)} OR actor IN {marks(names)})", (*names, *names)) for names in filters.about],
+    ]
+    equal = _given(equalities)
+    return [*_given(times), *equal[:1]], [*equal[1:], *_given(others)]
 
 
-def _indexed(filters: AuditFilters) -> tuple[str, str, object]:
-    """The filter whose equality an index answers best: its name, condition and value, None if there is none."""
-    if filters.request_id is not None:
-        return "request_id", _BY_REQUEST, filters.request_id
-    if filters.subjects:
-        return "subjects", f"subject IN {_list(filters.subjects)}", filters.subjects
-    if filters.actor is not None and not filters.actor.startswith("key:"):
-        return "actor", _BY_ACTOR, filters.actor
-    return "action", _BY_ACTION, filters.action if filters.action not in _FROM_REQUESTS else None
-
-
-def _matching(filters: AuditFilters) -> Query:
-    """The other conditions."""
-    about = [(f"(subject IN {_list(names)} OR actor IN {_list(names)})", (*names, *names)) for names in filters.about]
-    rest = {
-        "subjects": (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
-        "actor": ("actor = %s", filters.actor),
-        "action": ("action = %s", filters.action),
-        "without": (f"action NOT IN {_list(filters.without)}", filters.without or None),
-        "actors": ("substr(actor, 1, length(%s)) = %s", None if filters.actors is None else (filters.actors,) * 2),
-    }
-    name, _, value = _indexed(filters)
-    if value is not None:
-        rest.pop(name, None)
-    return _where(*rest.values(), *about)
-
-
-def _list(names: tuple[str, ...]) -> str:
-    return f"({', '.join(['%s'] * len(names))})"
-
-
-def _where(*conditions: tuple[str, object]) -> Query:
-    wanted = [(text, value) for text, value in conditions if value is not None]
-    texts = [text for text, _ in wanted]
-    parameters = [each for _, value in wanted for each in (value if isinstance(value, tuple) else (value,))]
-    return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
+def _given(conditions: Iterable[tuple[str, object]]) -> list[Condition]:
+    """Those that have a value, or several as a tuple."""
+    return [(text, value if isinstance(value, tuple) else (value,)) for text, value in conditions if value is not None]
 
 
 def _entry(row: Row) -> AuditEntry:

@@ -8,7 +8,7 @@ A parameter that is a list is an array: `= ANY(%s::bigint[])`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -54,9 +54,32 @@ class Commands(NamedTuple):
 
 
 Statement = Query | Queries | Command | Commands
+Condition = tuple[str, Sequence[Any]]  # with its parameters
 Work = Generator[Statement, list[Any], Result]
 Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries on the snapshot that it stands for
 Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of several callers: the outcome of each item
+
+
+NOW = "extract(epoch FROM clock_timestamp())::double precision"
+"""The time of the store's host in Unix seconds, which processes on other hosts share."""
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    """One condition, of these."""
+    texts = [text for text, _ in conditions] or ["TRUE"]
+    return " AND ".join(texts), [value for _, values in conditions for value in values]
+
+
+def marks(values: Collection[object]) -> str:
+    """The marks of so many parameters, for IN."""
+    return f"({', '.join(['%s'] * len(values))})"
+
+
+def one(found: Sequence[Item], otherwise: Exception) -> Item:
+    """The first of those found. Raises `otherwise` if there is none."""
+    if not found:
+        raise otherwise
+    return found[0]
 
 
 DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
@@ -125,9 +148,6 @@ class Dialect(Protocol):
 
     connections: str
     """Two SQL expressions: the connections of the database server in use, and all that it allows; NULL without one."""
-
-    time: str
-    """An SQL expression for the time of the store's host in Unix seconds, which processes on other hosts share."""
 
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.

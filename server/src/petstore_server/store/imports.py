@@ -9,35 +9,35 @@ from petstore_server.domain.errors import ImportNotFound
 from petstore_server.domain.imports import MAX_KEPT, ImportPosition, ImportRun, ImportsPage, Rejected
 from petstore_server.domain.orders import Import
 from petstore_server.store.audit import as_json, audit_row, from_json, record
-from petstore_server.store.engine import Command, Commands, Dialect, Part, Query, Row, Work, snapshot, transaction
+from petstore_server.store.engine import NOW, Command, Commands, Part, Query, Row, Work, one, snapshot, transaction
 
 BEAT_SECONDS = 3.0  # between two signs of life of a run
 SILENT_SECONDS = 15.0  # after which a run without a sign of life was interrupted
 
 _COUNTS = ("created", "replaced", "unchanged", "rejected")
 # Also after a restore while the run goes on: from then on its record counts what the store has of it.
-_NOTE = """
+_NOTE = f"""
     INSERT INTO petstore.imports (
-        id, kind, file, actor, state, reasons, error, created, replaced, unchanged, rejected, began_at, seen_at
-    ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, {now}, {now})
+        id, kind, file, actor, state, reasons, error, created, changed, unchanged, rejected, began_at, seen_at
+    ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW}, {NOW})
     ON CONFLICT (id) DO UPDATE SET
         state = excluded.state, error = excluded.error, seen_at = excluded.seen_at,
         reasons = CASE WHEN excluded.rejected > 0 THEN excluded.reasons ELSE imports.reasons END,
         created = imports.created + excluded.created, replaced = imports.replaced + excluded.replaced,
         unchanged = imports.unchanged + excluded.unchanged, rejected = imports.rejected + excluded.rejected
-    RETURNING created, replaced, unchanged, rejected
-"""
+    RETURNING created, changed, unchanged, rejected
+"""  # noqa: S608 - constants
 _ADD_BATCH = """
     INSERT INTO petstore.import_batches (import_id, at, "before", "after", previous) VALUES (%s, %s, %s, %s, %s)
     RETURNING id
 """
 _ADD_REJECT = "INSERT INTO petstore.import_rejects (import_id, number, reject) VALUES (%s, %s, %s)"
 _UPDATE_ENTRY = 'UPDATE petstore.audit SET "after" = %s WHERE subject = %s AND action = %s RETURNING id'
-_BEAT = "UPDATE petstore.imports SET seen_at = {now} WHERE id = %s AND state = 'running'"
+_BEAT = f"UPDATE petstore.imports SET seen_at = {NOW} WHERE id = %s AND state = 'running'"  # noqa: S608 - constants
 _RUNS = f"""
     SELECT id, kind, file, actor, began_at, seen_at,
-        CASE WHEN state = 'running' AND {{now}} - seen_at > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
-        created, replaced, unchanged, rejected, reasons, error,
+        CASE WHEN state = 'running' AND {NOW} - seen_at > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
+        created, changed, unchanged, rejected, reasons, error,
         (SELECT count(*) FROM petstore.import_rejects WHERE import_id = imports.id)
     FROM petstore.imports
 """  # noqa: S608 - constants
@@ -84,7 +84,6 @@ def add_batch(
 
 
 def note(
-    dialect: Dialect,
     kind: str,
     import_id: str,
     actor: Actor,
@@ -97,8 +96,7 @@ def note(
     """Add outcomes and rejected rows to the record of a run, and to its audit entry once it has changed something."""
     counts = [outcomes.count(each) for each in (Import.CREATED, Import.REPLACED, Import.UNCHANGED)] + [rejected.number]
     texts = as_json(rejected.reasons), as_json(error)
-    sql = _NOTE.format(now=dialect.time)
-    [totals] = yield Query(sql, (import_id, kind, file, actor.name, state, *texts, *counts))
+    [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
     if rejected.kept:
         rows = [(import_id, number, as_json(reject)) for number, reject in rejected.kept]
         yield Commands(_ADD_REJECT, rows)
@@ -112,28 +110,26 @@ def note(
 
 class Imports(Part):
     @transaction
-    def note(self, *run: Any, **outcome: Any) -> Work[None]:
-        """Begin or end the record of a run; the arguments are those of `note` behind the first."""
-        yield from note(self._engine.dialect, *run, **outcome)
+    def note(
+        self, kind: str, import_id: str, actor: Actor, file: str, state: str = "running", error: str | None = None
+    ) -> Work[None]:
+        """Begin or end the record of a run."""
+        yield from note(kind, import_id, actor, file, state=state, error=error)
 
     @transaction
     def beat(self, import_id: str) -> Work[None]:
         """Give a sign of life of a run."""
-        yield Command(_BEAT.format(now=self._engine.dialect.time), (import_id,))
+        yield Command(_BEAT, (import_id,))
 
     async def find(self, import_id: str) -> ImportRun:
         """Return the record of an import. Raises ImportNotFound."""
-        sql = f"{_RUNS} WHERE id = %s".format(now=self._engine.dialect.time)
-        found = await self._engine.query(sql, (import_id,))
-        if not found:
-            raise ImportNotFound(import_id)
-        return _run(found[0])
+        found = await self._engine.query(f"{_RUNS} WHERE id = %s", (import_id,))
+        return _run(one(found, ImportNotFound(import_id)))
 
     @snapshot
     def page(self, limit: int, after: ImportPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:
-        """At most `limit` imports, newest first, of all actors or one, from behind a position or from the newest."""
-        sql = _PAGE.format(now=self._engine.dialect.time)
-        runs = [_run(row) for row in (yield Query(sql, (*(after or _NEWEST), actor, actor, limit + 1)))]
+        """At most `limit` imports, newest first, of all actors or one, after a position or from the newest."""
+        runs = [_run(row) for row in (yield Query(_PAGE, (*(after or _NEWEST), actor, actor, limit + 1)))]
         [(total,)] = yield Query(_TOTAL, (actor, actor))
         return ImportsPage(runs[:limit], total, runs[limit - 1].position if len(runs) > limit else None)
 

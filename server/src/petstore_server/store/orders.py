@@ -20,7 +20,7 @@ from petstore_server.domain.orders import (
     evaluate_import,
 )
 from petstore_server.store.audit import audit_row
-from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, transaction
+from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, one, transaction
 from petstore_server.store.imports import add_batch, note
 from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
@@ -75,10 +75,7 @@ class Orders(Part):
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""
-        found = await self.find_many([order_id])
-        if not found:
-            raise OrderNotFound(order_id)
-        return found[0]
+        return one(await self.find_many([order_id]), OrderNotFound(order_id))
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""
@@ -91,7 +88,7 @@ class Orders(Part):
 
         A batch may be empty. A read transaction is held until the end: a caller that may stop earlier uses `aclosing`.
         """
-        query = lists.Query(filters, lists.Sort(), batch_size)
+        query = lists.PageQuery(filters, lists.Sort(), batch_size)
         async with self._engine.snapshot() as read:
             more = True
             while more:
@@ -125,7 +122,7 @@ class Orders(Part):
         for at in range(0, len(orders), AUDITED_TOGETHER):
             protected = None if replace_placed else set(placed)
             outcomes += yield from self._import(orders[at : at + AUDITED_TOGETHER], import_id, actor, protected)
-        yield from note(self._engine.dialect, "orders", import_id, actor, file, outcomes, rejected(outcomes))
+        yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.lists import Count, Filters, Page, Position, Query, SortField
+from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import Status, TrackedOrder
-from petstore_server.store import engine
+from petstore_server.store.engine import Condition, Part, Query, Row, Work, all_of, marks, one
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most
@@ -22,8 +22,6 @@ _PAGE = (
     "record, status, updated_at, created_at, reference, id, ship_date"  # of a TrackedOrder, and then of its position
 )
 _FILTERED = f"{_PAGE}, pet_id, complete"
-
-Condition = tuple[str, tuple[int | str, ...]]  # with its parameters
 
 
 class Walk(NamedTuple):
@@ -56,7 +54,7 @@ class Clock(NamedTuple):
     at: int
 
 
-class Search(engine.Part):
+class Search(Part):
     """Searches of one store's orders. Everything read shows every change acknowledged before the call."""
 
     async def clock(self) -> Clock:
@@ -65,7 +63,7 @@ class Search(engine.Part):
         [row] = await self._engine.query(f"SELECT {epoch}, change, at FROM petstore.store, petstore.clock")  # noqa: S608
         return Clock(*row)
 
-    async def page(self, query: Query) -> Page:
+    async def page(self, query: PageQuery) -> Page:
         """One page of orders."""
         walks = _walks(query)
         if query.limit > SHORT_PAGE or len(walks) > 1 or _rest(walks[0], query.filters):
@@ -75,18 +73,15 @@ class Search(engine.Part):
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound."""
         sql = "SELECT record, status, updated_at, created_at, reference FROM petstore.orders WHERE id = %s"
-        rows = await self._engine.query(sql, (order_id,))
-        if not rows:
-            raise OrderNotFound(order_id)
-        [order] = Page(rows, None).orders
-        return order
+        row = one(await self._engine.query(sql, (order_id,)), OrderNotFound(order_id))
+        return Page([row], None).orders[0]
 
-    async def count(self, filters: Filters, most: int) -> Count:
+    async def count(self, filters: Filters, most: int) -> MatchCount:
         """The number of orders that match, counted up to `most`."""
-        where, values = _all(_rest(Walk(""), filters))
+        where, values = all_of(_rest(Walk(""), filters))
         sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS found"  # noqa: S608
         [(found,)] = await self._engine.query(sql, (*values, most + 1), short=False)
-        return Count(min(found, most), more=found > most)
+        return MatchCount(min(found, most), more=found > most)
 
     async def count_by_status(self) -> Mapping[Status, int]:
         """The number of orders with each status."""
@@ -95,19 +90,19 @@ class Search(engine.Part):
         return dict.fromkeys(Status, 0) | {Status(status): count for status, count in rows}
 
 
-def page_of(rows: list[engine.Row], query: Query) -> Page:
+def page_of(rows: list[Row], query: PageQuery) -> Page:
     """The page from the rows of all walks: one more than the limit shows that the list goes on."""
     if len(rows) <= query.limit:
         return Page(rows, None)
     return Page(rows[: query.limit], position_of(rows[query.limit - 1], query.sort.field))
 
 
-def read_page(query: Query) -> engine.Work[Page]:
+def read_page(query: PageQuery) -> Work[Page]:
     """Read a page on one snapshot."""
     narrow = yield from _narrow(query)
     if narrow is not None:
         return page_of((yield _sorted(narrow, query)), query)
-    rows: list[engine.Row] = []
+    rows: list[Row] = []
     for walk in _walks(query):
         rows += yield _walked(walk, query, query.limit + 1 - len(rows))
         if rows and rows[-1][1] is None:  # the end of a walk that examined MAX_WORK orders
@@ -117,13 +112,13 @@ def read_page(query: Query) -> engine.Work[Page]:
     return page_of(rows, query)
 
 
-def position_of(row: engine.Row, field: SortField) -> Position:
+def position_of(row: Row, field: SortField) -> Position:
     """Where the order of a page's row stands in a list that is sorted by the field."""
     _, _, updated_at, *_, order_id, ship_date = row
     return Position({SortField.SHIP_DATE: ship_date, SortField.UPDATED_AT: updated_at}.get(field, order_id), order_id)
 
 
-def _walks(query: Query) -> list[Walk]:
+def _walks(query: PageQuery) -> list[Walk]:
     """The walks that have the list in its order, one after the other."""
     (field, descending), after, indexed = query.sort, query.after, _indexed(query.filters)
     column = _COLUMN[field]
@@ -151,7 +146,7 @@ def _indexed(filters: Filters) -> list[Walk]:
     return [walk for walk in walks if walk != Walk(walk.column)]
 
 
-def _narrow(query: Query) -> engine.Work[Walk | None]:
+def _narrow(query: PageQuery) -> Work[Walk | None]:
     """Find a filter with few orders among those that the walk of the list does not answer."""
     walked = _walks(query)[0]
     others = [walk for walk in _indexed(query.filters) if walk.column != walked.column]
@@ -160,16 +155,16 @@ def _narrow(query: Query) -> engine.Work[Walk | None]:
     probes = [_select(walk, "1", 1, offset=NARROW) for walk in others]
     columns = ", ".join(f"EXISTS ({probe.sql})" for probe in probes)
     parameters = [value for probe in probes for value in probe.parameters]
-    [wide] = yield engine.Query(f"SELECT {columns}", parameters, in_order=True)
+    [wide] = yield Query(f"SELECT {columns}", parameters, in_order=True)
     return next((walk for walk, is_wide in zip(others, wide, strict=True) if not is_wide), None)
 
 
-def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
+def _walked(walk: Walk, query: PageQuery, limit: int) -> Query:
     """The statement of the first orders of a walk that match; after fewer, where it ends if at MAX_WORK."""
     rest = _rest(walk, query.filters)
     if not rest:
         return _select(walk, _PAGE, limit)
-    where, values = _all(rest)
+    where, values = all_of(rest)
     entries = _select(walk, _FILTERED, MAX_WORK)
     value = "id" if walk.is_sorted_by_id else walk.column
     names = f"{value} AS updated_at, {value} AS created_at, NULL AS reference, id, {value} AS ship_date"
@@ -180,31 +175,30 @@ def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
         SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
         UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s
     """  # noqa: S608 - constants
-    return engine.Query(sql, [*entries.parameters, *values, limit, *last.parameters, limit], in_order=True)
+    return Query(sql, [*entries.parameters, *values, limit, *last.parameters, limit], in_order=True)
 
 
-def _sorted(narrow: Walk, query: Query) -> engine.Query:
+def _sorted(narrow: Walk, query: PageQuery) -> Query:
     """The statement of the first orders of a narrow walk that match, sorted."""
-    where, values = _all(_rest(narrow, query.filters) + _after(query))
+    where, values = all_of(_rest(narrow, query.filters) + _after(query))
     entries = _select(narrow, _FILTERED, NARROW)
     column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
     order = f"{column}{direction} NULLS LAST, id{direction}"
     sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
-    return engine.Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
+    return Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
 
 
 def _rest(walk: Walk, filters: Filters) -> list[Condition]:
     """The filters that the walk does not answer."""
     conditions = [each for other in _indexed(filters) if other.column != walk.column for each in _filter(other)]
     if 1 < len(filters.statuses) < len(Status):
-        marks = ", ".join(["%s"] * len(filters.statuses))
-        conditions.append((f"status IN ({marks})", tuple(sorted(map(str, filters.statuses)))))
+        conditions.append((f"status IN {marks(filters.statuses)}", sorted(map(str, filters.statuses))))
     if filters.complete is not None:
         conditions.append(("complete = %s", (int(filters.complete),)))
     return conditions
 
 
-def _after(query: Query) -> list[Condition]:
+def _after(query: PageQuery) -> list[Condition]:
     """The condition that an order comes after the start of the page."""
     if query.after is None:
         return []
@@ -217,24 +211,24 @@ def _after(query: Query) -> list[Condition]:
     return [(f"(({column}, id) {sign} (%s, %s) OR {column} IS NULL)", (value, order_id))]
 
 
-def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> engine.Query:
+def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
     """The statement of orders of a walk, from an offset on."""
     direction = " DESC" if walk.descending else ""
     # With the table's name: otherwise a name in `columns` would be meant, and another index would have that order.
     order = ", ".join([f"orders.{column}{direction}" for column in dict.fromkeys((walk.column, "id"))])
-    parts: list[engine.Query] = []
+    parts: list[Query] = []
     for conditions in _conditions(walk):
-        where, values = _all(conditions)
+        where, values = all_of(conditions)
         parts.append(
-            engine.Query(f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)  # noqa: S608
+            Query(f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)  # noqa: S608
         )
     if len(parts) == 1:
         [part] = parts
-        return engine.Query(f"{part.sql} OFFSET %s", [*part.parameters, limit, offset], in_order=True)
+        return Query(f"{part.sql} OFFSET %s", [*part.parameters, limit, offset], in_order=True)
     # Both engines read the parts of UNION ALL in turn.
     sql = " UNION ALL ".join([f"SELECT * FROM ({part.sql}) AS part" for part in parts])  # noqa: S608 - constants
     each = [value for part in parts for value in (*part.parameters, limit + offset)]
-    return engine.Query(f"{sql} LIMIT %s OFFSET %s", [*each, limit, offset], in_order=True)
+    return Query(f"{sql} LIMIT %s OFFSET %s", [*each, limit, offset], in_order=True)
 
 
 def _conditions(walk: Walk) -> list[list[Condition]]:
@@ -264,12 +258,6 @@ def _filter(walk: Walk) -> list[Condition]:
     if walk.equal is not None:
         return [(f"{walk.column} = ANY(ARRAY[%s])", (walk.equal,))]
     if walk.among:
-        return [(f"{walk.column} IN ({', '.join(['%s'] * len(walk.among))})", walk.among)]
+        return [(f"{walk.column} IN {marks(walk.among)}", walk.among)]
     bounds = ((">=", walk.low), ("<", walk.high))
     return [(f"{walk.column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
-
-
-def _all(conditions: list[Condition]) -> Condition:
-    """One condition, of these."""
-    texts = [text for text, _ in conditions] or ["id IS NOT NULL"]
-    return " AND ".join(texts), tuple([value for _, values in conditions for value in values])

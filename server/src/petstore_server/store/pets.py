@@ -8,7 +8,7 @@ from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.imports import Rejected, audit_change, evaluate
 from petstore_server.domain.orders import Import
 from petstore_server.domain.pets import Pet, evaluate_pet_import
-from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction
+from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction, one
 from petstore_server.store.imports import add_batch, note
 
 # JSON in ASCII can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
@@ -21,10 +21,7 @@ _FIND = "SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])"
 class Pets(Part):
     async def find(self, pet_id: int) -> Pet:
         """Return the pet. Raises PetNotFound."""
-        found = await self.find_many([pet_id])
-        if not found:
-            raise PetNotFound
-        return found[0]
+        return one(await self.find_many([pet_id]), PetNotFound())
 
     async def find_many(self, ids: Sequence[int]) -> list[Pet]:
         """The pets that exist among these identifiers, in any order."""
@@ -48,7 +45,7 @@ class Pets(Part):
         if changed:
             yield Commands(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
             yield from add_batch(import_id, actor, audit_change("pets", existing, changed, outcomes))
-        yield from note(self._engine.dialect, "pets", import_id, actor, file, outcomes, rejected(outcomes))
+        yield from note("pets", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
 

@@ -8,7 +8,7 @@ from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
-from petstore_server.domain.lists import Count
+from petstore_server.domain.lists import MatchCount
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import DAY
 from petstore_server.operations.audit import account_subjects, actor_name, order_history
@@ -22,7 +22,7 @@ async def audit(visit: Visit) -> Response:
     form = visit.filters("actor", "action", "subject", "request", "since", "until", "by")
     since, until = (form.read(name, visit.when) for name in ("since", "until"))
     position = parse_position(visit.query.get("before", ""), AuditPosition)
-    page, count = AuditPage([], None), Reading[Count]()
+    page, count = AuditPage([], None), Reading[MatchCount]()
     if not form.errors:
         subject = form.values["subject"]
         filters = AuditFilters(
@@ -36,7 +36,7 @@ async def audit(visit: Visit) -> Response:
         if is_int64(subject):  # with imports of the order
             history = order_history(visit.store, int(subject), filters, PAGE_SIZE, position)
             page, number = await visit.require(history)
-            count = Reading(Count(number, more=False))
+            count = Reading(MatchCount(number, more=False))
         else:
             filters = filters._replace(subjects=await _subjects(visit, subject))
             page = await visit.require(visit.store.audit.page(filters, PAGE_SIZE, position))

@@ -11,7 +11,7 @@ from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, Transition
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
-from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField
+from petstore_server.domain.lists import Filters, MatchCount, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
 from petstore_server.domain.timestamps import file_stamp, microseconds
 from petstore_server.operations import orders as operations
@@ -42,7 +42,7 @@ async def list_orders(visit: Visit) -> Response:
             form.errors["id"] = str(error)
     query = _read_query(visit, form)
     rows: Sequence[TrackedOrder] = ()
-    after, count = None, Reading[Count]()
+    after, count = None, Reading[MatchCount]()
     counts = await visit.sources.order_counts.get()
     if query is not None:
         page = await visit.require(visit.store.search.page(query))
@@ -50,7 +50,7 @@ async def list_orders(visit: Visit) -> Response:
         if query.filters != Filters():
             count = await visit.read(visit.store.search.count(query.filters, _MAX_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
-            count = Reading(Count(sum(counts.value.values()), more=False), counts.age)
+            count = Reading(MatchCount(sum(counts.value.values()), more=False), counts.age)
     here = {**given, "after": visit.query.get("after", "")}
     all_selected = visit.query.get("select") == "all"
     return visit.page(
@@ -169,7 +169,7 @@ def _back(form: Form) -> str:
     return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
 
 
-def _read_query(visit: Visit, form: Form) -> Query | None:
+def _read_query(visit: Visit, form: Form) -> PageQuery | None:
     """The query for a page from its position on; None where a filter is wrong, which the form then says."""
     statuses = form.read("status", lambda text: frozenset({one_of(Status, text)} if text else ()))
     pet_id = form.read("petId", _pet_id)
@@ -180,7 +180,7 @@ def _read_query(visit: Visit, form: Form) -> Query | None:
         return None
     references = frozenset({form["reference"]} if form["reference"] else ())
     filters = Filters(statuses, pet_id, is_complete, starts, ends, references=references)
-    return Query(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))
+    return PageQuery(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))
 
 
 def _pet_id(text: str) -> int | None:

@@ -19,7 +19,6 @@ history = """
         pg_relation_filepath('petstore.orders'))
 """
 connections = "(SELECT sum(numbackends) FROM pg_stat_database), current_setting('max_connections')::bigint"
-time = "extract(epoch FROM clock_timestamp())::double precision"
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)

@@ -10,11 +10,10 @@ import msgspec
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Statement, Work
+from petstore_server.store.engine import NOW, Command, Commands, Queries, Query, Result, Row, Statement, Work
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
-time = "unixepoch('subsec')"
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
@@ -24,6 +23,7 @@ _DIFFERENCES = (
     (" FOR UPDATE", ""),
     (" FOR SHARE", ""),
     ("::json ->>", " ->>"),
+    (NOW, "unixepoch('subsec')"),
 )
 _ADVANCE = """
     UPDATE clock SET change = change + 1, at = max(at + 1, ?), last_order_id = max(last_order_id, ?)
