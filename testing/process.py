@@ -142,7 +142,7 @@ def serving_as(
     environ = environment(store, **settings)
     process = ServerProcess([*ports, *options], environ, log, prepare, fork_workers=fork_workers)
     try:
-        reported = _wait_until_serving(process, log)
+        reported = wait_until_serving(process, log)
         yield Server(process, reported["api"], reported["admin"], log)
     finally:
         kill(process)
@@ -150,7 +150,8 @@ def serving_as(
         assert not line.endswith("\n") or json.loads(line)["event"], line  # the last one may have been cut off
 
 
-def _wait_until_serving(process: Process, log: Path) -> dict[str, str]:
+def wait_until_serving(process: Process, log: Path) -> dict[str, str]:
+    """Return what the line `serving` of its log says."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         for line in log.read_text().splitlines():

@@ -1,0 +1,60 @@
+"""Clients that cancel, place and list through nginx while hosts behind it are restarted or upgraded."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+from testing.nginx_front import Front
+from testing.subprocesses import PATIENCE, within
+
+SCOPES = [word for scope in ("orders:read", "orders:cancel", "orders:write") for word in ("--scope", scope)]
+ORDERS = 50_000
+NOTHING_FAILED = {("DELETE", 204), ("POST", 201), ("GET", 200)}
+
+
+class Load:
+    """Clients that cancel, place and list in turn, each over a new connection to nginx now and then."""
+
+    def __init__(self, before: Front, key: str, clients: int = 6) -> None:
+        self.outcomes: Counter[tuple[str, int]] = Counter()
+        self._front, self._key = before, key
+        self._orders = count(1)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._threads, self._clients = ThreadPoolExecutor(clients), clients
+
+    def __enter__(self) -> "Load":
+        self._running = [self._threads.submit(self._send) for _ in range(self._clients)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._threads.shutdown()
+        for running in self._running:
+            running.result()
+
+    def total(self) -> int:
+        return sum(self.outcomes.values())
+
+    def wait_for(self, requests: int) -> None:
+        """Return when so many more requests have been answered."""
+        begun = self.total()
+        within(PATIENCE, lambda: self.total() > begun + requests)
+
+    def _send(self) -> None:
+        with self._front.client(self._key) as client:
+            while not self._stopping.is_set():
+                with self._lock:
+                    number = next(self._orders)
+                responses = [
+                    client.delete(f"/v1/store/orders/{number}"),
+                    client.post(
+                        "/v2/store/orders",
+                        json={"petId": 1, "quantity": 1},
+                        headers={"Idempotency-Key": f"order-{number}"},
+                    ),
+                    client.get("/v2/store/orders?limit=2"),
+                ]
+                with self._lock:
+                    self.outcomes.update((each.request.method, each.status_code) for each in responses)
