@@ -13,7 +13,7 @@ import httpx2
 from prometheus_client.core import Metric
 from starlette.applications import Starlette
 
-from petstore_server.console.sources import Pace, Sources
+from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
@@ -24,7 +24,7 @@ from testing.stores import Stores
 HOST = "127.0.0.1:8081"
 keep_templates()
 START = 1_793_000_000.0
-CURRENT = Pace(old=60, missing=60, rest=0)
+CURRENT = {"old": 60.0, "missing": 60.0, "rest": 0.0}
 """Every page waits for statistics that are current."""
 
 
@@ -129,14 +129,14 @@ def text_of(response: httpx2.Response) -> str:
 
 @asynccontextmanager
 async def running_console(
-    stores: Stores, environ: Mapping[str, str] | None = None, pace: Pace = CURRENT
+    stores: Stores, environ: Mapping[str, str] | None = None, waits: Mapping[str, float] = CURRENT
 ) -> AsyncIterator[Console]:
     """A console over the store, opened at the beginning of the test's time."""
     clock = Clock()
     service = Service()
     async with stores.opened() as store:
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
-        console = make_console(settings, store, service, clock, pace)
+        console = make_console(settings, store, service, clock, **waits)
         application = Starlette(routes=console.routes)
         browser = Browser(application, store, clock)
         try:

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client.core import CounterMetricFamily
 
 from petstore_server.console.rendering import minutes
-from petstore_server.console.sources import Pace
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
@@ -66,7 +65,7 @@ async def test_pages_and_actions_work_while_redis_is_down(file_store: Stores) ->
 
 
 async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(file_store: Stores) -> None:
-    async with running_console(file_store, pace=Pace()) as console:
+    async with running_console(file_store, waits={}) as console:
         browser = await signed_in(console)
 
         async def never(*_: Any, **__: Any) -> Any:
@@ -85,7 +84,7 @@ async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(file_store
 
 async def test_pages_do_not_wait_for_locked_tables_and_recover(postgres_stores: Stores) -> None:
     """More pages at a time than there are connections."""
-    async with running_console(postgres_stores, pace=Pace()) as console:
+    async with running_console(postgres_stores, waits={}) as console:
         browser = await signed_in(console)
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("LOCK TABLE petstore.audit, petstore.bans, petstore.orders, petstore.accounts")
@@ -156,7 +155,7 @@ async def test_nothing_is_called_healthy_before_the_checks_have_ended(file_store
 
 
 async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) -> None:
-    async with running_console(file_store, pace=Pace(old=0, missing=60, rest=1e9)) as console:
+    async with running_console(file_store, waits={"old": 0, "missing": 60, "rest": 1e9}) as console:
         browser = await signed_in(console)
         assert "Pending 1" in await browser.get("/orders")
         assert "As of" not in await browser.get("/orders")

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from petstore_server.console.rendering import percent
-from petstore_server.console.sources import SLOW, Cached, Pace, Reading, read_within
+from petstore_server.console.sources import SLOW, Cached, Reading, read_within
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
 
 pytestmark = pytest.mark.anyio
 
-PATIENT = Pace(old=60, missing=60, rest=0)
-IMPATIENT = Pace(old=0.01, missing=0.01, rest=1000)
+PATIENT = {"old": 60.0, "missing": 60.0, "rest": 0.0}
+IMPATIENT = {"old": 0.01, "missing": 0.01, "rest": 1000.0}
 
 
 async def test_closing_waits_for_a_value_that_is_being_read() -> None:
@@ -23,7 +23,7 @@ async def test_closing_waits_for_a_value_that_is_being_read() -> None:
         done.append("connection closed")
         return 1
 
-    cached = Cached(read, Pace(missing=0))
+    cached = Cached(read, missing=0)
     assert Reading() == await cached.get()
     await cached.close()
     assert ["connection closed"] == done
@@ -40,7 +40,7 @@ async def test_closing_cancels_a_value_that_does_not_come() -> None:
             raise
         return 1
 
-    cached = Cached(read, Pace(missing=0))
+    cached = Cached(read, missing=0)
     await cached.get()
     await asyncio.sleep(0)
     await cached.close(wait_seconds=0)
@@ -57,7 +57,7 @@ async def test_a_value_that_takes_long_is_shown_later() -> None:
         count += 1
         return count
 
-    cached = Cached(read, IMPATIENT)
+    cached = Cached(read, **IMPATIENT)
     assert Reading() == await cached.get()
     allowed.set()
     await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_concurrent_callers_share_a_value() -> None:
         await asyncio.sleep(0.01)
         return count
 
-    cached = Cached(read, PATIENT)
+    cached = Cached(read, **PATIENT)
     assert [1, 1, 1] == [each.value for each in await asyncio.gather(*[cached.get() for _ in range(3)])]
 
 
@@ -86,7 +86,7 @@ async def test_a_source_that_goes_down_leaves_the_last_value_with_the_reason() -
             raise problem
         return 7
 
-    cached = Cached(read, PATIENT)
+    cached = Cached(read, **PATIENT)
     assert (7, "") == ((await cached.get()).value, (await cached.get()).problem)
     problem = Unreachable("The usage cannot be read", "refused", "Check Redis.")
     value, age, reason = await cached.get()
@@ -99,7 +99,7 @@ async def test_a_value_that_cannot_be_read_at_all_says_so(caplog: pytest.LogCapt
     async def read() -> int:
         raise RuntimeError("a defect")
 
-    value, _, reason = await Cached(read, PATIENT).get()
+    value, _, reason = await Cached(read, **PATIENT).get()
     assert (None, "This cannot be read; the log of the server says why.") == (value, reason)
     assert ["console page lacks a value"] == [record.message for record in caplog.records]
 
@@ -113,7 +113,7 @@ async def test_a_value_is_kept_for_a_multiple_of_the_time_that_it_took() -> None
         await asyncio.sleep(0.01)
         return count
 
-    kept, current = (Cached(read, Pace(old=60, missing=60, rest=rest)) for rest in (1000, 0))
+    kept, current = (Cached(read, old=60, missing=60, rest=rest) for rest in (1000, 0))
     assert [1, 1] == [(await kept.get()).value, (await kept.get()).value]
     assert [2, 3] == [(await current.get()).value, (await current.get()).value]
 

@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client.core import Metric
 
+from petstore_server.console.recent_requests import SAMPLE_SECONDS, RecentRequests
 from petstore_server.domain.usage import NO_OPERATION
-from petstore_server.telemetry.metrics import SAMPLE_SECONDS, RecentRequests
 
 pytestmark = pytest.mark.anyio
 

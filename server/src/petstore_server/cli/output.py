@@ -8,7 +8,6 @@ keys, which may have been typed in place of an id.
 import io
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -19,12 +18,8 @@ from typing import Any
 
 import click
 
-from petstore_server.domain.texts import hide_keys
+from petstore_server.domain.texts import UNSAFE, escape_unsafe, hide_keys, in_words
 
-# Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters that
-# change the direction of text.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_UPPER = re.compile("[A-Z]")  # a word of a name in camelCase begins with it
 _PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."})  # without UTF-8
 _MIN_CELL = 12  # columns; a cell is never narrower
 
@@ -58,13 +53,13 @@ def abandon_stdout() -> None:
 
 def write(text: str) -> None:
     """Write data to stdout, buffered: the text brings its own line ends."""
-    sys.stdout.write(_encodable(_UNSAFE.sub(_as_escape, text), sys.stdout))
+    sys.stdout.write(_encodable(escape_unsafe(text), sys.stdout))
 
 
 def write_json(value: Any) -> None:
     """Write one JSON value as a line of stdout, whose encoding can hold it."""
     text = json.dumps(value, ensure_ascii=not _is_utf8(sys.stdout), separators=(",", ":"))
-    sys.stdout.write(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
+    sys.stdout.write(UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def log_to_stderr(*lines: str) -> None:
@@ -101,7 +96,7 @@ def printable(value: object) -> str:
     """The value as text of one line without control characters; None is `-`, and True is `true`."""
     if value is None or isinstance(value, bool):
         return "-" if value is None else str(value).lower()
-    return _UNSAFE.sub(_as_escape, str(value)).replace("\n", "\\n").replace("\t", "\\t")
+    return escape_unsafe(str(value)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def plural(count: int, noun: str) -> str:
@@ -114,7 +109,7 @@ def details(pairs: Iterable[tuple[str, object]]) -> str:
 
     Long values are wrapped on a terminal.
     """
-    rows = [(_UPPER.sub(lambda letter: f" {letter[0].lower()}", name) + ":", _cell(value)) for name, value in pairs]
+    rows = [(in_words(name) + ":", _cell(value)) for name, value in pairs]
     names = max(columns(name) for name, _ in rows)
     return "\n".join(wrapped(f"{_padded(name, names)}  {value}", names + 2) for name, value in rows)
 
@@ -217,13 +212,6 @@ def progress(what: str) -> Iterator[Advance]:
         yield advance
     finally:
         shown.stop()
-
-
-def _as_escape(match: re.Match[str]) -> str:
-    number = ord(match[0])
-    if 0xDC80 <= number <= 0xDCFF:  # a byte that is not UTF-8 (PEP 383)
-        number -= 0xDC00
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
 def _encodable(text: str, stream: Any) -> str:

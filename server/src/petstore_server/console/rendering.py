@@ -13,16 +13,17 @@ from markupsafe import Markup
 
 from petstore_server.console.forms import query_link
 from petstore_server.console.import_jobs import in_form_words
+from petstore_server.console.recent_requests import REFUSED_STATUSES
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
+from petstore_server.domain.texts import escape_unsafe, in_words
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
 from petstore_server.operations.monitor import OLD_SECONDS
 from petstore_server.settings import describe_url
-from petstore_server.telemetry.metrics import REFUSED_STATUSES
 
 ACTIONS = {  # in the order of the choices on the audit page
     "account.close": "Closed the account",
@@ -56,10 +57,7 @@ _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.
 _IDENTIFIERS = {"id", "petId"}  # numbers that are not counts
 _MAX_FIELDS = 12
 
-STALE_SECONDS = 5  # a number that was read longer ago is shown with its age
-
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @cache
@@ -74,34 +72,17 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {
-        "number": "{:,}".format,
-        "percent": percent,
-        "seconds": seconds,
-        "duration": duration,
-        "plain_times": plain_times,
-        "changed_fields": changed_fields,
-        "unix": unix,
-        "in_form_words": in_form_words,
-        "version": version,
-        "round_up": round_up,
-        "halved": halved,
-        "sentence": sentence,
-        "describe_url": describe_url,
-        "store_name": store_name,
-    }
+    times = (seconds, duration, plain_times, unix, minutes, format_unix)
+    others = (percent, round_up, sentence, changed_fields, version, in_form_words, describe_url, store_name)
+    made.filters |= {each.__name__: each for each in (*times, *others)} | {"number": "{:,}".format}
     made.globals |= {
         "console": CONSOLE_PATH,
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
         "query_link": query_link,
-        "timestamp": timestamp,
-        "clock_time": clock_time,
-        "short_time": short_time,
         "old_seconds": OLD_SECONDS,
-        "minutes": minutes,
         "link_minutes": LINK_LIFETIME // MINUTE,
         "strike_minutes": STRIKE_WINDOW // MINUTE,
-        "stale_seconds": STALE_SECONDS,
+        "stale_seconds": 5,  # a number that was read longer ago is shown with its age
         "actions": ACTIONS,
         "refused_statuses": REFUSED_STATUSES,
         "deprecated": DEPRECATED,
@@ -123,10 +104,9 @@ def static_file(name: str) -> bytes:
 
 def visible(value: Any) -> Any:
     """A value with escapes such as `\\x1b` for control characters, and for those that reverse text."""
-    if isinstance(value, str) and _CONTROL.search(value):
-        shown = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], value)
-        return Markup(shown) if isinstance(value, Markup) else shown  # noqa: S704 - it was markup before
-    return value
+    if not isinstance(value, str) or (escaped := escape_unsafe(value)) == value:
+        return value
+    return Markup(escaped) if isinstance(value, Markup) else escaped  # noqa: S704 - it was markup before
 
 
 def percent(share: float) -> str:
@@ -159,11 +139,6 @@ def round_up(value: float) -> int:
     return next(step * magnitude for step in (1, 2, 5, 10) if step * magnitude >= value)
 
 
-def halved(value: float) -> str:
-    """A half of a whole number, as the middle of a scale."""
-    return f"{value:,.1f}".removesuffix(".0")
-
-
 def sentence(text: str) -> str:
     """A text as a sentence, with its times in the form of all pages."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
@@ -173,29 +148,6 @@ def store_name(url: str) -> str:
     """A short name of a store by its URL: the file of SQLite, the host and database of PostgreSQL."""
     shown = describe_url(url).partition("://")[2]
     return shown.rpartition("/")[2] if url.startswith("sqlite:") else shown
-
-
-def short_time(at: float, length: int = 16) -> Markup:
-    """A time (Unix seconds) to the minute, or with `length` 10 the date."""
-    return Markup('<time datetime="{}">{}</time>').format(format_unix(at), minutes(at)[:length])
-
-
-def clock_time(at: float, now: float) -> Markup:
-    """A time (Unix seconds): hours and minutes, with its date if that is not that of now."""
-    shown = minutes(at)
-    text = shown[11:] if shown[:10] == minutes(now)[:10] else shown
-    return Markup('<time datetime="{}">{}</time>').format(format_unix(at), text)
-
-
-def timestamp(at: float | None, now: float) -> Markup:
-    """A time with the relative time next to it; both Unix seconds. The page says that times are in UTC."""
-    exact = format_unix(at)
-    if at is None or exact is None:
-        return Markup('<span class="none">–</span>')
-    relative = f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
-    return Markup('<time datetime="{}">{}</time> <span class="ago">({})</span>').format(
-        exact, plain_times(exact), relative
-    )
 
 
 def unix(value: str | int | None) -> float | None:
@@ -213,12 +165,7 @@ def changed_fields(entry: AuditEntry) -> list[tuple[str, str, str]]:
     shown = entry_fields(entry)
     before, after = (shown[each] if isinstance(shown[each], dict) else {} for each in ("before", "after"))
     names = list({**before, **after})[:_MAX_FIELDS]
-    return [(_words(name), _text(before, name), _text(after, name)) for name in names]
-
-
-def _words(name: str) -> str:
-    """perMinute as words: per minute."""
-    return re.sub(r"[A-Z]", lambda match: f" {match[0].lower()}", name)
+    return [(in_words(name), _text(before, name), _text(after, name)) for name in names]
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -238,7 +185,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{_words(name)} {_plain(each)}" for name, each in value.items())
+        return ", ".join(f"{in_words(name)} {_plain(each)}" for name, each in value.items())
     if isinstance(value, list):
         return ", ".join(map(_plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
     return "–" if value is None else plain_times(str(value))

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from starlette.responses import Response
 
 from petstore_server.console.import_jobs import ImportJobs
+from petstore_server.console.recent_requests import RecentRequests
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Status
@@ -25,7 +26,6 @@ from petstore_server.operations.monitor import HealthMonitor, Service
 from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.settings import Settings
 from petstore_server.store import AccessVersion, Store
-from petstore_server.telemetry.metrics import RecentRequests
 
 T = TypeVar("T")
 
@@ -46,20 +46,13 @@ class Reading(NamedTuple, Generic[T]):
     age: float = 0.0
     problem: str = ""
 
-
-class Pace(NamedTuple):
-    """How long a page waits for a value that is old, and for one that was never read, in seconds.
-
-    A value is kept for `rest` times as long as it took to read: those of a small store are current, those of a large
-    one are not, and reading them takes at most that part of the time.
-    """
-
-    old: float = 0.02
-    missing: float = 0.25
-    rest: float = 10.0
+    def required(self) -> T:
+        """The value. Raises ServiceUnavailable if there is a problem."""
+        if self.problem:
+            raise ServiceUnavailable(self.problem.removesuffix("."))
+        return self.value  # type: ignore[return-value]  # None only if that was read
 
 
-_LIVE = Pace(old=0.4, missing=0.4, rest=0.0)  # what is in memory, unless a process does not answer
 _late = set[asyncio.Task[Any]]()  # cancelled, but not ended yet: a driver may take seconds to give up a connection
 
 
@@ -88,11 +81,18 @@ def _end_late(task: asyncio.Task[Any]) -> None:
 
 
 class Cached(Generic[T]):
-    """Reads a value in the background, once for concurrent callers."""
+    """Reads a value in the background, once for concurrent callers.
 
-    def __init__(self, read: Callable[[], Awaitable[T]], pace: Pace) -> None:
+    A page waits `missing` seconds for a value that was never read, `old` for one that is old. It is old after `rest`
+    times as long as it took to read: those of a small store are current, and reading those of a large one takes at most
+    that part of the time.
+    """
+
+    def __init__(
+        self, read: Callable[[], Awaitable[T]], *, missing: float = 0.25, old: float = 0.02, rest: float = 10.0
+    ) -> None:
         self._read = read
-        self._pace = pace
+        self._missing, self._old, self._rest = missing, old, rest
         self._kept_seconds = 0.0
         self._read_at: float | None = None
         self._value: T | None = None
@@ -104,7 +104,7 @@ class Cached(Generic[T]):
         if self._read_at is None or monotonic() - self._read_at >= self._kept_seconds:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._update())
-            await asyncio.wait({self._reading}, timeout=self._pace.missing if self._read_at is None else self._pace.old)
+            await asyncio.wait({self._reading}, timeout=self._missing if self._read_at is None else self._old)
         if self._read_at is None:
             return Reading(problem=self._problem)
         return Reading(self._value, monotonic() - self._read_at, self._problem)
@@ -131,7 +131,7 @@ class Cached(Generic[T]):
             self._problem = _BROKEN
         else:
             self._read_at, self._problem = monotonic(), ""
-            self._kept_seconds = self._pace.rest * (self._read_at - began)
+            self._kept_seconds = self._rest * (self._read_at - began)
 
 
 class AccountStatistics(NamedTuple):
@@ -145,8 +145,8 @@ class AccountStatistics(NamedTuple):
 class Sources:
     """Everything that pages call.
 
-    What several pages show and is expensive with many accounts and orders is read in the background. `clock` gives Unix
-    seconds. `is_sample` means that the store has sample data; `sign_in_command` prints a link.
+    What several pages show and is expensive with many accounts and orders is read in the background; `waits` are those
+    of `Cached`. `clock` gives Unix seconds. `is_sample` means that the store has sample data.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Sources:
         usage_of: Callable[[int], Coroutine[Any, Any, Usage]],
         all_usage: Callable[[], Awaitable[Mapping[int, Usage]]],
         clock: Callable[[], float],
-        pace: Pace,
+        **waits: float,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -169,16 +169,14 @@ class Sources:
         self.sign_in_command = "petstore console"
         self.imports = ImportJobs(settings.database_url, clock)
         self.requests = RecentRequests(service.collect, clock)
-        self.recent = Cached(self.requests.report, _LIVE)
-        """The requests of the last hour."""
+        self.recent = Cached(self.requests.report, missing=0.4, old=0.4, rest=0.0)  # unless a process does not answer
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
-        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, pace)
-        """The number of orders with each status."""
-        self.history = {days: Cached(partial(self._read_history, days), pace) for days in (1, 7)}
-        self._windows = Cached(all_usage, pace)
-        self._totals = Cached(self._read_totals, pace)
+        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, **waits)
+        self.history = {days: Cached(partial(self._read_history, days), **waits) for days in (1, 7)}
+        self._windows = Cached(all_usage, **waits)
+        self._totals = Cached(self._read_totals, **waits)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None
@@ -189,13 +187,9 @@ class Sources:
         While the store does not respond, so that an operator sees why, it is one that was found before. One that ended
         meanwhile is over as soon as the store responds. Raises ServiceUnavailable if none was found before.
         """
-        found, _, problem = await read_within(self.store.sessions.find(token, now), _SESSION_SECONDS)
-        if problem:
-            found = self._sessions.get(token)
-            if found is None or found.expires_at <= now:
-                raise ServiceUnavailable(problem.removesuffix("."))
-            return found
-        self.forget_session(token)
+        reading = await read_within(self.store.sessions.find(token, now), _SESSION_SECONDS)
+        known = self._sessions.pop(token, None)
+        found = known if reading.problem and known and known.expires_at > now else reading.required()
         if found is not None:
             self._sessions[token] = found
             if len(self._sessions) > _MAX_SESSIONS:
@@ -222,8 +216,8 @@ class Sources:
         await self.monitor.close()
         if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:
             await asyncio.wait(late, timeout=_LATE_SECONDS)
-        own: tuple[Cached[Any], ...] = (self.recent, self.order_counts, self._windows, self._totals)
-        for each in (*own, *self.history.values()):
+        own: list[Cached[Any]] = [self.recent, self.order_counts, self._windows, self._totals, *self.history.values()]
+        for each in own:
             await each.close()
 
     async def _read_totals(self) -> Mapping[int, UsageCounts]:

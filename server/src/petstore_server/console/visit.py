@@ -108,10 +108,7 @@ class Visit:
 
     async def require(self, work: Coroutine[Any, Any, T]) -> T:
         """Read what the page is about. Raises what that raises, and ServiceUnavailable if it takes too long."""
-        value, _, problem = await self.read(work)
-        if problem:
-            raise ServiceUnavailable(problem.removesuffix("."))
-        return value  # type: ignore[return-value]  # None only if that was read
+        return (await self.read(work)).required()
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page. Its notice, if there is one, is shown once."""

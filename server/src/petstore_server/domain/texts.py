@@ -1,4 +1,4 @@
-"""Text that is kept, shown or logged: finding and hiding API keys in it; notes of operators."""
+"""Text that is kept, shown or logged: finding and hiding API keys in it, escaping it; notes of operators."""
 
 import re
 from urllib.parse import unquote
@@ -11,6 +11,11 @@ _LIVE, _TEST = map(_BETWEEN.join, ("psolive", "psotest"))
 _KEY = re.compile(rf"(?:({_LIVE})|{_TEST})(?:{_BETWEEN}[0-9A-Za-z])++", re.ASCII | re.IGNORECASE)
 """A prefix and at least one more character, in either case, with any punctuation between: up to a blank or a quote."""
 
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters
+that change the direction of text.
+"""
+_UPPER = re.compile("[A-Z]")
 _REPEATED = re.compile(r"%(?:25)+")
 
 
@@ -33,6 +38,23 @@ def percent_decoded(text: str) -> str:
             break
         text = decoded
     return text
+
+
+def escape_unsafe(text: str) -> str:
+    """The text with escapes such as `\\x1b` for UNSAFE characters, so that it cannot move a cursor or forge a line."""
+    return UNSAFE.sub(_as_escape, text)
+
+
+def _as_escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    if 0xDC80 <= number <= 0xDCFF:  # a byte that is not UTF-8 (PEP 383)
+        number -= 0xDC00
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def in_words(name: str) -> str:
+    """A name in camelCase as words: per minute for perMinute."""
+    return _UPPER.sub(lambda letter: f" {letter[0].lower()}", name)
 
 
 def check_note(text: str, name: str = "note") -> str:

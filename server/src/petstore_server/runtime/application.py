@@ -19,8 +19,9 @@ from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2_changes import Changes
 from petstore_server.console.application import Console
+from petstore_server.console.recent_requests import SAMPLE_SECONDS
 from petstore_server.console.rendering import compile_templates
-from petstore_server.console.sources import Pace, Sources
+from petstore_server.console.sources import Sources
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
@@ -35,7 +36,7 @@ from petstore_server.server.listener import REFUSED, Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.telemetry.logs import lost_lines
-from petstore_server.telemetry.metrics import SAMPLE_SECONDS, Metrics, build_info
+from petstore_server.telemetry.metrics import Metrics, build_info
 
 _IN_USE_SECONDS = 30 * DAY
 
@@ -213,9 +214,9 @@ def _allowed_connections(wanted: int) -> int:
 
 
 def make_console(
-    settings: Settings, store: Store, service: Service, clock: Callable[[], float], pace: Pace | None = None
+    settings: Settings, store: Store, service: Service, clock: Callable[[], float], **waits: float
 ) -> Console:
-    """The console over an open store. `clock` gives Unix seconds. Close its `sources` at the end."""
+    """The console over an open store. `clock` gives Unix seconds, `waits` are of `Cached`. Close its `sources`."""
     host = f"{socket.gethostname()}:{settings.admin_port}"
     monitor = HealthMonitor(service, lambda: examine_serving(settings, store, clock), store, host, clock)
     return Console(
@@ -227,7 +228,7 @@ def make_console(
             usage_of=partial(account_usage, settings, store),
             all_usage=partial(all_usage, settings, store),
             clock=clock,
-            pace=pace or Pace(),
+            **waits,
         )
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from petstore_server.console.recent_requests import INTERVALS, SAMPLE_SECONDS, Totals
 from petstore_server.console.sources import Sources
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, suspend
 from petstore_server.domain.audit import Actor
@@ -24,7 +25,6 @@ from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, U
 from petstore_server.domain.windows import Count
 from petstore_server.operations.accounts import create_account, issue_key
 from petstore_server.store import Store
-from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Totals
 
 _PETS = "Biscuit dog, Pixel cat, Clover rabbit, Mango parrot, Nimbus cat, Pebble tortoise, Juniper dog, Echo budgerigar"
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist

@@ -1,13 +1,13 @@
-"""Metrics: of one process, of several together, and samples of the last hour for the console.
+"""Metrics of one process, and of several together.
 
 A request only adds to plain numbers; they become Prometheus samples when the metrics are read. No label contains a key,
 or takes more values with more keys or addresses.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import generate_latest
@@ -18,13 +18,6 @@ from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.domain.windows import ADMITTED, Decision, Outcome
 
 NOT_ADMITTED = (401, 429)  # without a valid key, over a limit or banned
-REFUSED_STATUSES = (*NOT_ADMITTED, 403)  # without the scope
-
-SAMPLE_SECONDS = 60  # seconds between two samples: the length of one interval of a report
-
-INTERVALS = 60  # of a report at most
-
-_REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_duration_seconds_bucket"
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -148,100 +141,3 @@ class _Collected(NamedTuple):
 
     def collect(self) -> Iterable[Metric]:
         return self.metrics
-
-
-class Interval(NamedTuple):
-    """Requests between two Unix times: answered, refused (REFUSED_STATUSES), wrong (other 4xx), failed (5xx)."""
-
-    start: float
-    end: float
-    answered: int
-    refused: int
-    wrong: int
-    failed: int
-
-
-class Report(NamedTuple):
-    """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).
-
-    A latency is the upper bound of the histogram's bucket that contains the percentile. `errors` has the number of
-    responses from 400 on by operation and status, the most first.
-    """
-
-    intervals: list[Interval]
-    total: Interval
-    percentiles: dict[int, float | None]
-    errors: list[tuple[tuple[str, str], int]]
-
-
-class Totals(NamedTuple):
-    """The metrics at a time: requests by operation and status, and durations of at most so many seconds, by these."""
-
-    at: float
-    responses: Counter[tuple[str, str]]
-    buckets: Counter[float]
-
-
-class RecentRequests:
-    """Keeps a sample for each of the last 60 minutes. `metrics` reads the metrics, `clock` gives Unix seconds."""
-
-    def __init__(self, metrics: Callable[[], Awaitable[Iterable[Metric]]], clock: Callable[[], float]) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
-        self._samples = deque([start], maxlen=INTERVALS)
-
-    def begin_with(self, samples: Sequence[Totals]) -> None:
-        """Put samples of an earlier time, oldest first, before those of this process. Their counts end at zero."""
-        self._samples = deque([*samples, *self._samples], maxlen=INTERVALS)
-
-    async def sample(self) -> None:
-        """Take a sample. Called every SAMPLE_SECONDS."""
-        self._samples.append(await self._now())
-
-    async def report(self) -> Report:
-        """The requests since the oldest sample, this second included."""
-        samples = [*self._samples, await self._now()]
-        intervals = [_between(one, other) for one, other in pairwise(samples)]
-        first, last = samples[0], samples[-1]
-        durations = last.buckets - first.buckets
-        percentiles = {each: _percentile(durations, each) for each in (50, 95, 99)}
-        responses = (last.responses - first.responses).most_common()
-        errors = [(what, count) for what, count in responses if what[1] >= "400"]
-        return Report(intervals, _between(first, last), percentiles, errors)
-
-    async def _now(self) -> Totals:
-        responses: Counter[tuple[str, str]] = Counter()
-        buckets: Counter[float] = Counter()
-        for metric in await self._metrics():
-            for sample in metric.samples:
-                if sample.name == _REQUESTS:
-                    responses[sample.labels["operation"], sample.labels["status"]] += int(sample.value)
-                elif sample.name == _BUCKETS:
-                    buckets[float(sample.labels["le"])] += int(sample.value)
-        return Totals(self._clock(), responses, buckets)
-
-
-def _between(one: Totals, other: Totals) -> Interval:
-    kinds = Counter(answered=0, refused=0, wrong=0, failed=0)
-    added = other.responses - one.responses  # without negative ones: a worker may have died
-    for (operation, status), count in added.items():
-        if operation != NO_OPERATION or status >= "400":  # else it is a document
-            kinds[_kind(status)] += count
-    return Interval(one.at, other.at, **kinds)
-
-
-def _kind(status: str) -> str:
-    if int(status) in REFUSED_STATUSES:
-        return "refused"
-    if status.startswith("4"):
-        return "wrong"
-    return "failed" if status.startswith("5") else "answered"
-
-
-def _percentile(durations: Counter[float], percent: int) -> float | None:
-    """The smallest bound of a cumulative histogram below which this percentage of the durations is."""
-    total = max(durations.values(), default=0)
-    if not total:
-        return None
-    return next(bound for bound in sorted(durations) if durations[bound] * 100 >= total * percent)

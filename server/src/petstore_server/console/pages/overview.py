@@ -8,6 +8,7 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.forms import account_path, query_link
+from petstore_server.console.recent_requests import INTERVALS, SAMPLE_SECONDS, Report
 from petstore_server.console.rendering import SIGN_INS, minutes
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
@@ -20,7 +21,6 @@ from petstore_server.domain.usage import Granularity, UsageCounts, add
 from petstore_server.operations.accounts import find_key_by_secret
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.usage import AccountSort, UsageReport, top_accounts
-from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
 _RECENT = 12

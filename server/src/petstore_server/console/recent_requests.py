@@ -1,0 +1,103 @@
+"""The requests of the last hour by outcome, their latencies and errors, from samples of the metrics."""
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from prometheus_client.core import Metric
+
+from petstore_server.domain.usage import NO_OPERATION
+from petstore_server.telemetry.metrics import NOT_ADMITTED
+
+REFUSED_STATUSES = (*NOT_ADMITTED, 403)  # without the scope
+SAMPLE_SECONDS = 60  # between two samples: the length of one interval of a report
+INTERVALS = 60  # of a report at most
+
+
+class Interval(NamedTuple):
+    """Requests from a Unix time on: answered, refused (REFUSED_STATUSES), wrong (other 4xx), failed (5xx)."""
+
+    start: float
+    answered: int
+    refused: int
+    wrong: int
+    failed: int
+
+
+class Report(NamedTuple):
+    """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).
+
+    A latency is the upper bound of the histogram's bucket that contains the percentile. `errors` has the number of
+    responses from 400 on by operation and status, the most first.
+    """
+
+    intervals: list[Interval]
+    total: Interval
+    percentiles: dict[int, float | None]
+    errors: list[tuple[tuple[str, str], int]]
+
+
+class Totals(NamedTuple):
+    """The metrics at a time: requests by operation and status, and durations of at most so many seconds, by these."""
+
+    at: float
+    responses: Counter[tuple[str, str]]
+    buckets: Counter[float]
+
+
+class RecentRequests:
+    """Keeps a sample for each of the last 60 minutes. `metrics` reads the metrics, `clock` gives Unix seconds."""
+
+    def __init__(self, metrics: Callable[[], Awaitable[Iterable[Metric]]], clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
+        self._samples = deque([start], maxlen=INTERVALS)
+
+    def begin_with(self, samples: Sequence[Totals]) -> None:
+        """Put samples of an earlier time, oldest first, before those of this process. Their counts end at zero."""
+        self._samples = deque([*samples, *self._samples], maxlen=INTERVALS)
+
+    async def sample(self) -> None:
+        """Take a sample. Called every SAMPLE_SECONDS."""
+        self._samples.append(await self._now())
+
+    async def report(self) -> Report:
+        """The requests since the oldest sample, this second included."""
+        samples = [*self._samples, await self._now()]
+        first, last = samples[0], samples[-1]
+        percentiles = {each: _percentile(last.buckets - first.buckets, each) for each in (50, 95, 99)}
+        responses = (last.responses - first.responses).most_common()
+        errors = [(what, count) for what, count in responses if what[1] >= "400"]
+        intervals = [_between(one, other) for one, other in pairwise(samples)]
+        return Report(intervals, _between(first, last), percentiles, errors)
+
+    async def _now(self) -> Totals:
+        totals = Totals(self._clock(), Counter(), Counter())
+        for metric in await self._metrics():
+            for sample in metric.samples:
+                if sample.name == "petstore_requests_total":
+                    totals.responses[sample.labels["operation"], sample.labels["status"]] += int(sample.value)
+                elif sample.name == "petstore_request_duration_seconds_bucket":
+                    totals.buckets[float(sample.labels["le"])] += int(sample.value)
+        return totals
+
+
+def _between(one: Totals, other: Totals) -> Interval:
+    counts = Counter[str]()
+    added = other.responses - one.responses  # without negative ones: a worker may have died
+    for (operation, status), count in added.items():
+        if int(status) in REFUSED_STATUSES:
+            counts["refused"] += count
+        elif status >= "400":
+            counts["wrong" if status < "500" else "failed"] += count
+        elif operation != NO_OPERATION:  # else it is a document
+            counts["answered"] += count
+    return Interval(one.at, *(counts[name] for name in Interval._fields[1:]))
+
+
+def _percentile(durations: Counter[float], percent: int) -> float | None:
+    """The smallest bound of a cumulative histogram below which this percentage of the durations is."""
+    needed = max(durations.values(), default=0) * percent / 100
+    return next((bound for bound in sorted(durations) if durations[bound] >= needed), None)
