@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -163,7 +163,7 @@ class Connection:
         self._peer = http.client.HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT)
         self._headers = dict(headers or {})
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -42,7 +42,7 @@ class Store:
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """This process's environment with no settings of the service but these."""
+    """The environment of this process with no settings of the service but these."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
 
 

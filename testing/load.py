@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from typing import Self
 
 from testing.nginx_front import Front
 from testing.subprocesses import PATIENCE, within
@@ -24,7 +25,7 @@ class Load:
         self._lock = threading.Lock()
         self._threads, self._clients = ThreadPoolExecutor(clients), clients
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         self._running = [self._threads.submit(self._send) for _ in range(self._clients)]
         return self
 

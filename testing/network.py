@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Self
 
 _NEW_NAMESPACE = 0x40000000  # CLONE_NEWNET of <sched.h>
 _SET_DEVICE = 0x400454CA  # TUNSETIFF of <linux/if_tun.h>
@@ -46,7 +47,7 @@ class Network:
             os.close(device)
         self.set(delay)
 
-    def __enter__(self) -> "Network":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -73,7 +73,7 @@ class Front:
 
 
 def nginx_command() -> str:
-    """nginx's path; openssl, which makes its certificate, is required too."""
+    """The path of nginx; openssl, which makes its certificate, is required too."""
     needs.program("openssl")
     return needs.program("nginx", "nginx-light")
 

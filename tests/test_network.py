@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -251,7 +251,7 @@ class Load:
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(CLIENTS)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         self._running = [self._threads.submit(self._send) for _ in range(CLIENTS)]
         return self
 

@@ -49,7 +49,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 def _row(title: str, connections: int, readings: list[Reading]) -> Row:
     return Row(
-        f"engines-{title.split()[0].lower()}-{connections}",
+        f"engines-{title.split(maxsplit=1)[0].lower()}-{connections}",
         f"{title}, {connections} connections",
         "requests/s",
         {PRODUCT: [each.rate for each in readings]},

@@ -52,5 +52,5 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 def _row(title: str, readings: dict[str, list[Reading]], note: str) -> Row:
     samples = {name: [each.rate for each in found] for name, found in readings.items()}
     costs = {name: [each.costs[name] for each in found] for name, found in readings.items()}
-    name = f"workers-{title.split()[0].lower()}"
+    name = f"workers-{title.split(maxsplit=1)[0].lower()}"
     return Row(name, title, "requests/s", samples, ONE, Goal(1.8), costs, note)

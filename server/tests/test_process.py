@@ -78,8 +78,10 @@ def test_an_orderly_stop_leaves_one_file_and_the_lock(store: Path, name: str) ->
         ({"PETSTORE_PORT": "tcp://10.0.0.1:80"}, "Kubernetes"),
         (
             {"PETSTORE_WORKERS": "2"},
-            "More than one worker needs Redis to count limits: set PETSTORE_REDIS_URL=redis://HOST:6379/0, or "
-            "PETSTORE_WORKERS=1.",
+            (
+                "More than one worker needs Redis to count limits: set PETSTORE_REDIS_URL=redis://HOST:6379/0, or "
+                "PETSTORE_WORKERS=1."
+            ),
         ),
         ({"PETSTORE_DATABASE_URL": "postgresql://localhost/petstore"}, "set PETSTORE_REDIS_URL=redis://"),
         ({"PETSTORE_DATABASE_URL": "sqlite:////nowhere/at/all/store.db"}, "/nowhere/at/all"),

@@ -101,8 +101,10 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
         (
             "PETSTORE_DATABASE_URL",
             "orders.db",
-            "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
-            "postgresql://USER@HOST/NAME; it is not a URL.",
+            (
+                "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
+                "postgresql://USER@HOST/NAME; it is not a URL."
+            ),
         ),
         (
             "PETSTORE_BASE_URL",

@@ -123,8 +123,10 @@ def test_an_identifier_in_any_other_form_is_refused(value: str) -> None:
         *[
             (
                 f"{name}=3",
-                f"The query contains '{shown}', which is not a parameter of this operation; they are status, petId, "
-                "complete, shipDateFrom, shipDateTo, updatedFrom, reference, sort, limit, cursor.",
+                (
+                    f"The query contains '{shown}', which is not a parameter of this operation; they are status, "
+                    "petId, complete, shipDateFrom, shipDateTo, updatedFrom, reference, sort, limit, cursor."
+                ),
             )
             for name, shown in (
                 *(("pet_id", "pet_id"), ("status[]", "status[]"), ("status%5B%5D", "status[]")),
@@ -316,8 +318,8 @@ NOT_JSON = 'The body is not JSON in UTF-8; send an object such as {"petId": 3, "
         (body(quantity=0), f"The field 'quantity' must be {POSITIVE}."),
         (
             body(shipDate=1),
-            "The field 'shipDate' must be an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such as "
-            "2026-11-01T10:00:00Z.",
+            ("The field 'shipDate' must be an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such "
+            "as 2026-11-01T10:00:00Z."),
         ),
         (body(reference=" a"), f"The field 'reference' must be {REFERENCE_FORM}."),
         (

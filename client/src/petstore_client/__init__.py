@@ -32,7 +32,7 @@ if typing.TYPE_CHECKING:
 else:
     _LAZY = {"AsyncClient": "_async_client", "Client": "_client", "testing": "testing", "v2": "v2"}
 
-    def __getattr__(name):
+    def __getattr__(name: str) -> object:
         """Load each client when it is first used: blocking programs need no asyncio, and `--help` no HTTP."""
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from petstore_client._types import SYSTEM_CLOCK, Clock, OnRateLimit, OnResponse,
 from petstore_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from typing_extensions import deprecated as deprecated
+    from typing_extensions import deprecated as deprecated  # noqa: PLC0414 - mypy then lets it be imported from here
 else:
 
     def deprecated(message: str) -> Callable[[Any], Any]:

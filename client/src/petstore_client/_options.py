@@ -90,8 +90,9 @@ class Options(Generic[HttpT, TransportT]):
 
 
 class CallOptions(TypedDict, total=False):
-    """The options that `with_options` can change. They mean the same as for `Client`, and `request_id` is the
-    X-Request-Id of the copy's requests: 1 to 128 visible ASCII characters without `pso_`; None makes one for each call.
+    """The options that `with_options` can change, with the meaning that they have for `Client`.
+
+    `request_id` is the X-Request-Id of all requests: 1 to 128 visible ASCII characters without `pso_`; None: one each.
     """
 
     timeout: Timeout

@@ -70,12 +70,11 @@ def orders() -> None:
 @JSONL
 @click.pass_obj
 def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **filters: Any) -> None:
-    """List orders, ascending by id: a table on a terminal, columns in a pipe. The list is printed
-    while it arrives.
+    """List orders, ascending by id: a table on a terminal, columns in a pipe.
 
-    Without filters all orders are listed, by version 1 of the API. With a filter, --sort or
-    --limit, the list comes from version 2, and shows the status and the last change as well. WHEN is
-    an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z.
+    The list is printed while it arrives. Without filters all orders are listed, by version 1 of the API. With
+    a filter, --sort or --limit, the list comes from version 2, and shows the status and the last change as
+    well. WHEN is an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z.
 
     \b
     Examples:
@@ -117,12 +116,12 @@ def get_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as
 @JSONL
 @click.pass_context
 def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as_lines: bool) -> None:
-    """Cancel pending orders. Each ID is tried, unless the key or an option stops them all; the exit code
-    is that of the first failure.
+    """Cancel pending orders.
 
-    With - the IDs are read from stdin, one per line, and checked before the first order is
-    cancelled. Ctrl-C and SIGTERM end the command; what was cancelled until then is printed. If only
-    stderr is a terminal, it shows the progress.
+    Each ID is tried, unless the key or an option stops them all; the exit code is that of the first failure.
+    With - the IDs are read from stdin, one per line, and checked before the first order is cancelled. Ctrl-C
+    and SIGTERM end the command; what was cancelled until then is printed. If only stderr is a terminal, it
+    shows the progress.
 
     \b
     Examples:
@@ -153,8 +152,10 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
 @JSONL
 @click.pass_obj
 def place_order(options: dict[str, Any], /, as_json: bool, as_lines: bool, **order: Any) -> None:
-    """Place an order, once. The key needs the scope orders:write. If the order may have been placed although
-    the command failed, the message has the idempotency key with which to run it again.
+    """Place an order, once.
+
+    The key needs the scope orders:write. If the order may have been placed although the command failed, the
+    message has the idempotency key with which to run it again.
 
     \b
     Example:

@@ -13,9 +13,11 @@ JSON = {"content-type": "application/json"}
 
 
 class Raw(NamedTuple):
-    """A response as it is sent. The body arrives in `pieces`, each after `pause` seconds; the connection
-    breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response starts. A
-    request for changes that found none may be held, and continues at the token `idle`."""
+    """A response as it is sent: its body arrives in `pieces`, each after `pause` seconds.
+
+    The connection breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response
+    starts. A request for changes that found none may be held, and continues at the token `idle`.
+    """
 
     status: int
     headers: Mapping[str, str]

@@ -36,7 +36,7 @@ class EncodedList:
         self._chunks = [piece.data for piece in self._pieces]
         self._chunks[:1] = [b"[" + data[1:] for data in self._chunks[:1]]
         self._ending = b"]" if self._pieces else b"[]"
-        self._deflated: dict[Piece, tuple[bytes, int]] = {} if before is None else before._deflated
+        self._deflated: dict[Piece, tuple[bytes, int]] = {} if before is None else before._deflated  # noqa: SLF001
         self.plain = _represent(source.digest, [*self._chunks, self._ending])
         self._gzip: Representation | None = None
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))

@@ -62,8 +62,10 @@ async def ask_to_sign_in(visit: Visit) -> Response:
 
 
 def _continue(visit: Visit, path: str) -> Response:
-    """Go to a page. Where another site's page has opened the link, browsers would not send the new cookie to the target
-    of a redirect (SameSite=Strict), so that a page of the console goes there instead.
+    """Go to a page.
+
+    Where another site's page has opened the link, browsers would not send the new cookie to the target of a redirect
+    (SameSite=Strict), so that a page of the console goes there instead.
     """
     if visit.request.headers.get("sec-fetch-site") == "cross-site":
         return visit.page("signed_in.html", target=path)

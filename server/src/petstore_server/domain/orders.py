@@ -154,7 +154,7 @@ COMPLETE = Transition("order.complete", _complete)  # sets `complete` on a shipp
 
 
 def ship(at: datetime) -> Transition[Order]:
-    """pending → shipped, with `shipDate` set to `at`, an aware datetime (D6)."""
+    """Ship a pending order, with `shipDate` set to `at`, an aware datetime (D6)."""
     ship_date = format_timestamp(at)
 
     def apply(order: Order) -> Order:

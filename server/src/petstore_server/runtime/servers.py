@@ -59,7 +59,7 @@ def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
 
 
 def spread(listener: socket.socket, number: int) -> list[socket.socket]:
-    """This many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
+    """As many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
     listeners = [listener]
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for _ in range(1, number):
@@ -84,7 +84,7 @@ class AdminConnection(H11Protocol):
         super().connection_made(transport)
         self._watch()
         if len(self.connections) > MAX_ADMIN_CONNECTIONS:
-            waiting = {each: each._deadline for each in self.connections if isinstance(each, AdminConnection)}
+            waiting = {each: each._deadline for each in self.connections if isinstance(each, AdminConnection)}  # noqa: SLF001
             oldest = min(waiting, key=lambda each: deadline.when() if (deadline := waiting[each]) else math.inf)
             oldest.transport.abort()
             if self.loop.time() - AdminConnection._warned_at > _WARNING_SECONDS:

@@ -17,13 +17,13 @@ ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_vers
 """Reports a change of accounts, keys or bans to all processes. Last in a transaction: it locks the store's only row."""
 
 _ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
-_SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"  # noqa: S608 - constants
+_SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"
 _FIND_ACCOUNT = f"{_SELECT_ACCOUNT} WHERE name = %s"
 _INSERT_ACCOUNT = f"""
     INSERT INTO petstore.accounts (name, plan, per_minute, per_day, created_at, contact, note)
     VALUES (%s, %s, %s, %s, %s, %s, %s)
     ON CONFLICT (name) DO NOTHING RETURNING {_ACCOUNT_COLUMNS}
-"""  # noqa: S608 - constants
+"""
 _UPDATE_ACCOUNT = """
     UPDATE petstore.accounts
     SET plan = %s, per_minute = %s, per_day = %s, suspended_at = %s, contact = %s, note = %s, closed_at = %s

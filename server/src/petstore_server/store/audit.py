@@ -76,7 +76,7 @@ class AuditLog(Part):
         if filters.request_id is not None or not others:
             return AuditPage(entries, None)  # no entry was read in vain
         where, values = all_of(indexed)
-        end = f"SELECT at, id FROM petstore.audit WHERE {where} {_ORDER[newest_first]} LIMIT 1 OFFSET {MAX_SCAN - 1}"  # noqa: S608
+        end = f"SELECT at, id FROM petstore.audit WHERE {where} {_ORDER[newest_first]} LIMIT 1 OFFSET {MAX_SCAN - 1}"
         ended = yield Query(end, values)
         return AuditPage(entries, AuditPosition(*ended[0]) if ended else None)
 
@@ -86,8 +86,8 @@ class AuditLog(Part):
         (where, values), (matching, wanted) = all_of(indexed), all_of(others)
         columns = "actor, action, subject" if others else "1"
         order = _ORDER[True] if others and filters.request_id is None else ""  # as in `page_statement`
-        examined = f"SELECT {columns} FROM petstore.audit WHERE {where} {order} LIMIT {MAX_SCAN}"  # noqa: S608
-        sql = f"SELECT count(CASE WHEN {matching} THEN 1 END), count(*) FROM ({examined}) AS examined"  # noqa: S608
+        examined = f"SELECT {columns} FROM petstore.audit WHERE {where} {order} LIMIT {MAX_SCAN}"
+        sql = f"SELECT count(CASE WHEN {matching} THEN 1 END), count(*) FROM ({examined}) AS examined"
         [(found, read)] = await self._engine.query(sql, (*wanted, *values), short=False)
         return MatchCount(found, read == MAX_SCAN)
 
@@ -113,12 +113,12 @@ def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None
     order = _ORDER[newest_first]
     indexed, others = _conditions(filters, last, newest_first=newest_first)
     (where, values), (matching, wanted) = all_of(indexed), all_of(others)
-    entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit WHERE {where}'  # noqa: S608
+    entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit WHERE {where}'
     if filters.request_id is not None:
         # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
-        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found WHERE {matching} {order}"  # noqa: S608
+        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found WHERE {matching} {order}"
     else:
-        found = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"  # noqa: S608
+        found = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"
     return Query(f"{found} LIMIT {limit + 1}", (*values, *wanted))
 
 

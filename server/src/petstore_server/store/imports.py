@@ -26,21 +26,21 @@ _NOTE = f"""
         created = imports.created + excluded.created, replaced = imports.replaced + excluded.replaced,
         unchanged = imports.unchanged + excluded.unchanged, rejected = imports.rejected + excluded.rejected
     RETURNING created, changed, unchanged, rejected
-"""  # noqa: S608 - constants
+"""
 _ADD_BATCH = """
     INSERT INTO petstore.import_batches (import_id, at, "before", "after", previous) VALUES (%s, %s, %s, %s, %s)
     RETURNING id
 """
 _ADD_REJECT = "INSERT INTO petstore.import_rejects (import_id, number, reject) VALUES (%s, %s, %s)"
 _UPDATE_ENTRY = 'UPDATE petstore.audit SET "after" = %s WHERE subject = %s AND action = %s RETURNING id'
-_BEAT = f"UPDATE petstore.imports SET seen_at = {NOW} WHERE id = %s AND state = 'running'"  # noqa: S608 - constants
+_BEAT = f"UPDATE petstore.imports SET seen_at = {NOW} WHERE id = %s AND state = 'running'"
 _RUNS = f"""
     SELECT id, kind, file, actor, began_at, seen_at,
         CASE WHEN state = 'running' AND {NOW} - seen_at > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
         created, changed, unchanged, rejected, reasons, error,
         (SELECT count(*) FROM petstore.import_rejects WHERE import_id = imports.id)
     FROM petstore.imports
-"""  # noqa: S608 - constants
+"""
 _PAGE = f"""
     {_RUNS} WHERE (began_at, id) < (%s, %s) AND (actor = %s OR CAST(%s AS text) IS NULL)
     ORDER BY began_at DESC, id DESC LIMIT %s

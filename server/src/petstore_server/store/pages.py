@@ -60,7 +60,7 @@ class Search(Part):
     async def clock(self) -> Clock:
         """The clock of changes; it differs after every change of an order."""
         epoch = self._engine.dialect.epoch
-        [row] = await self._engine.query(f"SELECT {epoch}, change, at FROM petstore.store, petstore.clock")  # noqa: S608
+        [row] = await self._engine.query(f"SELECT {epoch}, change, at FROM petstore.store, petstore.clock")
         return Clock(*row)
 
     async def page(self, query: PageQuery) -> Page:
@@ -79,7 +79,7 @@ class Search(Part):
     async def count(self, filters: Filters, most: int) -> MatchCount:
         """The number of orders that match, counted up to `most`."""
         where, values = all_of(_rest(Walk(""), filters))
-        sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS found"  # noqa: S608
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS found"
         [(found,)] = await self._engine.query(sql, (*values, most + 1), short=False)
         return MatchCount(min(found, most), more=found > most)
 
@@ -174,7 +174,7 @@ def _walked(walk: Walk, query: PageQuery, limit: int) -> Query:
     sql = f"""
         SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
         UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s
-    """  # noqa: S608 - constants
+    """
     return Query(sql, [*entries.parameters, *values, limit, *last.parameters, limit], in_order=True)
 
 
@@ -184,7 +184,7 @@ def _sorted(narrow: Walk, query: PageQuery) -> Query:
     entries = _select(narrow, _FILTERED, NARROW)
     column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
     order = f"{column}{direction} NULLS LAST, id{direction}"
-    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
+    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"
     return Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
 
 
@@ -219,14 +219,12 @@ def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
     parts: list[Query] = []
     for conditions in _conditions(walk):
         where, values = all_of(conditions)
-        parts.append(
-            Query(f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)  # noqa: S608
-        )
+        parts.append(Query(f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values))
     if len(parts) == 1:
         [part] = parts
         return Query(f"{part.sql} OFFSET %s", [*part.parameters, limit, offset], in_order=True)
     # Both engines read the parts of UNION ALL in turn.
-    sql = " UNION ALL ".join([f"SELECT * FROM ({part.sql}) AS part" for part in parts])  # noqa: S608 - constants
+    sql = " UNION ALL ".join([f"SELECT * FROM ({part.sql}) AS part" for part in parts])
     each = [value for part in parts for value in (*part.parameters, limit + offset)]
     return Query(f"{sql} LIMIT %s OFFSET %s", [*each, limit, offset], in_order=True)
 

@@ -22,8 +22,8 @@ _SAVE_USAGE = f"""
     ON CONFLICT (account_id) DO UPDATE SET
         minute_start = excluded.minute_start, minute_used = excluded.minute_used,
         day_start = excluded.day_start, day_used = excluded.day_used
-"""  # noqa: S608 - constants
-_SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"  # noqa: S608 - constants
+"""
+_SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"
 _SAVE_BAN = """
     INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)
     ON CONFLICT (key_id) DO UPDATE SET began = excluded.began, until = excluded.until, level = excluded.level
@@ -47,7 +47,7 @@ def _sum_into_day(table: str, subject: str, names: Sequence[str]) -> str:
         INSERT INTO petstore.{table} ({subject} seconds, start, {", ".join(names)})
         SELECT {subject} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_HOURS} GROUP BY {subject} seconds
         ON CONFLICT ({subject} seconds, start) {_added(table, names)}
-    """  # noqa: S608 - constants
+    """
 
 
 _HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
@@ -56,7 +56,7 @@ _ADD = f"""
     INSERT INTO petstore.usage_history (account_id, seconds, start, operation, {", ".join(_COUNTS)})
     SELECT id, {HOUR}, %s, %s, {", ".join(["%s"] * len(_COUNTS))} FROM petstore.accounts WHERE id = %s
     ON CONFLICT (account_id, seconds, start, operation) {_added("usage_history", _COUNTS)}
-"""  # noqa: S608 - constants
+"""
 _SET_API_USE = """
     INSERT INTO petstore.api_use (account_id, used, last_hour) SELECT id, %s, %s FROM petstore.accounts WHERE id = %s
     ON CONFLICT (account_id, used) DO UPDATE SET last_hour = excluded.last_hour
@@ -65,7 +65,7 @@ _SET_API_USE = """
 _ADD_KEYLESS = f"""
     INSERT INTO petstore.keyless_history (seconds, start, {", ".join(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
     ON CONFLICT (seconds, start) {_added("keyless_history", _KEYLESS)}
-"""  # noqa: S608 - constants
+"""
 _SET_KEY_USE = """
     INSERT INTO petstore.key_use (key_id, last_hour) SELECT id, %s FROM petstore.keys WHERE id = %s
     ON CONFLICT (key_id) DO UPDATE SET last_hour = excluded.last_hour WHERE excluded.last_hour > key_use.last_hour
@@ -75,7 +75,7 @@ _OLDEST = f"""
         SELECT min(start) AS start FROM petstore.usage_history WHERE seconds = {HOUR}
         UNION ALL SELECT min(start) FROM petstore.keyless_history WHERE seconds = {HOUR}
     ) AS oldest
-"""  # noqa: S608 - constants
+"""
 
 _PERIODS = f"seconds IN ({HOUR}, %s) AND start >= %s AND start < %s"  # days are stored as days, or still as their hours
 _SUMMED = {
@@ -155,7 +155,7 @@ class UsageStore(Part):
     @snapshot
     def keyless_history(self, start: int, end: int, by: Granularity) -> Work[dict[int, KeylessCounts]]:
         """The same for requests without a valid key."""
-        sql = f"SELECT start, {', '.join(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"  # noqa: S608
+        sql = f"SELECT start, {', '.join(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"
         rows = yield Query(sql, (by.seconds, start, end))
         return merge([(first, KeylessCounts(*counts)) for first, *counts in rows], by)
 
@@ -175,19 +175,19 @@ class UsageStore(Part):
         [(oldest,)] = yield Query(_OLDEST)
         if oldest is None or oldest >= hours_before:
             for table in _SUMMED:
-                yield Command(f"DELETE FROM petstore.{table} WHERE seconds = {DAY} AND start < %s", (days_before,))  # noqa: S608
+                yield Command(f"DELETE FROM petstore.{table} WHERE seconds = {DAY} AND start < %s", (days_before,))
             return False
         day = Granularity.DAY.start(oldest)
         for table, sum_into_day in _SUMMED.items():
             yield Command(sum_into_day, (day, day, day + DAY))
-            yield Command(f"DELETE FROM petstore.{table} WHERE {_HOURS}", (day, day + DAY))  # noqa: S608
+            yield Command(f"DELETE FROM petstore.{table} WHERE {_HOURS}", (day, day + DAY))
         return True
 
 
 def _summed(column: str, account_id: int | None, by: Granularity, start: int, end: int) -> Work[dict[Any, UsageCounts]]:
     """The sums of a period for each value of a column, of one account or of all."""
     chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
-    sql = f"SELECT {column}, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY {column}"  # noqa: S608
+    sql = f"SELECT {column}, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY {column}"
     rows = yield Query(f"{sql} ORDER BY {column}", (by.seconds, start, end, *values))
     return {value: UsageCounts(*counts) for value, *counts in rows}
 

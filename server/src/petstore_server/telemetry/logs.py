@@ -119,7 +119,7 @@ def write_record(record: dict[str, Any]) -> None:
 
 def configure_logging(level: str, stream: LineWriter | TextIO | None = None) -> None:
     """Write logs as JSON Lines to `stream` (sys.stderr by default), from `level` (a name) up."""
-    global _stream
+    global _stream  # noqa: PLW0603 - one for the process, as that of logging
     _stream = stream or sys.stderr
     logger = logging.getLogger("petstore_server")
     logger.handlers = [_Lines()]

@@ -115,7 +115,7 @@ async def _receive(request: Request) -> FormData:
             message["body"] = b""
         if message["type"] == "http.request" and not message.get("more_body"):
             if size > MAX_FILE + _MAX_FIELD_BYTES:
-                raise _TooLarge()
+                raise _TooLarge
             if not end.rstrip().endswith(b"--"):
                 raise UnreadableFile("The upload broke off before its end; upload the file again.")
         return message
@@ -140,7 +140,7 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
     if not file.size:
         raise UnreadableFile(f"{name} is empty.")
     if file.size > MAX_FILE:
-        raise _TooLarge()
+        raise _TooLarge
     return file.file, name, file.size
 
 

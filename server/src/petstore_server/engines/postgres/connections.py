@@ -38,12 +38,12 @@ IDENTITY = """
 _TIMELINE = f"""
     SELECT concat_ws('-', system_identifier, oid), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
     FROM ({IDENTITY}) AS store WHERE NOT pg_is_in_recovery()
-"""  # noqa: S608 - constants
+"""
 
-_CLOCK = f"SELECT {epoch}, at FROM petstore.store, petstore.clock"  # noqa: S608 - a constant
+_CLOCK = f"SELECT {epoch}, at FROM petstore.store, petstore.clock"
 _BEGIN_HISTORY = f"""
     UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '') WHERE {epoch} = %s
-"""  # noqa: S608 - a constant
+"""
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 

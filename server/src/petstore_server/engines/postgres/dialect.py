@@ -24,7 +24,7 @@ _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
     SELECT record, status, id, reference FROM free UNION ALL SELECT NULL, NULL, id, NULL FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
-"""  # noqa: S608 - constants
+"""
 # The clock of the server, which all hosts share.
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
@@ -51,7 +51,7 @@ _UPDATE = f"""
     )
     INSERT INTO petstore.audit (at, actor, action, subject, before, after)
     SELECT * FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
-"""  # noqa: S608 - constants
+"""
 _INSERT = f"""
     WITH tick AS (
         UPDATE petstore.clock SET change = change + 1, at = {_LATER}, last_order_id = greatest(last_order_id, %s)
@@ -62,7 +62,7 @@ _INSERT = f"""
     SELECT id, status, pet_id, complete, ship_date, reference, record, tick.at, tick.at, tick.change, 0, %s::bigint
     FROM tick, {_NEW}
     ORDER BY id
-"""  # noqa: S608 - constants
+"""
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is.
 _LOCK_KEYS = """
     SELECT pg_try_advisory_xact_lock(hashtextextended(account_id || ' ' || key, 4801))
@@ -104,7 +104,7 @@ _PLACE = f"""
         SELECT at, actor, 'order.place', 'order:' || id, '{{"id":' || id || entry FROM placed
     )
     SELECT id, placed_at FROM placed ORDER BY place
-"""  # noqa: S608 - constants
+"""
 
 
 def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:

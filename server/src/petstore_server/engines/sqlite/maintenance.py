@@ -35,7 +35,7 @@ _CARRY_OVER = f"""
         SELECT max(id) AS id FROM previous.orders WHERE id <= {_MAX_USUAL}
         UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_MAX_USUAL} ORDER BY id DESC LIMIT 1
     ) AS previous;
-"""  # noqa: S608 - constants
+"""
 _NEW_HISTORY = """
     UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8))), file = '',
         damage = NULL
