@@ -85,16 +85,6 @@ async def test_a_deadline_ends_calls_whose_turn_comes_too_late(clock: FakeClock)
     assert clock.monotonic() <= 100
 
 
-def test_a_wait_that_exceeds_max_wait_says_so(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(RateLimited(76))
-    with connect(fake) as petstore:
-        for sent in (True, False):
-            with pytest.raises(RateLimitError, match="max_wait") as caught:
-                petstore.list_orders()
-            assert (sent, "max_wait") == (caught.value.sent, caught.value.ended_by)
-
-
 def test_waiting_at_the_gate_is_not_a_retry(connect: Connect) -> None:
     fake = FakePetstore(ORDERS, per_minute=1)
     with connect(fake, max_retries=0) as petstore:
