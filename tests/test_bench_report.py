@@ -46,7 +46,6 @@ LIST = Row(
     "A note.",
 )
 START = Row("start", "Start", "s", {"petstore": [0.62, 0.4]}, goal=Goal(0.5, at_most=True, absolute=True))
-SERVICES = Row("page", "Page", "/s", {"petstore": [900.0, 1_100.0], "FastAPI": [100.0, 100.0]})
 VARIANTS = Row(
     "pair",
     "Slowest pair",
@@ -72,12 +71,6 @@ def test_a_row_is_shown_with_its_reference_ratio_goal_and_costs_and_then_with_wh
         "\n"
         "- List of 10 orders: A note."
     )
-
-
-def test_services_are_shown_with_a_column_each_and_how_many_times_as_fast_the_product_is() -> None:
-    text = report.section([recorded(SERVICES)["lists"]])
-    assert "|  | petstore | FastAPI |\n" in text
-    assert "| Page | 1,000/s (900–1,100) | 100/s (10×) |" in text
 
 
 def test_variants_of_the_product_are_shown_with_a_column_and_a_verdict_each() -> None:
@@ -111,40 +104,12 @@ def test_the_summary_counts_the_goals_and_lists_those_that_are_not_met_first() -
     assert "Measured on: A processor, 2 cores, 8 GiB; nginx 1.22.1." in text
 
 
-def test_the_summary_names_the_groups_of_each_revision_and_marks_local_changes() -> None:
-    first = recorded(LIST)
-    assert "3 rounds at revision abc123." in report.summary(first)
-    other = first["lists"]
-    mixed = first | {"cancels": Group("", "", "def456+", 5, 1.0, other.machine, [START])}
-    text = report.summary(mixed)
-    assert "3 rounds at revision abc123: lists." in text
-    assert "5 rounds at revision def456 **with local changes**: cancels." in text
-
-
-def test_a_time_that_is_half_as_long_counts_as_twice_as_fast() -> None:
-    row = Row("start", "Start", "s", {"petstore": [0.62], "FastAPI": [1.24]})
-    assert {"FastAPI": [2.0]} == report.rival_factors(row)
-
-
-def test_a_curve_is_shown_as_a_chart() -> None:
-    text = report.section([recorded(curves=[CURVE])["lists"]])
-    assert text == "![Time by orders](../docs/img/performance-orders.svg)"
-
-
 def test_only_what_is_between_the_markers_of_a_page_is_replaced() -> None:
     page = report.page(PAGE, recorded(LIST))
     assert page.startswith("Before.\n\n<!-- bench:summary -->\nOf 1 goals")
     assert "\n<!-- /bench:summary -->\n\nBetween.\n\n<!-- bench:lists,cancels -->\n|" in page
     assert "old" not in page
     assert page == report.page(page, recorded(LIST))
-
-
-def test_groups_that_share_a_place_share_their_tables() -> None:
-    first = recorded(LIST)
-    page = report.page(PAGE, first | {"cancels": recorded(START)["lists"]})
-    lines = page.splitlines()
-    place = lines.index("<!-- bench:lists,cancels -->")
-    assert ["List of 10 orders", "Start"] == [line.split(" | ")[0][2:] for line in lines[place + 3 : place + 5]]
 
 
 def test_a_group_without_a_place_on_the_page_is_an_error() -> None:
@@ -160,28 +125,6 @@ def test_results_are_read_as_they_were_written_and_merged_by_group(tmp_path: Pat
     other = {"cancels": first["lists"]}
     results.write(file, other)
     assert first | other == results.read(file)
-
-
-def test_charts_are_drawn_for_goals_rivals_and_curves(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="`make bench` installs matplotlib")
-    from bench import charts
-
-    charts.draw(recorded(LIST, START, SERVICES, curves=[CURVE]), tmp_path)
-    names = ["performance-goals.svg", "performance-orders.svg", "performance-rivals.svg"]
-    assert names == sorted(file.name for file in tmp_path.iterdir())
-    drawn = (tmp_path / "performance-orders.svg").read_text()
-    assert "Time by orders" in drawn
-    assert "(logarithmic)" not in drawn  # of readings from 9 to 30
-    assert "more is better" in (tmp_path / "performance-goals.svg").read_text()
-
-
-def test_a_chart_has_a_logarithmic_axis_only_where_a_linear_one_hides_readings(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="`make bench` installs matplotlib")
-    from bench import charts
-
-    wide = Curve("orders", "Time by orders", "orders", "µs", {"list": {10: [1.0], 1000: [200.0]}})
-    charts.draw(recorded(LIST, curves=[wide]), tmp_path)
-    assert "µs (logarithmic)" in (tmp_path / "performance-orders.svg").read_text()
 
 
 def test_the_documentation_has_a_place_for_every_group_and_shows_the_committed_results() -> None:

@@ -1,4 +1,4 @@
-"""The contract is sound, whole and readable, and is served with the deployment's addresses and dates."""
+"""The contracts are sound, whole and readable; parameters and fields equal the tables (D18, D20)."""
 
 import json
 import re
@@ -7,14 +7,34 @@ from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema_rs
+import pytest
 import yaml
 
 from petstore_server.api import errors
 from petstore_server.api.contracts import contract_json, contract_yaml, load_contract
+from petstore_server.api.v2_input import (
+    GET_USAGE,
+    IDEMPOTENCY_KEY,
+    LIST_CHANGES,
+    LIST_ORDERS,
+    NO_PARAMETERS,
+    ORDER_FIELDS,
+    REQUIRED_FIELDS,
+    Choice,
+    Integer,
+    Kind,
+    Parameter,
+    Parameters,
+    Reference,
+    Text,
+    Timestamp,
+)
+from petstore_server.domain.orders import MAX_REFERENCE
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
 from testing.checked_clients import contract
 from testing.contract import error_examples
+from testing.contract_rules import TIMESTAMP_PATTERN
 from testing.documents import SOURCE
 
 CODES = {
@@ -25,15 +45,37 @@ CODES = {
 }
 
 
-def test_the_contract_is_valid_openapi() -> None:
+DOCUMENTS: dict[str, Any] = {name: version.document for name, version in contract().versions.items()}
+BETWEEN_BLANKS = r"^\S(.*\S)?$"
+
+TABLES = {
+    "listOrders": LIST_ORDERS,
+    "placeOrder": NO_PARAMETERS,
+    "listChanges": LIST_CHANGES,
+    "getOrder": NO_PARAMETERS,
+    "cancelOrder": NO_PARAMETERS,
+    "getUsage": GET_USAGE,
+}
+
+
+def operations(document: Any) -> Iterator[dict[str, Any]]:
+    for item in document["paths"].values():
+        yield from item.values()
+
+
+each_version = pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+
+
+@each_version
+def test_the_contract_is_valid_openapi(document: Any) -> None:
     # Loading it at the top would take half a second of each test process.
     from openapi_spec_validator import OpenAPIV31SpecValidator
 
-    OpenAPIV31SpecValidator(contract().document).validate()
+    OpenAPIV31SpecValidator(document).validate()
 
 
-def test_every_example_in_the_contract_is_valid() -> None:
-    document = contract().document
+@each_version
+def test_every_example_in_the_contract_is_valid(document: Any) -> None:
     examples = list(_examples(document, document))
     assert len(examples) > 60
     for schema, value in examples:
@@ -76,26 +118,34 @@ def test_every_header_parameter_answer_and_field_has_an_example() -> None:
 
 
 def test_the_examples_of_errors_say_what_the_service_says() -> None:
-    examples = error_examples(contract().document)
-    assert set(examples) == CODES
+    first, second = (error_examples(document) for document in DOCUMENTS.values())
     too_large = (PayloadTooLarge, UriTooLong, HeadersTooLarge)
     for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.InternalError, *too_large):
-        assert examples[kind.code]["value"]["message"] == kind().message
+        assert first[kind.code]["value"]["message"] == kind().message
+    later = (errors.ChangesReset, errors.InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType)
+    for other in later:
+        assert second[other.code]["value"]["message"] == other().message
 
 
 def test_the_codes_are_the_closed_set() -> None:
-    codes = contract().document["components"]["schemas"]["Error"]["properties"]["code"]["enum"]
-    assert sorted(codes) == sorted(CODES)
+    code = {
+        name: document["components"]["schemas"]["Error"]["properties"]["code"] for name, document in DOCUMENTS.items()
+    }
+    assert sorted(code["v1"]["enum"]) == sorted(CODES)
+    assert set(code["v1"]["enum"]) == set(error_examples(DOCUMENTS["v1"]))
+    assert set(code["v2"]["x-extensible-enum"]) == set(error_examples(DOCUMENTS["v2"]))
 
 
-def test_every_operation_is_named_described_and_marked() -> None:
-    operations = [op for item in contract().document["paths"].values() for op in item.values()]
-    assert [op["operationId"] for op in operations] == ["listOrders", "cancelOrder", "getPet"]
-    for operation in operations:
-        assert operation["x-stability"] in ("stable", "beta", "experimental")
+@each_version
+def test_every_operation_is_described_and_marked(document: Any) -> None:
+    tags = {"getPet": "pets", "getUsage": "usage"}
+    stability = dict.fromkeys(TABLES, "beta") | {"placeOrder": "experimental"}
+    of_version = stability if document is DOCUMENTS["v2"] else {}
+    for operation in operations(document):
         assert operation["summary"]
         assert operation["description"]
-        assert operation["tags"] == (["pets"] if operation["operationId"] == "getPet" else ["orders"])
+        assert operation["tags"] == [tags.get(operation["operationId"], "orders")]
+        assert operation["x-stability"] == of_version.get(operation["operationId"], "stable")
         assert operation.get("deprecated", False) == ("x-sunset" in operation)
 
 
@@ -134,3 +184,67 @@ def test_every_error_has_the_code_and_the_statuses_that_the_guide_gives() -> Non
     for error, status in errors.STATUS.items():
         statuses.setdefault(error.code, set()).add(str(status))
     assert statuses == {code: set(listed.split(", ")) for code, listed in rows}
+
+
+def parameters(operation: dict[str, Any], place: str) -> dict[str, dict[str, Any]]:
+    """The documented parameters in this place, by name."""
+    components = DOCUMENTS["v2"]["components"]["parameters"]
+    found = [components[part["$ref"].rpartition("/")[2]] for part in operation["parameters"]]
+    return {part["name"]: part for part in found if part["in"] == place}
+
+
+def documented(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name not in ("description", "examples")}
+
+
+def kind_schema(kind: Kind) -> dict[str, Any]:
+    match kind:
+        case Choice(values):
+            is_boolean = {True, False} == set(values.values())
+            return {"type": "boolean"} if is_boolean else {"type": "string", "enum": list(values)}
+        case Integer(minimum, maximum):
+            return {"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
+        case Timestamp():
+            return {"type": "string", "format": "date-time", "pattern": TIMESTAMP_PATTERN}
+        case Reference():
+            return {"type": "string", "minLength": 1, "maxLength": MAX_REFERENCE, "pattern": BETWEEN_BLANKS}
+        case Text(".+"):
+            return {"type": "string", "minLength": 1, "maxLength": 256}
+        case Text(pattern):
+            return {"type": "string", "pattern": f"^{pattern}$"}
+    raise AssertionError(kind)
+
+
+def expected_schema(parameter: Parameter) -> dict[str, Any]:
+    schema = kind_schema(parameter.kind)
+    if parameter.repeatable:
+        return {"type": "array", "items": schema, "minItems": 1}
+    if isinstance(parameter.kind, Choice):
+        default = next((text for text, value in parameter.kind.values.items() if value == parameter.default), None)
+    else:
+        default = parameter.default
+    return schema if default is None else {**schema, "default": default}
+
+
+@pytest.mark.parametrize("operation", list(operations(DOCUMENTS["v2"])), ids=lambda operation: operation["operationId"])
+def test_the_documented_parameters_are_those_of_the_table(operation: dict[str, Any]) -> None:
+    table: Parameters = TABLES[operation["operationId"]]
+    described = parameters(operation, "query")
+    assert list(table.all) == list(described)
+    for name, parameter in table.all.items():
+        assert expected_schema(parameter) == described[name]["schema"], name
+        assert not described[name]["required"]
+        assert parameter.repeatable == (described[name].get("style") == "form"), name
+
+
+def test_the_documented_key_and_body_of_a_new_order_are_those_of_the_tables() -> None:
+    operation = DOCUMENTS["v2"]["paths"]["/store/orders"]["post"]
+    key = parameters(operation, "header")[IDEMPOTENCY_KEY.name]
+    assert (True, kind_schema(IDEMPOTENCY_KEY.kind)) == (key["required"], key["schema"])
+    body = DOCUMENTS["v2"]["components"]["schemas"]["NewOrder"]
+    fields = {name: kind_schema(kind) for name, kind in ORDER_FIELDS.items()}
+    for name in fields.keys() - REQUIRED_FIELDS:
+        fields[name]["type"] = ["string", "null"]
+    assert fields == {name: documented(schema) for name, schema in body["properties"].items()}
+    assert list(REQUIRED_FIELDS) == body["required"]
+    assert body["additionalProperties"] is False
