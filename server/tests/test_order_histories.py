@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from petstore_server.api import v2_changes
+from petstore_server.api import v2_changes, v2_tokens
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import (
@@ -163,7 +163,7 @@ class ChangesFollower:
         more = True
         while more:
             clock = await self._store.search.clock()
-            self._token = self._token or v2_changes.token_of(clock.epoch, Position(0, INT64_MIN))
+            self._token = self._token or v2_tokens.token_of(clock.epoch, Position(0, INT64_MIN))
             body = await self._changes.read(v2_changes.Asked(self._token, self._limit), clock)
             page = json.loads(body or '{"data": [], "more": false}')
             assert len(page["data"]) == self._limit if page["more"] else len(page["data"]) <= self._limit

@@ -152,7 +152,7 @@ class Gate:
             raise InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
         try:
-            return await operation.handle(call, principal, decision)
+            return await operation.handle(call)
         finally:
             self.concurrency.leave(principal.account_id)
 

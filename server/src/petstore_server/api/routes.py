@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import unquote
 
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
@@ -37,9 +37,14 @@ class Call:
     code: str | None = None
     held: float = 0.0
 
-    def actor(self, principal: Principal, at: float) -> Actor:
+    @property
+    def caller(self) -> Principal:
+        """The principal, which the gate has set before it calls a handler."""
+        return cast(Principal, self.principal)
+
+    def actor(self, at: float) -> Actor:
         """Who makes the change that this request asks for, `at` Unix seconds, for the audit log."""
-        return Actor(f"key:{principal.key_id}", at, self.request_id.decode("ascii"))
+        return Actor(f"key:{self.caller.key_id}", at, self.request_id.decode("ascii"))
 
 
 class Held(NamedTuple):
@@ -48,8 +53,7 @@ class Held(NamedTuple):
     response: Awaitable[Response]
 
 
-Handler = Callable[[Call, Principal, Decision], Awaitable[Response | Held]]
-"""Carries out a call for the principal whose key it has; the decision admitted it."""
+Handler = Callable[[Call], Awaitable[Response | Held]]
 
 
 class Operation(NamedTuple):

@@ -10,9 +10,8 @@ from petstore_server.api.list_cache import ListCache
 from petstore_server.api.representation import accepts_gzip, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.keys import Principal, Scope
+from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import CANCEL, is_int64, parse_order_id
-from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 from petstore_server.store import Store
@@ -41,23 +40,23 @@ class _Handlers:
         self._pets_sunset = pets_sunset
         self._orders = ListCache(store.listing)
 
-    async def list_orders(self, call: Call, *_: object) -> Response:
+    async def list_orders(self, call: Call) -> Response:
         """Every order, from memory; 304 if the client has the same bytes already (D8)."""
         headers = call.request.headers
         snapshot = await self._orders.current(call.request.turn)
         chosen = await snapshot.gzip() if accepts_gzip(headers) else snapshot.plain
         return chosen.answer(headers)
 
-    async def cancel_order(self, call: Call, principal: Principal, _: Decision) -> Response:
+    async def cancel_order(self, call: Call) -> Response:
         """Cancel an order; the response is sent once that is durable (spec S4; D5).
 
         Raises InvalidOrderId, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled.
         """
         order_id = parse_order_id(call.segments[-1])
-        await self._store.orders.change(order_id, CANCEL, call.actor(principal, self._clock()), principal.account_id)
+        await self._store.orders.change(order_id, CANCEL, call.actor(self._clock()), call.caller.account_id)
         return Response(204)
 
-    async def get_pet(self, call: Call, *_: object) -> Response:
+    async def get_pet(self, call: Call) -> Response:
         """One pet. Raises Gone, and PetNotFound (including for an identifier that is not an int64)."""
         if self._clock() >= self._pets_sunset:
             raise Gone

@@ -1,27 +1,25 @@
 """Version 2 of the API: pages, changes and single orders, placing and cancelling orders, usage; its routes (D20)."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from hashlib import blake2b, sha256
-from struct import Struct
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
 from petstore_server.api import v2_input
-from petstore_server.api.errors import IdempotencyKeyMissing, InvalidCursor, InvalidParameter
+from petstore_server.api.errors import IdempotencyKeyMissing, InvalidParameter
 from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2_changes import Changes
+from petstore_server.api.v2_tokens import Cursors
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal, Scope
-from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, query_digest
+from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
 from petstore_server.domain.orders import CANCEL, Placement, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
-from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 
@@ -60,7 +58,7 @@ class _Handlers:
         self._clock = clock
         self._cursors = Cursors("", "")
 
-    async def list_orders(self, call: Call, *_: object) -> Response:
+    async def list_orders(self, call: Call) -> Response:
         """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
         listing, cursor = read_listing(call.request.query)
         cursors = await self._current_cursors()
@@ -73,14 +71,14 @@ class _Handlers:
         link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
         return answer(call.request.headers, body.encode(), link)
 
-    async def get_order(self, call: Call, *_: object) -> Response:
+    async def get_order(self, call: Call) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.segments[-1])
         v2_input.NO_PARAMETERS.read(call.request.query)
         order = await self._store.search.find(order_id)
         return answer(call.request.headers, order.text().encode())
 
-    async def place_order(self, call: Call, principal: Principal, _: Decision) -> Response:
+    async def place_order(self, call: Call) -> Response:
         """Store a new order; the response is sent once it is durable, and again when the key is used again.
 
         Raises InvalidParameter, UnsupportedMediaType, IdempotencyKeyMissing, InvalidBody, IdempotencyKeyReused,
@@ -96,29 +94,29 @@ class _Handlers:
             key = key[1:-1]
         idempotency_key = v2_input.IDEMPOTENCY_KEY.read([key.decode("latin-1")])
         kept = sha256(idempotency_key.encode()).hexdigest()  # not the client's text, which may hold an API key
-        placement = Placement(principal.account_id, kept, *v2_input.read_new_order(call.request.body))
-        placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
+        placement = Placement(call.caller.account_id, kept, *v2_input.read_new_order(call.request.body))
+        placed = await self._store.orders.place(placement, call.actor(self._clock()))
         shown = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
         if placed.replayed:
             shown += b"idempotency-replayed: true\r\n"
         return body_response((placed.body,), len(placed.body), "application/json", shown, 201)
 
-    async def cancel_order(self, call: Call, principal: Principal, _: Decision) -> Response:
+    async def cancel_order(self, call: Call) -> Response:
         """As in version 1, but for InvalidParameter."""
         order_id = parse_order_id(call.segments[-1])
         v2_input.NO_PARAMETERS.read(call.request.query)
-        await self._store.orders.change(order_id, CANCEL, call.actor(principal, self._clock()), principal.account_id)
+        await self._store.orders.change(order_id, CANCEL, call.actor(self._clock()), call.caller.account_id)
         return Response(204)
 
-    async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
+    async def get_usage(self, call: Call) -> Response:
         """The account's windows and history, both with this request, and the key. Raises InvalidParameter."""
         values = v2_input.GET_USAGE.read(call.request.query)
-        by = values["granularity"]
+        principal, by = call.caller, values["granularity"]
         start, end = _range(values, by, self._clock())
         history = await self._read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
-            "windows": [window._asdict() for window in decision.windows],
+            "windows": [window._asdict() for window in call.decision.windows] if call.decision else [],
             "history": [
                 {"start": timestamp_text(at * _MICROSECONDS), "admitted": counts.admitted, "refused": counts.refused}
                 for at, counts in history.items()
@@ -127,7 +125,7 @@ class _Handlers:
         }
         return answer(call.request.headers, msgspec.json.encode(body))
 
-    async def _current_cursors(self) -> "Cursors":
+    async def _current_cursors(self) -> Cursors:
         epoch = await self._store.epoch()
         if epoch != self._cursors.epoch:
             self._cursors = Cursors(await self._store.identity(), epoch)
@@ -205,41 +203,3 @@ def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int,
             "granularity=day."
         )
     return start, end
-
-
-class Cursors:
-    """Writes and reads the cursors of one store, known by its identity and its epoch: a restore ends them.
-
-    A cursor is the place in a list where the next page starts: 30 bytes in URL-safe base64, with a version, the sort
-    value and id of the page's last order, and a digest that binds them to the store, the filters and the sort. It
-    contains no secret; the digest only recognises what was altered or belongs elsewhere.
-    """
-
-    _VERSION = 1
-    _PLACE = Struct(">B?qq")  # version, whether there is a sort value, the value or 0, id
-    _DIGEST_SIZE = 12
-    _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # 30 bytes: no padding, and one text for each content
-
-    def __init__(self, identity: str, epoch: str) -> None:
-        self.epoch = epoch
-        self._key = blake2b(f"{identity} {epoch}".encode()).digest()  # of the length that BLAKE2 takes
-
-    def encode(self, position: Position, query: bytes) -> str:
-        """The cursor for the page after `position`; `query` identifies the filters and the sort (`query_digest`)."""
-        value, order_id = position
-        place = self._PLACE.pack(self._VERSION, value is not None, value or 0, order_id)
-        return urlsafe_b64encode(place + self._digest(place, query)).decode("ascii")
-
-    def decode(self, text: str, query: bytes) -> Position:
-        """The position that `encode` was given for the same query. Raises InvalidCursor."""
-        if self._FORM.fullmatch(text) is None:
-            raise InvalidCursor
-        content = urlsafe_b64decode(text)
-        place, digest = content[: self._PLACE.size], content[self._PLACE.size :]
-        if digest != self._digest(place, query):
-            raise InvalidCursor
-        _, has_value, value, order_id = self._PLACE.unpack(place)
-        return Position(value if has_value else None, order_id)
-
-    def _digest(self, place: bytes, query: bytes) -> bytes:
-        return blake2b(query + place, digest_size=self._DIGEST_SIZE, key=self._key).digest()

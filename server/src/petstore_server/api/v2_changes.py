@@ -1,26 +1,20 @@
-"""Changes of orders (version 2): tokens, pages, and requests that are held until something changes (D20).
+"""Changes of orders (version 2): pages, and requests that are held until something changes (D20).
 
 A request that is held compares the clock with the value that was read before its page. One look at the clock
 serves all of them, and those that ask for the same share one page.
 """
 
 import asyncio
-import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from hashlib import blake2b
-from struct import Struct
 from typing import NamedTuple
 
-from petstore_server.api.errors import ChangesReset, InvalidToken
 from petstore_server.api.representation import uncached
 from petstore_server.api.routes import Call, Held
 from petstore_server.api.v2_input import LIST_CHANGES, NOW
+from petstore_server.api.v2_tokens import position_after, token_of
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.keys import Principal
 from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
-from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 from petstore_server.store.pages import Clock, position_of
@@ -32,11 +26,6 @@ LOOK_SECONDS = 0.25
 _RETRY_AFTER = b"retry-after: 2\r\n"  # of a request that would have been held
 _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _FIRST = Position(0, INT64_MIN)  # before every change
-
-_VERSION = 2  # not that of a cursor
-_CONTENT = Struct(">B8sqq")  # version, history, time of the change, id
-_CHECKSUM_SIZE = 5
-_FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # 30 bytes: no padding, and one text for each content
 
 
 class Asked(NamedTuple):
@@ -56,7 +45,6 @@ class Changes:
         self._of_key = Counter[str]()
         self._ticking: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._clock = Clock("", 0, 0)  # as it was last: requests that wait share it
         self._fault: str | None = None  # why the last look at the clock failed
         self._reading: dict[tuple[Asked, Clock], asyncio.Task[bytes | None]] = {}
         self._ended = False
@@ -72,30 +60,25 @@ class Changes:
         for woken in self._held:
             _wake(woken, None)
 
-    async def list_changes(self, call: Call, principal: Principal, _: Decision) -> Response | Held:
+    async def list_changes(self, call: Call) -> Response | Held:
         """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
         values = LIST_CHANGES.read(call.request.query)
         clock = await self._store.search.clock()
-        if clock != self._clock:
-            self._clock = clock
-        clock = self._clock
         token = values["after"]
         if token is None or token == NOW:
             token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
         asked = Asked(token, values["limit"])
         body = await self.read(asked, clock)
         headers = call.request.headers
-        if body is not None:
-            return uncached(headers, body)
-        if not values["wait"]:
-            return uncached(headers, _nothing(asked))
-        if self._ended or self.held >= MAX_HELD or self._of_key[principal.key_id] >= MAX_HELD_FOR_KEY:
+        if body is not None or not values["wait"]:
+            return uncached(headers, body or _nothing(asked))
+        if self._ended or self.held >= MAX_HELD or self._of_key[call.caller.key_id] >= MAX_HELD_FOR_KEY:
             return uncached(headers, _nothing(asked), _RETRY_AFTER)
-        return Held(self._hold(call, principal.key_id, asked, clock, values["wait"]))
+        return Held(self._hold(call, asked, clock, values["wait"]))
 
-    async def _hold(self, call: Call, key_id: str, asked: Asked, clock: Clock, seconds: int) -> Response:
+    async def _hold(self, call: Call, asked: Asked, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
-        loop, request, body = asyncio.get_running_loop(), call.request, None
+        loop, request, key_id, body = asyncio.get_running_loop(), call.request, call.caller.key_id, None
         ends = loop.time() + seconds
         self._of_key[key_id] += 1
         try:
@@ -171,35 +154,6 @@ class Changes:
         await self._store.witness(clock.epoch, last.value or 0)
         token = token_of(clock.epoch, last)
         return _body(page.text(), token, more=page.next is not None)
-
-
-def token_of(epoch: str, position: Position) -> str:
-    """The token for what changes after the position, in the history that `epoch` names.
-
-    A checksum shows that it was altered. It need not be secret: a client may read from any position.
-    """
-    content = _CONTENT.pack(_VERSION, _history(epoch), *position)
-    return urlsafe_b64encode(content + _checksum(content)).decode("ascii")
-
-
-def position_after(token: str, clock: Clock) -> Position:
-    """The position of a token. Raises InvalidToken; ChangesReset if it is of another history, or after the clock."""
-    content = urlsafe_b64decode(token) if _FORM.fullmatch(token) else b""
-    content, checksum = content[: _CONTENT.size], content[_CONTENT.size :]
-    if not content or content[0] != _VERSION or checksum != _checksum(content):
-        raise InvalidToken
-    _, history, at, order_id = _CONTENT.unpack(content)
-    if history != _history(clock.epoch) or at > clock.at:
-        raise ChangesReset
-    return Position(at, order_id)
-
-
-def _history(epoch: str) -> bytes:
-    return blake2b(epoch.encode(), digest_size=8).digest()
-
-
-def _checksum(content: bytes) -> bytes:
-    return blake2b(content, digest_size=_CHECKSUM_SIZE).digest()
 
 
 def _nothing(asked: Asked) -> bytes:
