@@ -43,7 +43,7 @@ class Counting(httpx2.HTTPTransport):
 class Mirror:
     """A copy of all orders, kept by a thread as the documentation describes it.
 
-    `delays` are the seconds from each shipment to its arrival, as long as nothing had to be read again.
+    `delays` are the seconds from each shipment to its arrival, once the copy has been complete.
     """
 
     def __init__(self, port: int, key: str) -> None:
@@ -63,18 +63,18 @@ class Mirror:
         self._thread.join()
 
     def _follow(self) -> None:
-        token = None
+        token, complete = None, False
         while not self._ended:
             try:
                 for page in self._client.v2.follow_changes(after=token):
-                    if token is not None:
+                    if complete:
                         shipped = [order for order in page.data if order.status == "shipped"]
                         self.delays += [time.time() - order.updated_at.timestamp() for order in shipped]
                     self.copy.update({order.id: order for order in page.data})
-                    token = page.next
+                    token, complete = page.next, complete or not page.more
             except ChangesResetError:
                 self.resets += 1
-                self.copy, token = {}, None
+                self.copy, token, complete = {}, None, False
             except PetstoreError:  # the outage took longer than the client tries again
                 self.failures += 1
                 time.sleep(0.2)
