@@ -18,14 +18,14 @@ _COUNTS = ("created", "replaced", "unchanged", "rejected")
 # Also after a restore while the run goes on: from then on its record counts what the store has of it.
 _NOTE = f"""
     INSERT INTO petstore.imports (
-        id, kind, file, actor, state, reasons, error, created, changed, unchanged, rejected, began_at, seen_at
+        id, kind, file, actor, state, reasons, error, created, replaced, unchanged, rejected, began_at, seen_at
     ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW}, {NOW})
     ON CONFLICT (id) DO UPDATE SET
         state = excluded.state, error = excluded.error, seen_at = excluded.seen_at,
         reasons = CASE WHEN excluded.rejected > 0 THEN excluded.reasons ELSE imports.reasons END,
         created = imports.created + excluded.created, replaced = imports.replaced + excluded.replaced,
         unchanged = imports.unchanged + excluded.unchanged, rejected = imports.rejected + excluded.rejected
-    RETURNING created, changed, unchanged, rejected
+    RETURNING created, replaced, unchanged, rejected
 """
 _ADD_BATCH = """
     INSERT INTO petstore.import_batches (import_id, at, "before", "after", previous) VALUES (%s, %s, %s, %s, %s)
@@ -37,7 +37,7 @@ _BEAT = f"UPDATE petstore.imports SET seen_at = {NOW} WHERE id = %s AND state = 
 _RUNS = f"""
     SELECT id, kind, file, actor, began_at, seen_at,
         CASE WHEN state = 'running' AND {NOW} - seen_at > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
-        created, changed, unchanged, rejected, reasons, error,
+        created, replaced, unchanged, rejected, reasons, error,
         (SELECT count(*) FROM petstore.import_rejects WHERE import_id = imports.id)
     FROM petstore.imports
 """
