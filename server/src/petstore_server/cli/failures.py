@@ -58,8 +58,8 @@ _REMEDIES: Mapping[type[errors.DomainError], str] = {
 class Interrupted(Exception):
     """A signal other than that of Ctrl-C ended the command."""
 
-    def __init__(self, number: int, name: str) -> None:
-        super().__init__(f"Interrupted by {name}.")
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"Interrupted by {number.name}.")
         self.exit_code = 128 + number
 
 
@@ -180,26 +180,33 @@ def interruptible() -> Iterator[None]:
     """
     if threading.current_thread() is not threading.main_thread():
         yield
-    else:
-        with _blocked_if_ignored(signal.SIGINT), interrupted():
+    elif signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        with interrupted():
             yield
+    else:  # blocked instead: asyncio replaces only Python's own handler, without which it cannot cancel its task
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with interrupted():
+                yield
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 @contextmanager
 def interrupted() -> Iterator[None]:
     """The same on the main thread, for what handles Ctrl-C even where that is ignored."""
-    received: list[int] = []
+    received: list[signal.Signals] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if received:  # a terminal may send SIGHUP twice
             return
-        received.append(number)
+        received.append(signal.Signals(number))
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.alarm(_PATIENCE)
         ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
-        if not callable(ctrl_c):  # it is ignored
-            raise KeyboardInterrupt
-        ctrl_c(signal.SIGINT, frame)
+        (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
 
     handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     for each in handled:
@@ -209,37 +216,8 @@ def interrupted() -> Iterator[None]:
     except (KeyboardInterrupt, click.Abort):
         if not received:
             raise
-        raise Interrupted(received[0], signal.Signals(received[0]).name) from None
+        raise Interrupted(received[0]) from None
     finally:
         signal.alarm(0)
         for each in handled:
             signal.signal(each, signal.SIG_DFL)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Within this, no signal interrupts; one that arrives takes effect at the end."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _blocked_if_ignored(number: signal.Signals) -> Iterator[None]:
-    """Block a signal that is ignored, so that it still has no effect: asyncio replaces only Python's own handler.
-
-    Without the handler of asyncio, a signal cannot cancel its task. A shell has what a script starts in the background
-    ignore SIGINT.
-    """
-    if signal.getsignal(number) is not signal.SIG_IGN:
-        yield
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-    signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])

@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import shlex
+import shutil
 import socket
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import click
 import uvloop
 
 from petstore_server import __version__, commit
-from petstore_server.cli.failures import FAILURE, interrupted, uninterrupted
+from petstore_server.cli.failures import FAILURE, interrupted
 from petstore_server.cli.output import abandon_stdout
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
@@ -48,10 +49,10 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
     with ExitStack() as stack:
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
-            with uninterrupted():  # or a signal may come when the directory is there and nothing removes it yet
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
-            url = f"sqlite:///{Path(folder) / 'demo.db'}"
-            settings = replace(settings, database_url=url, redis_url=None, workers=1)
+            folder = Path(tempfile.gettempdir(), f"petstore-demo-{secrets.token_hex(4)}")
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come at any time
+            folder.mkdir(0o700)
+            settings = replace(settings, database_url=f"sqlite:///{folder}/demo.db", redis_url=None, workers=1)
             migrate(settings, lambda _: None)
         require_servable(settings)
         handed = handed_sockets(os.environ)
