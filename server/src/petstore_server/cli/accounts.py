@@ -23,7 +23,6 @@ from petstore_server.store import Store
 
 accounts = noun("accounts", "petstore accounts create acme --plan pro")
 
-
 PLAN = click.Choice([str(plan) for plan in Plan])
 PER_MINUTE = click.option("--per-minute", type=int, metavar="N", help="Requests per minute; for enterprise only.")
 PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per day; for enterprise only.")
@@ -108,8 +107,7 @@ def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) 
 
     $ petstore accounts set-plan acme business
     """
-    limits = plan_limits(Plan(plan), per_minute, per_day)
-    _change(name, transitions.set_plan(Plan(plan), limits))
+    _change(name, transitions.set_plan(Plan(plan), plan_limits(Plan(plan), per_minute, per_day)))
 
 
 @accounts.command(writes=True)

@@ -14,6 +14,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -124,21 +125,15 @@ def wrapped(line: str, indent: int) -> str:
     width = terminal_width()
     if width is None or columns(line) <= width or width <= 2 * indent:
         return line
-    from rich.console import Console  # takes longer to import than most commands
-    from rich.text import Text
-
-    rest = Text(line[indent:]).wrap(Console(width=width), width - indent, overflow="fold")
-    return line[:indent] + f"\n{' ' * indent}".join(part.plain.rstrip() for part in rest)
+    return line[:indent] + f"\n{' ' * indent}".join(_broken(line[indent:], width - indent))
 
 
 def write_rows(rows: Sequence[Sequence[object]], sides: str, widths: list[int]) -> None:
     """Write rows of a long table as they come, each cell to its side (`<` or `>`); `widths` grow with the cells."""
-    cells = [list(map(printable, row)) for row in rows]
-    for index, column in enumerate(zip(*cells, strict=True)):
-        widths[index] = max(widths[index], *map(len, column))
-    for row in cells:
-        aligned = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
-        write("  ".join(aligned).rstrip() + "\n")
+    lines = [list(map(printable, row)) for row in rows]
+    widths[:] = map(max, widths, _widths(lines))
+    for line in lines:
+        write("  ".join(map(_padded, line, widths, sides)).rstrip() + "\n")
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]], shrinks: Collection[str] = ()) -> str:
@@ -147,11 +142,19 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]], shrinks: Coll
     On a terminal that is too narrow, columns without a value are left out, then cells of the columns that shrink are
     wrapped; if that is not enough, each row becomes a block of names and values.
     """
-    lines = [list(titles), *(list(map(_cell, row)) for row in rows)]
+    lines = [titles, *(list(map(_cell, row)) for row in rows)]
     widths, width = _widths(lines), terminal_width()
-    if rows and width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
-        return _narrow_table(lines, shrinks, width)
-    return "\n".join("  ".join(map(_padded, line, widths)).rstrip() for line in lines)
+    if rows and width is not None and _total(widths) > width:
+        filled = [texts for texts in zip(*lines, strict=True) if any(text != "-" for text in texts[1:])]
+        titles, *cells = lines = list(zip(*filled, strict=True)) if filled else lines
+        widths = _widths(lines)
+        least = [min(size, _MIN_CELL) if title in shrinks else size for title, size in zip(titles, widths, strict=True)]
+        if _total(least) > width:
+            return "\n\n".join(details(zip(map(str.lower, titles), row, strict=True)) for row in cells)
+        while _total(widths) > width:
+            widths[max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))] -= 1
+    parts = (part for line in lines for part in zip_longest(*map(_broken, line, widths), fillvalue=""))
+    return "\n".join("  ".join(map(_padded, part, widths)).rstrip() for part in parts)
 
 
 def _cell(value: object) -> str:
@@ -162,25 +165,17 @@ def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(columns, texts)) for texts in zip(*lines, strict=True)]
 
 
-def _narrow_table(lines: Sequence[Sequence[str]], shrinks: Collection[str], width: int) -> str:
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _broken(text: str, width: int) -> list[str]:
+    if columns(text) <= width:
+        return [text]
     from rich.console import Console  # takes longer to import than most commands
-    from rich.table import Table
     from rich.text import Text
 
-    filled = [texts for texts in zip(*lines, strict=True) if any(text != "-" for text in texts[1:])]
-    titles, *cells = zip(*filled, strict=True) if filled else lines
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title, widest in zip(titles, _widths([titles, *cells]), strict=True):
-        minimum = min(widest, _MIN_CELL) if title in shrinks else widest
-        shown.add_column(title, no_wrap=title not in shrinks, overflow="fold", min_width=minimum)
-    for row in cells:
-        shown.add_row(*map(Text, row))
-    if sum((column.min_width or 0) + 2 for column in shown.columns) > width:  # rich reserves the padding of each column
-        return "\n\n".join(details(zip(map(str.lower, titles), row, strict=True)) for row in cells)
-    console = Console(width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(shown)
-    return "\n".join(map(str.rstrip, captured.get().splitlines()))
+    return [part.plain.rstrip() for part in Text(text).wrap(Console(width=width), width, overflow="fold")]
 
 
 Advance = Callable[..., None]
@@ -222,8 +217,9 @@ def _is_utf8(stream: Any) -> bool:
     return (getattr(stream, "encoding", None) or "").lower().replace("-", "") == "utf8"
 
 
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
+def _padded(text: str, width: int, side: str = "<") -> str:
+    space = " " * (width - columns(text))
+    return text + space if side == "<" else space + text
 
 
 def columns(text: str) -> int:
