@@ -3,8 +3,11 @@
 import gzip
 import json
 import re
+from datetime import datetime
 from html.parser import HTMLParser
 from urllib.parse import urldefrag, urljoin
+from uuid import UUID
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -17,7 +20,7 @@ from petstore_server.settings import read_settings
 PATHS = [
     *("/", "/docs", "/docs/guide", "/docs/client", "/docs/versions", "/docs/changelog", "/docs/page.css"),
     *("/docs/page.js", "/docs/guide.js", "/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js"),
-    *("/docs/swagger-ui.css",),
+    *("/docs/swagger-ui.css", "/docs/changelog.atom"),
     *("/openapi.json", "/openapi.yaml", "/openapi-v2.json", "/openapi-v2.yaml"),
 ]
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}
@@ -158,6 +161,41 @@ def test_the_guide_without_settings_has_the_address_of_make_run_and_no_empty_row
 
 def _guide(**environ: str) -> str:
     return body(get(Documents(read_settings(environ)), "/docs/guide")).decode()
+
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+
+
+@pytest.mark.parametrize("base", ["", "https://api.example/v1"])
+def test_the_changelog_is_also_a_valid_atom_feed_with_an_entry_for_each_release(base: str) -> None:
+    """RFC 4287 section 4.1: what a feed and an entry must have, each once."""
+    documents = Documents(read_settings({"PETSTORE_BASE_URL": base}))
+    response = get(documents, "/docs/changelog.atom")
+    assert header_lines(response)[b"content-type"] == b"application/atom+xml; charset=utf-8"
+    feed = ET.fromstring(body(response))
+    assert feed.tag == f"{ATOM}feed"
+    assert feed.get("{http://www.w3.org/XML/1998/namespace}base") == ("https://api.example/docs/" if base else None)
+    entries = feed.findall(f"{ATOM}entry")
+    html = body(get(documents, "/docs/changelog")).decode()
+    assert len(re.findall(r"<h2 .*\d{4}-\d\d-\d\d</h2>", html)) == len(entries) > 0
+    for part in (feed, *entries):
+        assert [1, 1, 1] == [len(part.findall(f"{ATOM}{name}")) for name in ("id", "title", "updated")]
+        assert UUID(str(part.findtext(f"{ATOM}id"))).version == 5
+        assert datetime.fromisoformat(str(part.findtext(f"{ATOM}updated"))).tzinfo
+        links = [link.attrib for link in part.findall(f"{ATOM}link") if link.get("rel") == "alternate"]
+        assert ["text/html"] == [link["type"] for link in links]
+        there, anchor = urldefrag(urljoin("/docs/changelog.atom", links[0]["href"]))
+        assert there == "/docs/changelog"
+        assert not anchor or f'id="{anchor}"' in html
+    assert feed.findtext(f"{ATOM}author/{ATOM}name")
+    assert len({entry.findtext(f"{ATOM}id") for entry in [feed, *entries]}) == 1 + len(entries)
+    assert max(str(entry.findtext(f"{ATOM}updated")) for entry in entries) == feed.findtext(f"{ATOM}updated")
+    for entry in entries:
+        content = entry.find(f"{ATOM}content")
+        assert content is not None
+        assert content.get("type") == "html"
+        assert str(content.text).strip() in html
+    assert 'rel="alternate" type="application/atom+xml"' in html
 
 
 @pytest.mark.parametrize(

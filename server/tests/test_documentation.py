@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from petstore_server import __version__
 from petstore_server.api.access_log import EVENT as ACCESS_LOG_EVENT
 from petstore_server.api.contracts import CONTRACTS
 from petstore_server.api.errors import STATUS
@@ -32,6 +33,7 @@ from testing.documents import (
     links,
     name,
     prose,
+    read_yaml,
     table,
 )
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
@@ -259,6 +261,20 @@ def test_the_readme_is_short_and_its_bullets_have_numbers_of_the_pages_that_they
         numbers = set(re.findall(r"\d[\d,]*", bullet))
         pages = [link.target.read_text() for link in links(readme) if f"({link.target.relative_to(ROOT)}" in bullet]
         assert numbers & set(re.findall(r"\d[\d,]*", "".join(pages))), bullet
+
+
+def test_the_newest_release_of_each_changelog_has_the_versions_of_the_code_and_the_contracts() -> None:
+    client = re.search(r'__version__ = "(.+)"', (ROOT / "client/src/petstore_client/_version.py").read_text())
+    assert client
+    contracts = [read_yaml(SOURCE / "api" / f"{name}.yaml")["info"]["version"] for name in CONTRACTS.values()]
+    released = re.compile(r"^## (.+) - \d{4}-\d\d-\d\d$", re.MULTILINE)
+    for changelog, version in (
+        (ROOT / "CHANGELOG.md", __version__),
+        (ROOT / "client" / "CHANGELOG.md", client[1]),
+        (GUIDE / "changelog.md", " and ".join(contracts)),
+    ):
+        assert version == released.findall(changelog.read_text())[0]
+    assert f"**Status:** {__version__}," in (ROOT / "README.md").read_text()
 
 
 def test_the_readme_counts_the_direct_dependencies() -> None:

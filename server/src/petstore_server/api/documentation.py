@@ -14,6 +14,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
 
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
@@ -49,6 +50,9 @@ _SWAGGER_FILES = {
 }
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
 _GUIDE_PAGES = ("guide", "client", "versions", "changelog")  # the Markdown files and, under `/docs`, the pages
+_RELEASE = re.compile(
+    r"^## (?P<heading>(?P<title>.+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
+)
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
 
@@ -72,6 +76,7 @@ class Documents:
             add(f"{name}.yaml", read=partial(contract_yaml, settings, version), content_type="application/yaml")
         for name in _GUIDE_PAGES:
             add("docs", name, read=partial(_guide_page, settings, name), content_type=_HTML)
+        add("docs", "changelog.atom", read=partial(_feed, settings), content_type="application/atom+xml; charset=utf-8")
         for name, content_type in _OWN_FILES.items():
             add("docs", name, read=(page / name).read_bytes, content_type=content_type)
         for name, content_type in _SWAGGER_FILES.items():
@@ -125,6 +130,20 @@ def _guide_page(settings: Settings, name: str) -> bytes:
     return frame.replace("{title}", escape(title)).replace("{text}", _html(text)).encode()
 
 
+def _feed(settings: Settings) -> bytes:
+    """The changelog as an Atom feed (RFC 4287): an entry for each heading with a date."""
+    from jinja2 import Template  # when it is needed, as markdown_it
+
+    folder = files("petstore_server.api")
+    entries = [
+        {**found.groupdict(), "id": uuid5(NAMESPACE_URL, found["title"]), "anchor": _anchor(found["heading"])}
+        for found in _RELEASE.finditer((folder / "guide" / "changelog.md").read_text("utf-8"))
+    ]
+    template = Template((folder / "page" / "changelog.atom").read_text("utf-8"), autoescape=True)
+    docs = settings.base_url and f"{settings.base_url.removesuffix('/v1')}/docs"
+    return str(template.render(entries=entries, docs=docs, html=_html)).encode()
+
+
 def _addresses(settings: Settings) -> str:
     """A table of what a partner of this deployment needs to know."""
     rows = {
@@ -137,6 +156,10 @@ def _addresses(settings: Settings) -> str:
     return "\n".join(["| This service | |", "|---|---|", *lines])
 
 
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def _html(text: str) -> str:
     """Markdown as HTML: with a list of contents, anchors at headings, and links between the pages that lead there."""
     from markdown_it import MarkdownIt  # when it is needed: a server without requests for the guide starts without it
@@ -146,7 +169,7 @@ def _html(text: str) -> str:
     contents = []
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
-            anchor = re.sub(r"[^\w\- ]", "", inline.content.lower()).replace(" ", "-")
+            anchor = _anchor(inline.content)
             opening.attrSet("id", anchor)
             if opening.tag == "h2":
                 contents.append(f'<li><a href="#{anchor}">{parser.renderInline(inline.content)}</a></li>')
