@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from petstore_server.engines.postgres import engine as postgres_engine
-from petstore_server.engines.postgres.connections import TransactionOptions
+from petstore_server.engines.postgres.connections import Options
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from testing import process, service
@@ -76,7 +76,7 @@ def _postgres() -> Iterator[PostgresEngine]:
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls to PostgreSQL wait for as long as a busy machine takes. Modules that test their time limits override it."""
     for name in ("READ", "SNAPSHOT", "WRITE"):
-        options: TransactionOptions = getattr(postgres_engine, name)
+        options: Options = getattr(postgres_engine, name)
         begin, replaced = re.subn("'1[01]00'", f"'{PATIENCE * 1000:.0f}'", options.begin)
         assert 2 == replaced
         monkeypatch.setattr(postgres_engine, name, options._replace(begin=begin, statement=PATIENCE, total=PATIENCE))

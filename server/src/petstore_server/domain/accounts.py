@@ -73,15 +73,10 @@ def set_plan(plan: Plan, limits: Limits) -> Transition[Account]:
 
 def suspend(at: float) -> Transition[Account]:
     """Make the account's keys invalid. Suspending again changes nothing (D9)."""
-    return Transition(
-        "account.suspend",
-        lambda account: replace(account, suspended_at=at) if account.suspended_at is None else account,
-    )
+    return Transition("account.suspend", lambda account: replace(account, suspended_at=account.suspended_at or at))
 
 
-RESUME: Transition[Account] = Transition(
-    "account.resume", lambda account: replace(require_open(account), suspended_at=None)
-)
+RESUME = Transition[Account]("account.resume", lambda account: replace(require_open(account), suspended_at=None))
 """Make the keys of a suspended account valid again. Raises AccountClosed."""
 
 
@@ -89,25 +84,16 @@ def edit(contact: str | None, note: str | None) -> Transition[Account]:
     """Change the texts that are not None. Raises InvalidInput."""
     contact, note = contact and check_note(contact, "contact"), note and check_note(note)
 
-    def apply(account: Account) -> Account:
-        return replace(
-            account,
-            contact=account.contact if contact is None else contact,
-            note=account.note if note is None else note,
-        )
-
-    return Transition("account.edit", apply)
+    given: dict[str, Any] = {name: text for name, text in (("contact", contact), ("note", note)) if text is not None}
+    return Transition("account.edit", lambda account: replace(account, **given))
 
 
 def close(at: float) -> Transition[Account]:
     """End the account for good; its keys are invalid from then on. Closing again changes nothing."""
-
-    def apply(account: Account) -> Account:
-        if account.closed_at is not None:
-            return account
-        return replace(account, closed_at=at, suspended_at=account.suspended_at or at)
-
-    return Transition("account.close", apply)
+    return Transition(
+        "account.close",
+        lambda account: replace(account, closed_at=account.closed_at or at, suspended_at=account.suspended_at or at),
+    )
 
 
 def require_open(account: Account) -> Account:
@@ -137,7 +123,8 @@ def check_account_name(name: str) -> str:
     """Return the name if it is valid. Raises InvalidInput, which names the character that is not allowed."""
     if looks_like_key(name):
         raise InvalidInput("This is an API key; an account's name is shown in lists and logs.")
-    wrong = next((char for char in name if not (_is_letter(char) or char in _PUNCTUATION)), None)
+    # Letters, digits and marks, such as accents, of any script.
+    wrong = next((char for char in name if category(char)[0] not in "LNM" and char not in _PUNCTUATION), None)
     if wrong is not None:
         shown = wrong if wrong.isprintable() else f"U+{ord(wrong):04X}"
         raise InvalidInput(
@@ -153,8 +140,3 @@ def check_account_name(name: str) -> str:
     if not is_normalized("NFC", name) or any(len(each) > 1 for each in scripts):
         raise InvalidInput(f"{name!r} is not an account name: it looks like another; write each word in one alphabet.")
     return name
-
-
-def _is_letter(char: str) -> bool:
-    """Whether a character is a letter, a digit or a mark, such as an accent, of any script."""
-    return category(char)[0] in "LNM"

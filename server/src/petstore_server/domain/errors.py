@@ -73,8 +73,6 @@ class Conflict(DomainError):
 
 
 class InvalidOrderId(InvalidInput):
-    """The path's identifier is not an int64 in its one plain form (D4)."""
-
     code = "invalid_order_id"
     message = "An order identifier is a whole number of at most 64 bits in plain digits, such as 42."
 
@@ -90,15 +88,11 @@ class PetNotFound(NotFound):
 
 
 class IdempotencyKeyReused(DomainError):
-    """The account used the idempotency key within the last 24 hours for a request with another body (D20)."""
-
     code = "idempotency_key_reused"
     message = "This Idempotency-Key was used for another body; use a new key for each order."
 
 
 class IdempotencyKeyInUse(DomainError):
-    """The first request with the idempotency key is still being processed (D20)."""
-
     code = "idempotency_key_in_use"
     message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
 

@@ -103,6 +103,5 @@ def id_ranges(ids: Iterable[int]) -> list[list[int]]:
     ordered = sorted(ids)
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # the common case
         return [[ordered[0], ordered[-1]]]
-    starts = [index for index, (one, following) in enumerate(pairwise(ordered), 1) if following != one + 1]
-    edges = [0, *starts, len(ordered)]
-    return [[ordered[first], ordered[end - 1]] for first, end in pairwise(edges)] if ordered else []
+    gaps = [index for index, (one, following) in enumerate(pairwise(ordered), 1) if following != one + 1]
+    return [[ordered[first], ordered[end - 1]] for first, end in pairwise([0, *gaps, len(ordered)]) if ordered]

@@ -117,12 +117,8 @@ class ApiKey:
     def fields(self) -> dict[str, Any]:
         """Return what can change, as the audit log records it."""
         ban = None if self.ban is None else {"began": self.ban.began, "until": self.ban.until, "level": self.ban.level}
-        return {
-            "expires_at": self.expires_at,
-            "revoked_at": self.revoked_at,
-            "rotated_to": self.rotated_to,
-            "ban": ban,
-        }
+        times = {"expires_at": self.expires_at, "revoked_at": self.revoked_at}
+        return {**times, "rotated_to": self.rotated_to, "ban": ban}
 
 
 class Successor(NamedTuple):
@@ -228,8 +224,4 @@ def _random_text(length: int, randbelow: Callable[[int], int]) -> str:
 
 def _checksum(body: str) -> str:
     rest = zlib.crc32(body.encode())
-    text = ""
-    for _ in range(_CHECKSUM_LENGTH):
-        rest, digit = divmod(rest, 62)
-        text = _DIGITS[digit] + text
-    return text
+    return "".join(_DIGITS[rest // 62**place % 62] for place in reversed(range(_CHECKSUM_LENGTH)))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -210,10 +211,10 @@ def order_from_fields(fields: dict[str, Any]) -> Order:
         order_id,
         integer_field(fields, "petId"),
         integer_field(fields, "quantity"),
-        _ship_date(fields.get("shipDate")),
-        _boolean(fields.get("complete")),
-        _status(fields.get("status")),
-        _reference(fields.get("reference")),
+        text_field(fields, "shipDate", canonical_timestamp),
+        _complete_field(fields.get("complete")),
+        _status_field(fields.get("status")),
+        text_field(fields, "reference", check_reference),
     )
 
 
@@ -230,18 +231,20 @@ def integer_field(fields: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def _ship_date(value: object) -> str | None:
+def text_field(fields: dict[str, Any], name: str, check: Callable[[str], str] = str) -> str | None:
+    """The field's text as `check` returns it; None if it is absent or null. Raises InvalidField, as for ValueError."""
+    value = fields.get(name)
     if value is None:
         return None
     if type(value) is not str:
-        raise errors.InvalidField("shipDate", "is not text", value)
+        raise errors.InvalidField(name, "is not text", value)
     try:
-        return canonical_timestamp(value)
+        return check(value)
     except ValueError as error:
-        raise errors.InvalidField("shipDate", str(error), value) from None
+        raise errors.InvalidField(name, str(error), value) from None
 
 
-def _boolean(value: object) -> bool | None:
+def _complete_field(value: object) -> bool | None:
     if value is None or type(value) is bool:
         return value
     raise errors.InvalidField("complete", "is neither true nor false", value)
@@ -250,7 +253,7 @@ def _boolean(value: object) -> bool | None:
 STATUSES = {str(status): status for status in Status}
 
 
-def _status(value: object) -> Status:
+def _status_field(value: object) -> Status:
     if value is None:
         return Status.PENDING
     status = STATUSES.get(value) if type(value) is str else None
@@ -260,19 +263,8 @@ def _status(value: object) -> Status:
 
 
 def check_reference(text: str) -> str:
-    """Return the text if it is a reference. Raises ValueError, with what one is."""
+    """Return the text if it is a reference. Raises ValueError with the reason."""
     is_one = 0 < len(text) <= MAX_REFERENCE and text.isprintable() and text.strip() == text
     if not is_one or looks_like_key(text):
-        raise ValueError(REFERENCE_FORM)
+        raise ValueError(f"is not {REFERENCE_FORM}")
     return text
-
-
-def _reference(value: object) -> str | None:
-    if value is None:
-        return None
-    if type(value) is not str:
-        raise errors.InvalidField("reference", "is not text", value)
-    try:
-        return check_reference(value)
-    except ValueError:
-        raise errors.InvalidField("reference", f"is not {REFERENCE_FORM}", value) from None

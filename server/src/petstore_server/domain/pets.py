@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import Import, integer_field
+from petstore_server.domain.orders import Import, integer_field, text_field
 
 PET_FIELDS = ("id", "name", "tag")  # in the order of a file's columns
 
@@ -37,7 +37,4 @@ def pet_from_fields(fields: dict[str, Any]) -> Pet:
     pet_id = integer_field(fields, "id")
     if pet_id is None:
         raise InvalidField("id", "is missing; every pet needs one")
-    for name in ("name", "tag"):
-        if not isinstance(fields.get(name), str | None):
-            raise InvalidField(name, "is not text", fields[name])
-    return Pet(pet_id, fields.get("name"), fields.get("tag"))
+    return Pet(pet_id, text_field(fields, "name"), text_field(fields, "tag"))

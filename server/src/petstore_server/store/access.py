@@ -57,6 +57,12 @@ _INSERT_KEY = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
+_SAVE_BAN = """
+    INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (key_id) DO UPDATE SET began = excluded.began, until = excluded.until, level = excluded.level
+    WHERE (bans.began, bans.until, bans.level) IS DISTINCT FROM (excluded.began, excluded.until, excluded.level)
+    RETURNING key_id
+"""
 _UPDATE_KEY = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
 
 
@@ -203,10 +209,14 @@ class Keys(Part):
         new = rotated.new
         yield _insert_key(new, (yield from find_account(new.account)).id)
         if new.ban is not None:
-            sql = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
-            yield Command(sql, (new.id, new.ban.began, new.ban.until, new.ban.level))
+            yield save_ban(new.ban)
         yield from _update_key("key.rotate", before, rotated.old, actor)
         return rotated
+
+
+def save_ban(ban: Ban) -> Query:
+    """Store a ban; no row is returned if it is stored already."""
+    return Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))
 
 
 def find_account(name: str) -> Work[Account]:

@@ -47,7 +47,7 @@ class Command(NamedTuple):
 
 
 class Commands(NamedTuple):
-    """One command for each set of parameters."""
+    """One command for each set of parameters, of which there may be none."""
 
     sql: str
     parameters: Sequence[Sequence[Any]]
@@ -188,9 +188,12 @@ class Dialect(Protocol):
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 
-    dialect: Dialect
     stats: Stats
     damage: Damage
+
+    @property
+    def dialect(self) -> Dialect:
+        """The statements in which this engine differs."""
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
         """Return the rows of a short statement if that takes no waiting; None otherwise."""

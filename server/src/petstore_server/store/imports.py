@@ -97,9 +97,7 @@ def note(
     counts = [outcomes.count(each) for each in (Import.CREATED, Import.REPLACED, Import.UNCHANGED)] + [rejected.number]
     texts = as_json(rejected.reasons), as_json(error)
     [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
-    if rejected.kept:
-        rows = [(import_id, number, as_json(reject)) for number, reject in rejected.kept]
-        yield Commands(_ADD_REJECT, rows)
+    yield Commands(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
     if any(totals[:2]) and any(counts):
         named = {name: count for name, count in zip(_COUNTS, totals, strict=True) if count}
         entry = Change(None, {"file": file, **named} if file else named)

@@ -28,9 +28,8 @@ from petstore_server.store.records import order_row, read_order
 AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
-_FIND_MANY = (
-    "SELECT record, status, id, reference FROM petstore.orders WHERE id = ANY(%s::bigint[])"  # for `read_order`
-)
+# For `read_order`.
+_FIND_MANY = "SELECT record, status, id, reference FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _FIND_ORIGINS = _FIND_MANY.replace(" FROM", ", placed, imported FROM")
@@ -120,24 +119,19 @@ class Orders(Part):
         """
         outcomes: list[Import] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
-            protected = None if replace_placed else set(placed)
-            outcomes += yield from self._import(orders[at : at + AUDITED_TOGETHER], import_id, actor, protected)
+            batch = orders[at : at + AUDITED_TOGETHER]
+            outcomes += yield from self._import(batch, import_id, actor, None if replace_placed else placed)
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(
-        self, orders: Sequence[Order], import_id: str, actor: Actor, placed: set[int] | None
+        self, orders: Sequence[Order], import_id: str, actor: Actor, placed: Collection[int] | None
     ) -> Work[list[Import]]:
         """Import the orders; with `placed` None, also over those that were placed."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
         existing = {row[2]: read_order(*row[:4]) for row in rows}
-        if placed is not None:
-            placed |= {row[2] for row in rows if row[4]}
-
-        def rule(stored: Order | None, incoming: Order) -> Import:
-            return evaluate_import(stored, incoming, placed is not None and incoming.id in placed)
-
-        outcomes, changed = evaluate(orders, existing, rule)
+        kept = set() if placed is None else {*placed, *(row[2] for row in rows if row[4])}
+        outcomes, changed = evaluate(orders, existing, lambda old, new: evaluate_import(old, new, new.id in kept))
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])

@@ -18,9 +18,8 @@ MAX_WORK = 3000  # orders walked for one page at most
 NARROW = 1500  # orders that are read and sorted instead of walking at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
-_PAGE = (
-    "record, status, updated_at, created_at, reference, id, ship_date"  # of a TrackedOrder, and then of its position
-)
+# Of a TrackedOrder, and then of its position.
+_PAGE = "record, status, updated_at, created_at, reference, id, ship_date"
 _FILTERED = f"{_PAGE}, pet_id, complete"
 
 
@@ -167,10 +166,9 @@ def _walked(walk: Walk, query: PageQuery, limit: int) -> Query:
     where, values = all_of(rest)
     entries = _select(walk, _FILTERED, MAX_WORK)
     value = "id" if walk.is_sorted_by_id else walk.column
-    names = f"{value} AS updated_at, {value} AS created_at, NULL AS reference, id, {value} AS ship_date"
-    if walk.missing:
-        names = "id AS updated_at, id AS created_at, NULL AS reference, id, ship_date"
-    last = _select(walk, f"NULL AS record, NULL AS status, {names}", 1, offset=MAX_WORK - 1)
+    ship_date = "ship_date" if walk.missing else f"{value} AS ship_date"
+    names = f"NULL AS status, {value} AS updated_at, {value} AS created_at, NULL AS reference, id, {ship_date}"
+    last = _select(walk, f"NULL AS record, {names}", 1, offset=MAX_WORK - 1)
     sql = f"""
         SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
         UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s
@@ -216,16 +214,16 @@ def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
     direction = " DESC" if walk.descending else ""
     # With the table's name: otherwise a name in `columns` would be meant, and another index would have that order.
     order = ", ".join([f"orders.{column}{direction}" for column in dict.fromkeys((walk.column, "id"))])
-    parts: list[Query] = []
-    for conditions in _conditions(walk):
-        where, values = all_of(conditions)
-        parts.append(Query(f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values))
+    parts = [
+        (f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)
+        for where, values in map(all_of, _conditions(walk))
+    ]
     if len(parts) == 1:
-        [part] = parts
-        return Query(f"{part.sql} OFFSET %s", [*part.parameters, limit, offset], in_order=True)
+        [(sql, values)] = parts
+        return Query(f"{sql} OFFSET %s", [*values, limit, offset], in_order=True)
     # Both engines read the parts of UNION ALL in turn.
-    sql = " UNION ALL ".join([f"SELECT * FROM ({part.sql}) AS part" for part in parts])
-    each = [value for part in parts for value in (*part.parameters, limit + offset)]
+    sql = " UNION ALL ".join([f"SELECT * FROM ({part}) AS part" for part, _ in parts])
+    each = [value for _, values in parts for value in (*values, limit + offset)]
     return Query(f"{sql} LIMIT %s OFFSET %s", [*each, limit, offset], in_order=True)
 
 

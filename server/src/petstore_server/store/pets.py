@@ -12,9 +12,9 @@ from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_
 from petstore_server.store.imports import add_batch, note
 
 # JSON in ASCII can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
-_WRITE = (
-    "INSERT INTO petstore.pets (id, record) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET record = excluded.record"
-)
+_WRITE = """
+    INSERT INTO petstore.pets (id, record) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET record = excluded.record
+"""
 _FIND = "SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])"
 
 

@@ -9,7 +9,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, Usage, UsageCounts, merge
 from petstore_server.domain.windows import Count
-from petstore_server.store.access import ACCESS_CHANGED
+from petstore_server.store.access import ACCESS_CHANGED, save_ban
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Commands, Part, Query, Work, bulk_transaction, snapshot, transaction
 
@@ -24,12 +24,6 @@ _SAVE_USAGE = f"""
         day_start = excluded.day_start, day_used = excluded.day_used
 """
 _SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"
-_SAVE_BAN = """
-    INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)
-    ON CONFLICT (key_id) DO UPDATE SET began = excluded.began, until = excluded.until, level = excluded.level
-    WHERE (bans.began, bans.until, bans.level) IS DISTINCT FROM (excluded.began, excluded.until, excluded.level)
-    RETURNING key_id
-"""
 
 
 def _sums(names: Sequence[str]) -> str:
@@ -90,12 +84,12 @@ class UsageStore(Part):
     async def find(self, account_id: int) -> Usage:
         """Return what the account has used, as last saved."""
         rows = await self._engine.query(f"{_SELECT} WHERE account_id = %s", (account_id,))
-        return _usage(*rows[0][1:]) if rows else Usage()
+        return _usage(*rows[0])[1] if rows else Usage()
 
     async def all(self) -> Mapping[int, Usage]:
         """Return what each account (by id) has used, as last saved."""
         rows = await self._engine.query(_SELECT, short=False)
-        return {account_id: _usage(*counts) for account_id, *counts in rows}
+        return dict(_usage(*row) for row in rows)
 
     @snapshot
     def bans(self) -> Work[Sequence[Ban]]:
@@ -112,8 +106,7 @@ class UsageStore(Part):
         """Save usage by account id and new bans, and add to the usage history, in one transaction."""
         # In ascending order, as in every transaction, so that two of them never wait for each other.
         counts = [(*minute, *day, account_id) for account_id, (minute, day) in sorted(usage.items())]
-        if counts:
-            yield Commands(_SAVE_USAGE, counts)
+        yield Commands(_SAVE_USAGE, counts)
         changed = False
         for key_id, ban in sorted({ban.key_id: ban for ban in bans}.items()):
             # After a rotation under way, so that its successor is found.
@@ -129,8 +122,7 @@ class UsageStore(Part):
         keys = [(hour, key_id) for key_id, hour in sorted(activity.keys.items())]
         uses = [(used, hour, account_id) for (account_id, used), hour in sorted(activity.uses.items())]
         for sql, rows in ((_ADD, hours), (_ADD_KEYLESS, keyless), (_SET_KEY_USE, keys), (_SET_API_USE, uses)):
-            if rows:
-                yield Commands(sql, rows)
+            yield Commands(sql, rows)
 
     @snapshot
     def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[dict[int, UsageCounts]]:
@@ -194,7 +186,7 @@ def _summed(column: str, account_id: int | None, by: Granularity, start: int, en
 
 def _save_ban(ban: Ban) -> Work[bool]:
     """Save a ban of a key, and of successors to which it was rotated meanwhile; return whether anything changed."""
-    changed = bool((yield Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))))
+    changed = bool((yield save_ban(ban)))
     if changed:
         reason = "requests that ignored Retry-After"
         fields = {"began": ban.began, "until": ban.until, "level": ban.level, "reason": reason}
@@ -208,5 +200,5 @@ def _save_ban(ban: Ban) -> Work[bool]:
     return changed
 
 
-def _usage(minute_start: int, minute_used: int, day_start: int, day_used: int) -> Usage:
-    return Usage(Count(minute_start, minute_used), Count(day_start, day_used))
+def _usage(account_id: int, minute_start: int, minute_used: int, day_start: int, day_used: int) -> tuple[int, Usage]:
+    return account_id, Usage(Count(minute_start, minute_used), Count(day_start, day_used))

@@ -52,7 +52,7 @@ DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)  # the connection may not have noticed it yet
 
 
-class TransactionOptions(NamedTuple):
+class Options(NamedTuple):
     """How a transaction begins, the seconds for each message and in total, and after which errors it is repeated."""
 
     begin: str
@@ -72,10 +72,8 @@ def _limits(statement: float) -> dict[str, str]:
 
     A broken connection ends nothing by itself: a process of PostgreSQL that waits for a lock does not notice it.
     """
-    return {
-        "lock_timeout": f"{int(statement * 1000) - 200}",
-        "statement_timeout": f"{int(statement * 1000) - 100}",
-    }
+    milliseconds = int(statement * 1000)
+    return {"lock_timeout": f"{milliseconds - 200}", "statement_timeout": f"{milliseconds - 100}"}
 
 
 def _begin(begin: str, statement: float, **settings: str) -> str:
@@ -88,17 +86,17 @@ _RELEASE = {"idle_in_transaction_session_timeout": "5000"}
 _GONE = {"client_connection_check_interval": "1000"}  # ends a long statement whose client is gone
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-WRITE = TransactionOptions(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
+WRITE = Options(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
 """A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
 
-BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE, **_GONE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
+BULK = Options(_begin("BEGIN", 30.0, **_RELEASE, **_GONE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
 """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
 
 # Statements in one message are one transaction, so these settings end with it.
-READ = TransactionOptions(_assignment(_limits(1.2)), 1.2, 1.8)  # one statement that an index answers
-SCAN = TransactionOptions(_assignment({**_limits(10.0), **_GONE, "jit": "off"}), 10.0, 12.0)  # one that reads much
-SNAPSHOT = TransactionOptions(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)  # reads of one snapshot: each is quick
-EXPORT = TransactionOptions(  # reads for as long as the consumer takes
+READ = Options(_assignment(_limits(1.2)), 1.2, 1.8)  # one statement that an index answers
+SCAN = Options(_assignment({**_limits(10.0), **_GONE, "jit": "off"}), 10.0, 12.0)  # one that reads much
+SNAPSHOT = Options(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)  # reads of one snapshot: each is quick
+EXPORT = Options(  # reads for as long as the consumer takes
     _begin(_SNAPSHOT, 10.0, **_GONE, idle_in_transaction_session_timeout="600000"), 10.0, float("inf")
 )
 
@@ -172,7 +170,7 @@ class Session:
     `timed_out` says that it was broken, because a statement took too long.
     """
 
-    def __init__(self, driver: Driver, options: TransactionOptions, ends: float) -> None:
+    def __init__(self, driver: Driver, options: Options, ends: float) -> None:
         self._driver = driver
         self._binder = psycopg.AsyncClientCursor(driver)
         self._loop = asyncio.get_running_loop()
@@ -263,10 +261,6 @@ class Session:
             return False
         return self._driver.closed or isinstance(error, CONNECTION_ENDED)
 
-    def explain(self, error: psycopg.Error) -> ServiceUnavailable:
-        """Return what an error over this connection becomes."""
-        return ServiceUnavailable(NO_RESPONSE) if self.timed_out else unavailable(error)
-
     @property
     def reusable(self) -> bool:
         """Whether the connection can be used again."""
@@ -319,11 +313,9 @@ def unavailable(error: psycopg.Error) -> ServiceUnavailable:
 
 def plain_words(error: psycopg.Error) -> str:
     """Return the meaning of an error, in one line."""
-    for kind, words in _PLAIN_WORDS.items():
-        if isinstance(error, kind):
-            return words
-    lines = str(error).strip().splitlines()
-    return f"PostgreSQL reports: {lines[0] if lines else type(error).__name__}"
+    [first, *_] = str(error).strip().splitlines() or [type(error).__name__]
+    known = (words for kind, words in _PLAIN_WORDS.items() if isinstance(error, kind))
+    return next(known, f"PostgreSQL reports: {first}")
 
 
 _PLAIN_WORDS: dict[type[psycopg.Error], str] = {

@@ -14,29 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres import connections, dialect
-from petstore_server.engines.postgres.connections import (
-    BULK,
-    EXPORT,
-    READ,
-    SCAN,
-    SNAPSHOT,
-    WRITE,
-    Session,
-    TransactionOptions,
-)
-from petstore_server.store.engine import (
-    Damage,
-    Dialect,
-    Item,
-    Perform,
-    Query,
-    Result,
-    Row,
-    Snapshot,
-    Stats,
-    TryAgain,
-    Work,
-)
+from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, SCAN, SNAPSHOT, WRITE, Session
+from petstore_server.store.engine import Damage, Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2  # transactions of one kind of change at the same time: while one waits for the disk, the next is filled
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
@@ -56,7 +35,7 @@ class PostgresEngine:
 
     def __init__(self, url: str, timelines: connections.Timelines | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
-        self.dialect: Dialect = dialect
+        self.dialect = dialect
         self._timelines = timelines or connections.Timelines()
         self.stats = Stats(old_primaries=lambda: self._timelines.refused)
         self._pool = Pool(url, self._timelines)
@@ -177,7 +156,7 @@ class Pool:
 
     def _explain(self, session: Session, error: psycopg.Error) -> ServiceUnavailable:
         """What an error becomes; it is noted for `fault`."""
-        explained = session.explain(error)
+        explained = ServiceUnavailable(connections.NO_RESPONSE) if session.timed_out else connections.unavailable(error)
         if isinstance(error, connections.DAMAGE):
             self.damage.seen(explained.reason)
         if not (session.timed_out and self.fault()):  # an answer says more than none
@@ -185,7 +164,7 @@ class Pool:
         return explained
 
     @asynccontextmanager
-    async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
+    async def long_read(self, options: connections.Options) -> AsyncIterator[Session]:
         """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
         # Leaves a connection that works, if there is one.
         await self.use(lambda session: session.rows([Query("SELECT 1")]), READ)
@@ -197,7 +176,7 @@ class Pool:
             finally:
                 await session.roll_back()
 
-    async def use(self, work: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
+    async def use(self, work: Callable[[Session], Awaitable[Result]], options: connections.Options) -> Result:
         """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
 
         After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
@@ -220,7 +199,7 @@ class Pool:
         raise AssertionError  # the last attempt returns or raises
 
     @asynccontextmanager
-    async def _session(self, options: TransactionOptions, ends: float) -> AsyncIterator[Session]:
+    async def _session(self, options: connections.Options, ends: float) -> AsyncIterator[Session]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")

@@ -121,10 +121,8 @@ def plain_words(error: apsw.Error | OSError) -> str:
         return "the limit on open files is reached"
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    for kind, words in _PLAIN_WORDS.items():
-        if isinstance(error, kind):
-            return words
-    return f"SQLite reports {error}"
+    known = (words for kind, words in _PLAIN_WORDS.items() if isinstance(error, kind))
+    return next(known, f"SQLite reports {error}")
 
 
 def is_limit_of_files(error: apsw.Error | OSError) -> bool:

@@ -71,14 +71,9 @@ def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
 
 def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
-    statuses = [(row[1], at, batch, row[0]) for row in rows if row[-1] is None]
-    others = [(*row, at, batch, change) for row in rows if row[-1] is not None]
-    if statuses:
-        yield Commands(_SET_STATUS, statuses)
-    if others:
-        yield Commands(_SET_ALL, others)
-    if audit:
-        yield Commands(INSERT_ENTRY, audit)
+    yield Commands(_SET_STATUS, [(row[1], at, batch, row[0]) for row in rows if row[-1] is None])
+    yield Commands(_SET_ALL, [(*row, at, batch, change) for row in rows if row[-1] is not None])
+    yield Commands(INSERT_ENTRY, audit)
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:

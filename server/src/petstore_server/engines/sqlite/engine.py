@@ -22,19 +22,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
 from petstore_server.engines.sqlite.dialect import rows_of, run, translated
-from petstore_server.store.engine import (
-    Command,
-    Damage,
-    Dialect,
-    Item,
-    Perform,
-    Query,
-    Result,
-    Row,
-    Snapshot,
-    Stats,
-    Work,
-)
+from petstore_server.store.engine import Command, Damage, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
 
 BULK_GAP_SECONDS = 0.01  # pause after a bulk transaction, so that others can write; a busy server misses 3 ms
 
@@ -50,7 +38,7 @@ class SqliteEngine:
 
     def __init__(self, path: Path) -> None:
         """Open a file that has the latest schema. Raises apsw.Error, OSError."""
-        self.dialect: Dialect = dialect
+        self.dialect = dialect
         self.stats = Stats()
         self.damage = Damage(self._note_damage)
         self._path = path
