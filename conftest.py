@@ -4,7 +4,7 @@ import gc
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -16,11 +16,14 @@ from petstore_server.engines.postgres import engine as postgres_engine
 from petstore_server.engines.postgres.connections import Options
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
+from petstore_server.store import Store
 from testing import process, service
 from testing.client_variants import Connect, asynchronous, blocking
+from testing.console import Browser, Console, running_console
 from testing.engines import PostgresEngine, running_engine, share_empty_servers
 from testing.memory import memory
 from testing.redis_engine import close_shared, shared_redis
+from testing.service import Service
 from testing.stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
 from testing.subprocesses import PATIENCE
 
@@ -111,6 +114,36 @@ def _each_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
 def _file_store(tmp_path: Path) -> Stores:
     """Stores of one engine, for rules that no engine takes part in."""
     return Stores(SqlitePlaces(tmp_path))
+
+
+@pytest.fixture(name="store")
+async def _store(each_backend: Stores) -> AsyncIterator[Store]:
+    """A new store of each engine in turn."""
+    async with each_backend.opened() as store:
+        yield store
+
+
+@pytest.fixture(name="service")
+async def _service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
+    """The whole application in this process, over the engines that `each_engine` chooses, or over SQLite."""
+    if "each_engine" in request.fixturenames:
+        request.getfixturevalue("each_engine")
+    async with service.running(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(name="console")
+async def _console(request: pytest.FixtureRequest) -> AsyncIterator[Console]:
+    """A console over a new store: of each engine if the test asks for `each_backend`, otherwise of SQLite."""
+    stores = "each_backend" if "each_backend" in request.fixturenames else "file_store"
+    async with running_console(request.getfixturevalue(stores)) as console:
+        yield console
+
+
+@pytest.fixture(name="browser")
+async def _browser(console: Console) -> Browser:
+    """The first operator's browser, signed in to the console."""
+    return await console.browser.sign_in()
 
 
 def _open_files(directory: Path) -> list[Path]:

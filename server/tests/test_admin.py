@@ -32,11 +32,10 @@ async def ready(service: Service) -> str:
     return next(line.rpartition(" ")[2] for line in lines if line.startswith("petstore_ready "))
 
 
-async def test_a_scrape_evaluates_readiness(tmp_path: Path) -> None:
-    async with running(tmp_path) as service:
-        assert "1.0" == await ready(service)
-        service.application.draining = True
-        assert "0.0" == await ready(service)
+async def test_a_scrape_evaluates_readiness(service: Service) -> None:
+    assert "1.0" == await ready(service)
+    service.application.draining = True
+    assert "0.0" == await ready(service)
 
 
 async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Path) -> None:
@@ -57,20 +56,18 @@ async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Pat
 
 @pytest.mark.parametrize("path", ["/livez/", "/readyz/", "/metrics/", "/nothing"])
 async def test_an_unknown_path_is_not_found_and_never_redirected_to_the_requests_host(
-    tmp_path: Path, path: str
+    path: str, service: Service
 ) -> None:
-    async with running(tmp_path) as service:
-        assert 404 == (await get(service, path)).status_code
+    assert 404 == (await get(service, path)).status_code
 
 
-async def test_the_root_lists_every_path_that_is_served(tmp_path: Path) -> None:
-    async with running(tmp_path) as service:
-        root = await get(service, "/")
-        assert 200 == root.status_code
-        listed = [line.split()[0] for line in root.text.splitlines() if line.startswith("/")]
-        assert ["/livez", "/readyz", "/metrics", "/console/"] == listed
-        for path in listed[:3]:
-            assert (await get(service, path)).status_code == 200
+async def test_the_root_lists_every_path_that_is_served(service: Service) -> None:
+    root = await get(service, "/")
+    assert 200 == root.status_code
+    listed = [line.split()[0] for line in root.text.splitlines() if line.startswith("/")]
+    assert ["/livez", "/readyz", "/metrics", "/console/"] == listed
+    for path in listed[:3]:
+        assert (await get(service, path)).status_code == 200
 
 
 async def test_a_scrape_shows_when_the_last_backup_was_made(tmp_path: Path) -> None:
@@ -91,22 +88,21 @@ def values(text: str, name: str) -> dict[str, float]:
     return {labels: float(value) for labels, _, value in lines}
 
 
-async def test_a_scrape_shows_what_the_store_has(tmp_path: Path) -> None:
-    async with running(tmp_path) as service:
-        store = service.backend.store
-        for have, add in (
-            ((0, 0, 0), store.orders.import_batch([Order(1)], "import:1", BY)),
-            ((1, 0, 0), store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)),
-            ((1, 1, 0), store.keys.create(api_key("one"), BY)),
-            ((1, 1, 1), asyncio.sleep(0)),
-        ):
-            text = (await get(service, "/metrics")).text
-            kinds = ("orders", "accounts", "keys")
-            expected = {f'{{kind="{kind}"}}': value for kind, value in zip(kinds, have, strict=True)}
-            assert expected == values(text, "petstore_store_has")
-            await add
-        assert {"": START} == values(text, "petstore_start_timestamp_seconds")
-        assert {} == values(text, "petstore_postgresql")
+async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
+    store = service.backend.store
+    for have, add in (
+        ((0, 0, 0), store.orders.import_batch([Order(1)], "import:1", BY)),
+        ((1, 0, 0), store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)),
+        ((1, 1, 0), store.keys.create(api_key("one"), BY)),
+        ((1, 1, 1), asyncio.sleep(0)),
+    ):
+        text = (await get(service, "/metrics")).text
+        kinds = ("orders", "accounts", "keys")
+        expected = {f'{{kind="{kind}"}}': value for kind, value in zip(kinds, have, strict=True)}
+        assert expected == values(text, "petstore_store_has")
+        await add
+    assert {"": START} == values(text, "petstore_start_timestamp_seconds")
+    assert {} == values(text, "petstore_postgresql")
 
 
 async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
@@ -158,10 +154,9 @@ async def test_probes_and_scrapes_may_use_addresses_and_names_of_containers(
 )
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
 async def test_a_page_of_another_site_cannot_read_health_and_metrics_under_its_own_name(
-    tmp_path: Path, host: str, path: str
+    host: str, path: str, service: Service
 ) -> None:
-    async with running(tmp_path) as service:
-        assert 421 == await status_under(service, path, host)
+    assert 421 == await status_under(service, path, host)
 
 
 async def status_under(service: Service, path: str, host: str | None) -> int:

@@ -14,7 +14,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.operations.audit import entry_fields
 from testing.cli import CommandLine
-from testing.service import START, Service, bearer, in_service
+from testing.service import START, Service, bearer
 from testing.stores import opened
 
 ORDERS = "/v1/store/orders"
@@ -22,49 +22,43 @@ ORDERS = "/v1/store/orders"
 
 @pytest.mark.usefixtures("each_engine")
 @pytest.mark.anyio
-async def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key, key_id = await service.key_and_id()
+async def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(service: Service) -> None:
+    key, key_id = await service.key_and_id()
 
-        async def exhaust() -> None:
-            for _ in range(61):
-                await service.client.get(ORDERS, headers=bearer(key))
-            service.clock.now += 3
-            for _ in range(20):
-                banned = await service.client.get(ORDERS, headers=bearer(key))
-            assert "api_key_banned" == banned.json()["code"]
-            await service.background_round()
+    async def exhaust() -> None:
+        for _ in range(61):
+            await service.client.get(ORDERS, headers=bearer(key))
+        service.clock.now += 3
+        for _ in range(20):
+            banned = await service.client.get(ORDERS, headers=bearer(key))
+        assert "api_key_banned" == banned.json()["code"]
+        await service.background_round()
 
-        await exhaust()
-        service.clock.now += 200
-        await exhaust()
-        entries = [entry_fields(entry) async for entry in service.backend.store.audit.entries()]
-        first, second = [entry for entry in entries if entry["action"] == "key.ban"]
-        assert ("service", f"key:{key_id}", None) == (first["actor"], first["subject"], first["before"])
-        assert {"reason", "strikes", "level", "began", "until"} == first["after"].keys()
-        assert [(1, 20), (2, 20)] == [(each["after"]["level"], each["after"]["strikes"]) for each in (first, second)]
-        assert "requests that ignored Retry-After" == first["after"]["reason"]
-
-    await in_service(tmp_path, story)
+    await exhaust()
+    service.clock.now += 200
+    await exhaust()
+    entries = [entry_fields(entry) async for entry in service.backend.store.audit.entries()]
+    first, second = [entry for entry in entries if entry["action"] == "key.ban"]
+    assert ("service", f"key:{key_id}", None) == (first["actor"], first["subject"], first["before"])
+    assert {"reason", "strikes", "level", "began", "until"} == first["after"].keys()
+    assert [(1, 20), (2, 20)] == [(each["after"]["level"], each["after"]["strikes"]) for each in (first, second)]
+    assert "requests that ignored Retry-After" == first["after"]["reason"]
 
 
 @pytest.mark.usefixtures("each_engine")
 @pytest.mark.anyio
-async def test_refusals_are_counted_per_account_and_hour_by_their_reason(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        account = await service.account()
-        key = await service.key(account)
-        for _ in range(61):
-            await service.client.get(ORDERS, headers=bearer(key))
-        service.clock.now += 3
-        for _ in range(22):
-            await service.client.get(ORDERS, headers=bearer(key))
-        await service.background_round()
-        account_id = (await service.backend.store.accounts.find(account)).id
-        totals = await service.backend.store.usage.totals(int(START) - 3600, int(START) + 3600)
-        assert (60, 20, 0, 3, 0) == totals[account_id][:5]
-
-    await in_service(tmp_path, story)
+async def test_refusals_are_counted_per_account_and_hour_by_their_reason(service: Service) -> None:
+    account = await service.account()
+    key = await service.key(account)
+    for _ in range(61):
+        await service.client.get(ORDERS, headers=bearer(key))
+    service.clock.now += 3
+    for _ in range(22):
+        await service.client.get(ORDERS, headers=bearer(key))
+    await service.background_round()
+    account_id = (await service.backend.store.accounts.find(account)).id
+    totals = await service.backend.store.usage.totals(int(START) - 3600, int(START) + 3600)
+    assert (60, 20, 0, 3, 0) == totals[account_id][:5]
 
 
 @pytest.fixture

@@ -107,26 +107,24 @@ class Failing:
         self.saved.append((usage, bans, activity))
 
 
-async def test_counts_are_saved_once_when_a_save_is_cancelled(tmp_path: Path, each_engine: None) -> None:
-    async with running(tmp_path) as service:
-        key = await service.key()
-        for _ in range(5):
-            await service.client.get(ORDERS, headers=bearer(key))
-        await save_cancelled(service)
-        await service.backend.save()
-        end = int(service.clock.now) + 1
-        [counts] = (await service.backend.history(1, 0, end, Granularity.HOUR)).values()
-        assert 5 == counts.admitted
+async def test_counts_are_saved_once_when_a_save_is_cancelled(each_engine: None, service: Service) -> None:
+    key = await service.key()
+    for _ in range(5):
+        await service.client.get(ORDERS, headers=bearer(key))
+    await save_cancelled(service)
+    await service.backend.save()
+    end = int(service.clock.now) + 1
+    [counts] = (await service.backend.history(1, 0, end, Granularity.HOUR)).values()
+    assert 5 == counts.admitted
 
 
-async def test_the_history_is_complete_while_counts_are_saved(tmp_path: Path, each_engine: None) -> None:
-    async with running(tmp_path) as service:
-        key = await service.key()
-        for number in range(1, 20):
-            saving = asyncio.create_task(service.backend.save())
-            response = await service.client.get("/v2/usage", headers=bearer(key))
-            assert number == response.json()["history"][0]["admitted"]
-            await saving
+async def test_the_history_is_complete_while_counts_are_saved(each_engine: None, service: Service) -> None:
+    key = await service.key()
+    for number in range(1, 20):
+        saving = asyncio.create_task(service.backend.save())
+        response = await service.client.get("/v2/usage", headers=bearer(key))
+        assert number == response.json()["history"][0]["admitted"]
+        await saving
 
 
 async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:

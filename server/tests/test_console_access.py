@@ -9,7 +9,7 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite import backup, restore
-from testing.console import Browser, running_console, text_of
+from testing.console import Browser, Console, running_console, text_of
 from testing.stores import BY, SqlitePlaces, Stores, log
 
 pytestmark = pytest.mark.anyio
@@ -18,95 +18,85 @@ pytestmark = pytest.mark.anyio
 PAGES = ["/", "/anything"]
 
 
-async def test_a_link_starts_a_session_with_a_strict_cookie(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        response = await console.browser.http.get(await console.browser.link())
-        assert (303, "/console/") == (response.status_code, response.headers["location"])
-        attributes = {part.strip().lower() for part in response.headers["set-cookie"].split(";")[1:]}
-        assert {"httponly", "samesite=strict", "path=/console"} <= attributes
-        assert "Overview" in await console.browser.get("/")
-        assert "ada" in await console.browser.get("/")
+async def test_a_link_starts_a_session_with_a_strict_cookie(console: Console) -> None:
+    response = await console.browser.http.get(await console.browser.link())
+    assert (303, "/console/") == (response.status_code, response.headers["location"])
+    attributes = {part.strip().lower() for part in response.headers["set-cookie"].split(";")[1:]}
+    assert {"httponly", "samesite=strict", "path=/console"} <= attributes
+    assert "Overview" in await console.browser.get("/")
+    assert "ada" in await console.browser.get("/")
 
 
-async def test_a_link_works_once(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        link = await console.browser.link()
-        await console.browser.http.get(link)
-        response = await console.another_browser().http.get(link)
-        assert 401 == response.status_code
-        assert "petstore console" in text_of(response)
+async def test_a_link_works_once(each_backend: Stores, console: Console) -> None:
+    link = await console.browser.link()
+    await console.browser.http.get(link)
+    response = await console.another_browser().http.get(link)
+    assert 401 == response.status_code
+    assert "petstore console" in text_of(response)
 
 
-async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        link = await console.browser.link()
-        browsers = [console.another_browser() for _ in range(8)]
-        statuses = [each.status_code for each in await asyncio.gather(*(each.http.get(link) for each in browsers))]
-        assert [303] + [401] * 7 == sorted(statuses)
+async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(
+    each_backend: Stores, console: Console
+) -> None:
+    link = await console.browser.link()
+    browsers = [console.another_browser() for _ in range(8)]
+    statuses = [each.status_code for each in await asyncio.gather(*(each.http.get(link) for each in browsers))]
+    assert [303] + [401] * 7 == sorted(statuses)
 
 
-async def test_a_link_expires_after_five_minutes(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        link = await console.browser.link()
-        console.clock.now += LINK_LIFETIME
-        assert 401 == (await console.browser.http.get(link)).status_code
+async def test_a_link_expires_after_five_minutes(console: Console) -> None:
+    link = await console.browser.link()
+    console.clock.now += LINK_LIFETIME
+    assert 401 == (await console.browser.http.get(link)).status_code
 
 
 @pytest.mark.parametrize(
     "headers", [{"Sec-Purpose": "prefetch;prerender"}, {"Purpose": "prefetch"}, {"X-Moz": "prefetch"}]
 )
-async def test_fetching_a_link_in_advance_does_not_use_it_up(file_store: Stores, headers: dict[str, str]) -> None:
-    async with running_console(file_store) as console:
-        link = await console.browser.link()
-        assert 503 == (await console.browser.http.get(link, headers=headers)).status_code
-        assert 200 == (await console.browser.http.head(link)).status_code
-        assert 303 == (await console.browser.http.get(link)).status_code
+async def test_fetching_a_link_in_advance_does_not_use_it_up(headers: dict[str, str], console: Console) -> None:
+    link = await console.browser.link()
+    assert 503 == (await console.browser.http.get(link, headers=headers)).status_code
+    assert 200 == (await console.browser.http.head(link)).status_code
+    assert 303 == (await console.browser.http.get(link)).status_code
 
 
-async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        response = await console.browser.http.get(
-            await console.browser.link(), headers={"Sec-Fetch-Site": "cross-site"}
-        )
-        assert 200 == response.status_code
-        assert 'content="0; url=/console/"' in response.text
+async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(console: Console) -> None:
+    response = await console.browser.http.get(await console.browser.link(), headers={"Sec-Fetch-Site": "cross-site"})
+    assert 200 == response.status_code
+    assert 'content="0; url=/console/"' in response.text
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_without_a_session_every_page_says_how_to_sign_in(file_store: Stores, path: str) -> None:
-    async with running_console(file_store) as console:
-        assert "petstore console" in await console.browser.get(path, 401)
-        console.browser.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
-        assert "petstore console" in await console.browser.get(path, 401)
+async def test_without_a_session_every_page_says_how_to_sign_in(path: str, console: Console) -> None:
+    assert "petstore console" in await console.browser.get(path, 401)
+    console.browser.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
+    assert "petstore console" in await console.browser.get(path, 401)
 
 
-async def test_the_token_of_a_link_is_not_a_session(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        link = await console.browser.link()
-        thief = console.another_browser()
-        for name in ("petstore_session_8081", "petstore_session"):
-            thief.http.cookies.set(name, link.partition("=")[2], domain="127.0.0.1", path="/console")
-        await thief.get("/", 401)
-        assert 303 == (await console.browser.http.get(link)).status_code
+async def test_the_token_of_a_link_is_not_a_session(console: Console) -> None:
+    link = await console.browser.link()
+    thief = console.another_browser()
+    for name in ("petstore_session_8081", "petstore_session"):
+        thief.http.cookies.set(name, link.partition("=")[2], domain="127.0.0.1", path="/console")
+    await thief.get("/", 401)
+    assert 303 == (await console.browser.http.get(link)).status_code
 
 
-async def test_the_twelve_hours_begin_anew_with_every_request(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        console.clock.now += 3_600
-        await console.browser.get("/")
+async def test_the_twelve_hours_begin_anew_with_every_request(console: Console) -> None:
+    await console.browser.sign_in()
+    console.clock.now += 3_600
+    await console.browser.get("/")
+    console.clock.now += SESSION_LIFETIME - 1
+    await console.browser.get("/")
+
+
+async def test_a_session_ends_after_twelve_hours_without_a_request(console: Console) -> None:
+    await console.browser.sign_in()
+    for _ in range(3):
         console.clock.now += SESSION_LIFETIME - 1
         await console.browser.get("/")
-
-
-async def test_a_session_ends_after_twelve_hours_without_a_request(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        for _ in range(3):
-            console.clock.now += SESSION_LIFETIME - 1
-            await console.browser.get("/")
-        console.clock.now += SESSION_LIFETIME + 60
-        await console.browser.get("/", 401)
+    console.clock.now += SESSION_LIFETIME + 60
+    await console.browser.get("/", 401)
 
 
 async def test_a_session_works_on_every_host_and_ends_on_all_of_them(each_backend: Stores) -> None:
@@ -120,40 +110,37 @@ async def test_a_session_works_on_every_host_and_ends_on_all_of_them(each_backen
         await away.get("/", 401)
 
 
-async def test_ending_all_sessions_makes_unused_links_invalid(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        link = await console.browser.link()
-        await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
-        assert 401 == (await console.browser.http.get(link)).status_code
+async def test_ending_all_sessions_makes_unused_links_invalid(each_backend: Stores, console: Console) -> None:
+    link = await console.browser.link()
+    await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
+    assert 401 == (await console.browser.http.get(link)).status_code
 
 
-async def test_signing_out_ends_only_this_session(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        other = await console.another_browser().sign_in("bob")
-        stolen = dict(console.browser.http.cookies)
-        page = await console.browser.submit("/sign-out")
-        assert "You are signed out" in page
-        assert "The link works once and for 5 minutes." in page
-        console.browser.http.cookies.update(stolen)
-        await console.browser.get("/", 401)
-        await other.get("/")
+async def test_signing_out_ends_only_this_session(console: Console) -> None:
+    await console.browser.sign_in()
+    other = await console.another_browser().sign_in("bob")
+    stolen = dict(console.browser.http.cookies)
+    page = await console.browser.submit("/sign-out")
+    assert "You are signed out" in page
+    assert "The link works once and for 5 minutes." in page
+    console.browser.http.cookies.update(stolen)
+    await console.browser.get("/", 401)
+    await other.get("/")
 
 
-async def test_access_is_audited_without_secrets(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
-        entries = await log(console.store)
-        assert [("operator:ada", "console.create_link"), ("operator:ada", "console.sign_in")] == [
-            (entry.actor, entry.action) for entry in entries[:2]
-        ]
-        assert ("operator:bob", "console.end_sessions", {"sessions": 1}) == (
-            entries[2].actor,
-            entries[2].action,
-            entries[2].after,
-        )
-        assert console.browser.http.cookies["petstore_session_8081"] not in repr(entries)
+async def test_access_is_audited_without_secrets(console: Console) -> None:
+    await console.browser.sign_in()
+    await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
+    entries = await log(console.store)
+    assert [("operator:ada", "console.create_link"), ("operator:ada", "console.sign_in")] == [
+        (entry.actor, entry.action) for entry in entries[:2]
+    ]
+    assert ("operator:bob", "console.end_sessions", {"sessions": 1}) == (
+        entries[2].actor,
+        entries[2].action,
+        entries[2].after,
+    )
+    assert console.browser.http.cookies["petstore_session_8081"] not in repr(entries)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +157,8 @@ async def test_known_host_names_are_served(file_store: Stores, host: str) -> Non
     "host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example:8081", "[::1"]
 )
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/static/console.css", "/console/sign-in"])
-async def test_other_host_names_are_misdirected(file_store: Stores, host: str, path: str) -> None:
-    async with running_console(file_store) as console:
-        assert 421 == (await console.browser.http.get(path, headers={"Host": host})).status_code
+async def test_other_host_names_are_misdirected(host: str, path: str, console: Console) -> None:
+    assert 421 == (await console.browser.http.get(path, headers={"Host": host})).status_code
 
 
 async def refused(browser: Browser, headers: dict[str, str], token: str) -> httpx2.Response:
@@ -191,58 +177,52 @@ async def refused(browser: Browser, headers: dict[str, str], token: str) -> http
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-async def test_a_form_from_another_site_is_refused(file_store: Stores, headers: dict[str, str]) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        assert 403 == (await refused(console.browser, headers, console.browser.form_token)).status_code
-        await console.browser.get("/")
+async def test_a_form_from_another_site_is_refused(headers: dict[str, str], console: Console) -> None:
+    await console.browser.sign_in()
+    assert 403 == (await refused(console.browser, headers, console.browser.form_token)).status_code
+    await console.browser.get("/")
 
 
 @pytest.mark.parametrize(
     "headers",
     [{}, {"Origin": "http://127.0.0.1:8081"}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}],
 )
-async def test_a_form_of_the_console_is_accepted(file_store: Stores, headers: dict[str, str]) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        assert 200 == (await refused(console.browser, headers, console.browser.form_token)).status_code
+async def test_a_form_of_the_console_is_accepted(headers: dict[str, str], console: Console) -> None:
+    await console.browser.sign_in()
+    assert 200 == (await refused(console.browser, headers, console.browser.form_token)).status_code
 
 
 @pytest.mark.parametrize("token", ["", "0" * 64, "ü"])
-async def test_a_form_without_the_sessions_token_changes_nothing(file_store: Stores, token: str) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        assert 403 == (await refused(console.browser, {}, token)).status_code
-        await console.browser.get("/")
+async def test_a_form_without_the_sessions_token_changes_nothing(token: str, console: Console) -> None:
+    await console.browser.sign_in()
+    assert 403 == (await refused(console.browser, {}, token)).status_code
+    await console.browser.get("/")
 
 
-async def test_a_form_with_another_sessions_token_changes_nothing(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        other = await console.another_browser().sign_in("bob")
-        assert 403 == (await refused(console.browser, {}, other.form_token)).status_code
+async def test_a_form_with_another_sessions_token_changes_nothing(console: Console) -> None:
+    await console.browser.sign_in()
+    other = await console.another_browser().sign_in("bob")
+    assert 403 == (await refused(console.browser, {}, other.form_token)).status_code
 
 
 @pytest.mark.parametrize(
     ("path", "status"),
     [("/console/", 200), ("/console/missing", 404), ("/console/static/console.css", 200), ("/console", 307)],
 )
-async def test_every_response_carries_the_protective_headers(file_store: Stores, path: str, status: int) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        response = await console.browser.http.get(path)
-        assert status == response.status_code
-        assert "no-store" == response.headers["cache-control"]
-        assert "DENY" == response.headers["x-frame-options"]
-        assert "no-referrer" == response.headers["referrer-policy"]
-        assert "default-src 'none'" in response.headers["content-security-policy"]
+async def test_every_response_carries_the_protective_headers(path: str, status: int, console: Console) -> None:
+    await console.browser.sign_in()
+    response = await console.browser.http.get(path)
+    assert status == response.status_code
+    assert "no-store" == response.headers["cache-control"]
+    assert "DENY" == response.headers["x-frame-options"]
+    assert "no-referrer" == response.headers["referrer-policy"]
+    assert "default-src 'none'" in response.headers["content-security-policy"]
 
 
-async def test_a_form_that_is_too_large_is_refused(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        data = {"form_token": console.browser.form_token, "more": "x" * 300_000}
-        assert 413 == (await console.browser.http.post("/console/sign-out", data=data)).status_code
+async def test_a_form_that_is_too_large_is_refused(console: Console) -> None:
+    await console.browser.sign_in()
+    data = {"form_token": console.browser.form_token, "more": "x" * 300_000}
+    assert 413 == (await console.browser.http.post("/console/sign-out", data=data)).status_code
 
 
 async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None:
@@ -257,43 +237,38 @@ async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None
         await other.browser.get("/", 401)
 
 
-async def test_cookies_are_named_by_the_port_so_that_two_consoles_can_share_a_host(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        names = []
-        for host in ("127.0.0.1:8081", "127.0.0.1:9000", "127.0.0.1"):
-            response = await console.browser.http.get(await console.browser.link(), headers={"Host": host})
-            names.append(response.headers["set-cookie"].partition("=")[0])
-        assert ["petstore_session_8081", "petstore_session_9000", "petstore_session_http"] == names
+async def test_cookies_are_named_by_the_port_so_that_two_consoles_can_share_a_host(console: Console) -> None:
+    names = []
+    for host in ("127.0.0.1:8081", "127.0.0.1:9000", "127.0.0.1"):
+        response = await console.browser.http.get(await console.browser.link(), headers={"Host": host})
+        names.append(response.headers["set-cookie"].partition("=")[0])
+    assert ["petstore_session_8081", "petstore_session_9000", "petstore_session_http"] == names
 
 
 @pytest.mark.parametrize(("headers", "secure"), [({}, False), ({"X-Forwarded-Proto": "https"}, True)])
-async def test_cookies_are_secure_behind_tls(file_store: Stores, headers: dict[str, str], secure: bool) -> None:
-    async with running_console(file_store) as console:
-        for path in (await console.browser.link(), "/console/orders"):
-            response = await console.another_browser().http.get(path, headers=headers)
-            assert secure is ("secure" in response.headers["set-cookie"].lower())
+async def test_cookies_are_secure_behind_tls(headers: dict[str, str], secure: bool, console: Console) -> None:
+    for path in (await console.browser.link(), "/console/orders"):
+        response = await console.another_browser().http.get(path, headers=headers)
+        assert secure is ("secure" in response.headers["set-cookie"].lower())
 
 
 @pytest.mark.parametrize("path", ["/console/orders?status=pending&after=.7", "/console/accounts/acme%20corp"])
-async def test_signing_in_leads_to_the_page_that_was_wanted(file_store: Stores, path: str) -> None:
-    async with running_console(file_store) as console:
-        assert 401 == (await console.browser.http.get(path)).status_code
-        response = await console.browser.http.get(await console.browser.link())
-        assert (303, path) == (response.status_code, response.headers["location"])
-        assert "petstore_wanted_8081" not in console.browser.http.cookies
+async def test_signing_in_leads_to_the_page_that_was_wanted(path: str, console: Console) -> None:
+    assert 401 == (await console.browser.http.get(path)).status_code
+    response = await console.browser.http.get(await console.browser.link())
+    assert (303, path) == (response.status_code, response.headers["location"])
+    assert "petstore_wanted_8081" not in console.browser.http.cookies
 
 
 @pytest.mark.parametrize(
     "wanted", ["https://evil.example/", "//evil.example/", "/console/sign-in?token=x", "/console", "/console/a;b", ""]
 )
-async def test_signing_in_never_leads_elsewhere(file_store: Stores, wanted: str) -> None:
-    async with running_console(file_store) as console:
-        headers = {"Cookie": f'petstore_wanted_8081="{wanted}"'}
-        response = await console.browser.http.get(await console.browser.link(), headers=headers)
-        assert (303, "/console/") == (response.status_code, response.headers["location"])
+async def test_signing_in_never_leads_elsewhere(wanted: str, console: Console) -> None:
+    headers = {"Cookie": f'petstore_wanted_8081="{wanted}"'}
+    response = await console.browser.http.get(await console.browser.link(), headers=headers)
+    assert (303, "/console/") == (response.status_code, response.headers["location"])
 
 
-async def test_a_page_without_a_session_says_how_to_get_in_to_this_store(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        console.sources.sign_in_command = "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console"
-        assert "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console" in await console.browser.get("/", 401)
+async def test_a_page_without_a_session_says_how_to_get_in_to_this_store(console: Console) -> None:
+    console.sources.sign_in_command = "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console"
+    assert "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console" in await console.browser.get("/", 401)

@@ -16,7 +16,7 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult, check_partners
-from testing.console import START, Console, running_console
+from testing.console import START, Browser, Console, running_console
 from testing.stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
@@ -39,30 +39,24 @@ def secret(page: str) -> str:
     return found[0]
 
 
-async def test_an_account_is_created(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert "There are no accounts yet" in await browser.get("/accounts")
-        page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro"})
-        assert "Created the account acme corp on the plan pro." in page
-        assert "acme corp" in await browser.get("/accounts")
-        account = await console.store.accounts.find("acme corp")
-        assert (Plan.PRO, PLAN_LIMITS[Plan.PRO]) == (account.plan, account.limits)
-        assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
+async def test_an_account_is_created(console: Console, browser: Browser) -> None:
+    assert "There are no accounts yet" in await browser.get("/accounts")
+    page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro"})
+    assert "Created the account acme corp on the plan pro." in page
+    assert "acme corp" in await browser.get("/accounts")
+    account = await console.store.accounts.find("acme corp")
+    assert (Plan.PRO, PLAN_LIMITS[Plan.PRO]) == (account.plan, account.limits)
+    assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
 
 
-async def test_a_notice_is_shown_once(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.submit("/accounts", {"name": "acme", "plan": "free"})
-        assert "Created the account" not in (await browser.get("/accounts/acme")).partition("Changes of")[0]
+async def test_a_notice_is_shown_once(browser: Browser) -> None:
+    await browser.submit("/accounts", {"name": "acme", "plan": "free"})
+    assert "Created the account" not in (await browser.get("/accounts/acme")).partition("Changes of")[0]
 
 
-async def test_a_notice_that_the_console_did_not_make_is_not_shown(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        browser.http.cookies.set("petstore_notice_8081", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
-        assert "hello" not in await browser.get("/")
+async def test_a_notice_that_the_console_did_not_make_is_not_shown(browser: Browser) -> None:
+    browser.http.cookies.set("petstore_notice_8081", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
+    assert "hello" not in await browser.get("/")
 
 
 @pytest.mark.parametrize(
@@ -77,178 +71,161 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(file_store: S
         ({"name": "acme", "plan": "enterprise", "per_minute": "100", "per_day": "10"}, "Limits must satisfy"),
     ],
 )
-async def test_wrong_input_is_explained_and_kept(file_store: Stores, fields: dict[str, str], wrong: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.get("/accounts")
-        assert wrong in await browser.submit("/accounts", fields, 400)
-        assert 'aria-invalid="true"' in browser.page
-        for value in fields.values():
-            assert value in ("", "gold") or f'value="{escape(value)}"' in browser.page
-        assert [] == await console.store.accounts.list()
+async def test_wrong_input_is_explained_and_kept(
+    fields: dict[str, str], wrong: str, console: Console, browser: Browser
+) -> None:
+    await browser.get("/accounts")
+    assert wrong in await browser.submit("/accounts", fields, 400)
+    assert 'aria-invalid="true"' in browser.page
+    for value in fields.values():
+        assert value in ("", "gold") or f'value="{escape(value)}"' in browser.page
+    assert [] == await console.store.accounts.list()
 
 
-async def test_a_name_that_exists_is_a_conflict(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts")
-        assert "exists already" in await browser.submit("/accounts", {"name": "zoo", "plan": "free"}, 409)
+async def test_a_name_that_exists_is_a_conflict(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts")
+    assert "exists already" in await browser.submit("/accounts", {"name": "zoo", "plan": "free"}, 409)
 
 
-async def test_accounts_are_searched_sorted_and_paged(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        for number in range(60):
-            await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
-        accounts = {account.name: account.id for account in await console.store.accounts.list()}
-        used = Usage(Count(int(START), 9), Count(int(START), 20))
-        where = accounts["shop 42"], int(START) // 3600 * 3600, "listOrders"
-        counted = Activity({where: UsageCounts(refused_day=1234)}, {}, {})
-        await console.store.usage.save({accounts["shop 55"]: used}, [], counted)
-        first = await browser.get("/accounts")
-        assert ("shop 00" in first, "shop 49" in first, "shop 50" in first) == (True, True, False)
-        assert "60 accounts." in first
-        assert "Page 1 of 2" in first
-        assert "shop 59" in await browser.get("/accounts?page=2")
-        assert "shop 59" in await browser.get("/accounts?page=99999999999999999")
-        found = await browser.get("/accounts?search=SHOP+5")
-        assert ("10 accounts" in found, "shop 49" in found) == (True, False)
-        assert "No account has “unknown”" in await browser.get("/accounts?search=unknown")
-        closest = await browser.get("/accounts?sort=-share")
-        assert closest.index("shop 55") < closest.index("shop 00")
-        assert "9 of 10" in closest
-        assert "Requests in 24 h" in closest
-        most = await browser.get("/accounts?sort=-requests")
-        assert most.index("shop 42") < most.index("shop 55") < most.index("shop 00")  # the second has used its day
-        refused = await browser.get("/accounts?sort=-refused")
-        assert refused.index("shop 42") < refused.index("shop 00")
-        assert "1,234" in refused
-        assert "shop 55" in await browser.get("/")  # closest to the day's limit
-        assert "shop 42" in await browser.get("/")  # most refused
+async def test_accounts_are_searched_sorted_and_paged(console: Console, browser: Browser) -> None:
+    for number in range(60):
+        await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
+    accounts = {account.name: account.id for account in await console.store.accounts.list()}
+    used = Usage(Count(int(START), 9), Count(int(START), 20))
+    where = accounts["shop 42"], int(START) // 3600 * 3600, "listOrders"
+    counted = Activity({where: UsageCounts(refused_day=1234)}, {}, {})
+    await console.store.usage.save({accounts["shop 55"]: used}, [], counted)
+    first = await browser.get("/accounts")
+    assert ("shop 00" in first, "shop 49" in first, "shop 50" in first) == (True, True, False)
+    assert "60 accounts." in first
+    assert "Page 1 of 2" in first
+    assert "shop 59" in await browser.get("/accounts?page=2")
+    assert "shop 59" in await browser.get("/accounts?page=99999999999999999")
+    found = await browser.get("/accounts?search=SHOP+5")
+    assert ("10 accounts" in found, "shop 49" in found) == (True, False)
+    assert "No account has “unknown”" in await browser.get("/accounts?search=unknown")
+    closest = await browser.get("/accounts?sort=-share")
+    assert closest.index("shop 55") < closest.index("shop 00")
+    assert "9 of 10" in closest
+    assert "Requests in 24 h" in closest
+    most = await browser.get("/accounts?sort=-requests")
+    assert most.index("shop 42") < most.index("shop 55") < most.index("shop 00")  # the second has used its day
+    refused = await browser.get("/accounts?sort=-refused")
+    assert refused.index("shop 42") < refused.index("shop 00")
+    assert "1,234" in refused
+    assert "shop 55" in await browser.get("/")  # closest to the day's limit
+    assert "shop 42" in await browser.get("/")  # most refused
 
 
-async def test_an_account_shows_its_windows_and_its_history(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        account = await console.store.accounts.find("zoo")
-        hour = int(START) // 3600 * 3600
-        counts = UsageCounts(admitted=777, refused_minute=55)
-        activity = Activity({(account.id, hour, "listOrders"): counts}, {}, {"key_one": hour})
-        await console.store.usage.save({account.id: Usage(Count(int(START), 7), Count(int(START), 21))}, [], activity)
-        page = await browser.get("/accounts/zoo")
-        assert "7 of 60" in page
-        assert "21 of 1,000" in page
-        assert "777" in page  # in the tables below both charts
-        assert "55" in page
-        assert "<rect" in browser.page
+async def test_an_account_shows_its_windows_and_its_history(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    account = await console.store.accounts.find("zoo")
+    hour = int(START) // 3600 * 3600
+    counts = UsageCounts(admitted=777, refused_minute=55)
+    activity = Activity({(account.id, hour, "listOrders"): counts}, {}, {"key_one": hour})
+    await console.store.usage.save({account.id: Usage(Count(int(START), 7), Count(int(START), 21))}, [], activity)
+    page = await browser.get("/accounts/zoo")
+    assert "7 of 60" in page
+    assert "21 of 1,000" in page
+    assert "777" in page  # in the tables below both charts
+    assert "55" in page
+    assert "<rect" in browser.page
 
 
-async def test_an_account_shows_what_it_uses_and_what_it_got(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        account = (await console.store.accounts.find("zoo")).id
-        assert "This account has not used the API." in await browser.get("/accounts/zoo")
-        hour, today = int(START) // 3600 * 3600, int(START) // 86_400 * 86_400
-        counted = {
-            (account, hour, "listOrders"): UsageCounts(900, 55, 0, 7, succeeded=600, unchanged=298, failed=2),
-            (account, hour, "none"): UsageCounts(3, not_found=2, invalid=1),
-            (account, today - 3600, "getPet"): UsageCounts(12, gone=12),
-            (account, today - 9 * 86_400, "v2.placeOrder"): UsageCounts(4, refused_day=1, succeeded=3, conflict=1),
-        }
-        places = sorted((start, each) for _, start, each in counted)
-        uses = {(account, used): start for start, each in places for used in uses_of(each)}
-        await console.store.usage.save({}, [], Activity(counted, {}, {}, uses))
+async def test_an_account_shows_what_it_uses_and_what_it_got(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    account = (await console.store.accounts.find("zoo")).id
+    assert "This account has not used the API." in await browser.get("/accounts/zoo")
+    hour, today = int(START) // 3600 * 3600, int(START) // 86_400 * 86_400
+    counted = {
+        (account, hour, "listOrders"): UsageCounts(900, 55, 0, 7, succeeded=600, unchanged=298, failed=2),
+        (account, hour, "none"): UsageCounts(3, not_found=2, invalid=1),
+        (account, today - 3600, "getPet"): UsageCounts(12, gone=12),
+        (account, today - 9 * 86_400, "v2.placeOrder"): UsageCounts(4, refused_day=1, succeeded=3, conflict=1),
+    }
+    places = sorted((start, each) for _, start, each in counted)
+    uses = {(account, used): start for start, each in places for used in uses_of(each)}
+    await console.store.usage.save({}, [], Activity(counted, {}, {}, uses))
 
-        def at(start: int) -> str:
-            return f"{format_unix(start)}"[:16].replace("T", " ")
+    def at(start: int) -> str:
+        return f"{format_unix(start)}"[:16].replace("T", " ")
 
-        page = await browser.get("/accounts/zoo")
-        lists = "962 55 by the minute, 7 while banned 600 succeeded, 298 not modified (304), 2 failed (5xx)"
-        assert f"listOrders {at(hour)} {lists}" in page
-        assert "not served not recorded 3 none 2 not found (404), 1 invalid (other 4xx)" in page
-        assert f"v2.placeOrder {at(today - 9 * 86_400)} 0 none none" in page
-        first, second = (f"was last used in the hour of {at(each)}" for each in (hour, today - 9 * 86_400))
-        assert f"Version 1 {first} · Version 2 {second}" in page
-        yesterday = await browser.get("/accounts/zoo?use=yesterday")
-        assert f"getPet deprecated {at(today - 3600)} 12 none 12 gone (410)" in yesterday
-        assert f"listOrders {at(hour)} 0 none none" in yesterday
-        month = await browser.get("/accounts/zoo?use=month")
-        assert "5 1 by the day 3 succeeded, 1 in conflict (409)" in month
-        assert lists in month
+    page = await browser.get("/accounts/zoo")
+    lists = "962 55 by the minute, 7 while banned 600 succeeded, 298 not modified (304), 2 failed (5xx)"
+    assert f"listOrders {at(hour)} {lists}" in page
+    assert "not served not recorded 3 none 2 not found (404), 1 invalid (other 4xx)" in page
+    assert f"v2.placeOrder {at(today - 9 * 86_400)} 0 none none" in page
+    first, second = (f"was last used in the hour of {at(each)}" for each in (hour, today - 9 * 86_400))
+    assert f"Version 1 {first} · Version 2 {second}" in page
+    yesterday = await browser.get("/accounts/zoo?use=yesterday")
+    assert f"getPet deprecated {at(today - 3600)} 12 none 12 gone (410)" in yesterday
+    assert f"listOrders {at(hour)} 0 none none" in yesterday
+    month = await browser.get("/accounts/zoo?use=month")
+    assert "5 1 by the day 3 succeeded, 1 in conflict (409)" in month
+    assert lists in month
 
 
-async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        hour = int(START) // 3600 * 3600
-        await console.store.usage.save({}, [], Activity({}, {}, {"key_one": hour}))
-        text = f"{format_unix(hour)}"[:16].replace("T", " ")
-        await browser.get("/accounts/zoo")
-        assert re.search(
-            rf'<td data-name="Last used \(hour\)" class="nowrap"><time [^>]*>{text}</time></td>', browser.page
-        )
+async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    hour = int(START) // 3600 * 3600
+    await console.store.usage.save({}, [], Activity({}, {}, {"key_one": hour}))
+    text = f"{format_unix(hour)}"[:16].replace("T", " ")
+    await browser.get("/accounts/zoo")
+    assert re.search(rf'<td data-name="Last used \(hour\)" class="nowrap"><time [^>]*>{text}</time></td>', browser.page)
 
 
-async def test_the_plan_is_changed(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        fields = {"plan": "enterprise", "per_minute": "5,000", "per_day": "1 000 000", "seen": browser.hidden("seen")}
-        assert "zoo is on the plan enterprise now" in await browser.submit("/accounts/zoo/plan", fields)
-        assert Limits(5000, 1_000_000) == (await console.store.accounts.find("zoo")).limits
-        assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
+async def test_the_plan_is_changed(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    fields = {"plan": "enterprise", "per_minute": "5,000", "per_day": "1 000 000", "seen": browser.hidden("seen")}
+    assert "zoo is on the plan enterprise now" in await browser.submit("/accounts/zoo/plan", fields)
+    assert Limits(5000, 1_000_000) == (await console.store.accounts.find("zoo")).limits
+    assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
 
 
-async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
-        await add_key(console.store)
-        await one.get("/accounts/zoo")
-        await other.get("/accounts/zoo")
-        await one.submit("/accounts/zoo/plan", {"plan": "pro", "seen": one.hidden("seen")})
-        page = await other.submit("/accounts/zoo/plan", {"plan": "business", "seen": other.hidden("seen")}, 409)
-        assert "This was changed meanwhile, so nothing was done." in page
-        assert Plan.PRO == (await console.store.accounts.find("zoo")).plan
+async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(console: Console) -> None:
+    one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
+    await add_key(console.store)
+    await one.get("/accounts/zoo")
+    await other.get("/accounts/zoo")
+    await one.submit("/accounts/zoo/plan", {"plan": "pro", "seen": one.hidden("seen")})
+    page = await other.submit("/accounts/zoo/plan", {"plan": "business", "seen": other.hidden("seen")}, 409)
+    assert "This was changed meanwhile, so nothing was done." in page
+    assert Plan.PRO == (await console.store.accounts.find("zoo")).plan
 
 
-async def test_an_account_is_suspended_after_asking_and_resumed(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        assert "Suspend zoo?" in await browser.get("/accounts/zoo/suspend")
-        assert (await console.store.accounts.find("zoo")).suspended_at is None
-        stale = browser.hidden("seen")
-        assert "Suspended zoo" in await browser.submit("/accounts/zoo/suspend", {"seen": stale})
-        assert (await console.store.accounts.find("zoo")).suspended_at == START
-        seen = browser.hidden("seen")
-        await browser.submit("/accounts/zoo/suspend", {"seen": stale}, 409)
-        await browser.get("/accounts/zoo")
-        assert "Resumed zoo" in await browser.submit("/accounts/zoo/resume", {"seen": seen})
-        assert (await console.store.accounts.find("zoo")).suspended_at is None
-        assert [(ADA, "account.suspend", "account:zoo"), (ADA, "account.resume", "account:zoo")] == (
-            await actions(console)
-        )[-2:]
+async def test_an_account_is_suspended_after_asking_and_resumed(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    assert "Suspend zoo?" in await browser.get("/accounts/zoo/suspend")
+    assert (await console.store.accounts.find("zoo")).suspended_at is None
+    stale = browser.hidden("seen")
+    assert "Suspended zoo" in await browser.submit("/accounts/zoo/suspend", {"seen": stale})
+    assert (await console.store.accounts.find("zoo")).suspended_at == START
+    seen = browser.hidden("seen")
+    await browser.submit("/accounts/zoo/suspend", {"seen": stale}, 409)
+    await browser.get("/accounts/zoo")
+    assert "Resumed zoo" in await browser.submit("/accounts/zoo/resume", {"seen": seen})
+    assert (await console.store.accounts.find("zoo")).suspended_at is None
+    assert [(ADA, "account.suspend", "account:zoo"), (ADA, "account.resume", "account:zoo")] == (
+        await actions(console)
+    )[-2:]
 
 
-async def test_a_key_is_created_and_shown_once(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        fields = {"scope": ["orders:read"], "note": "till", "expires": "90d"}
-        page = await browser.submit("/accounts/zoo/keys", fields)
-        key = secret(page)
-        assert is_well_formed(key)
-        stored = (await console.store.keys.list("zoo"))[-1]
-        assert (digest(key), "till", START + 90 * 86_400) == (stored.digest, stored.note, stored.expires_at)
-        assert ["orders:read"] == [str(scope) for scope in stored.scopes]
-        assert key not in await browser.get("/accounts/zoo")
-        assert (ADA, "key.create", f"key:{stored.id}") == (await actions(console))[-1]
+async def test_a_key_is_created_and_shown_once(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    fields = {"scope": ["orders:read"], "note": "till", "expires": "90d"}
+    page = await browser.submit("/accounts/zoo/keys", fields)
+    key = secret(page)
+    assert is_well_formed(key)
+    stored = (await console.store.keys.list("zoo"))[-1]
+    assert (digest(key), "till", START + 90 * 86_400) == (stored.digest, stored.note, stored.expires_at)
+    assert ["orders:read"] == [str(scope) for scope in stored.scopes]
+    assert key not in await browser.get("/accounts/zoo")
+    assert (ADA, "key.create", f"key:{stored.id}") == (await actions(console))[-1]
 
 
 @pytest.mark.parametrize(
@@ -261,79 +238,69 @@ async def test_a_key_is_created_and_shown_once(file_store: Stores) -> None:
         ({"scope": ["orders:read"], "note": "pso_live_abc"}, "API key"),
     ],
 )
-async def test_a_wrong_key_form_creates_no_key(file_store: Stores, fields: dict[str, object], wrong: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        assert wrong in await browser.submit("/accounts/zoo/keys", {"note": "", "expires": "", **fields}, 400)
-        assert 1 == len(await console.store.keys.list("zoo"))
+async def test_a_wrong_key_form_creates_no_key(
+    fields: dict[str, object], wrong: str, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    assert wrong in await browser.submit("/accounts/zoo/keys", {"note": "", "expires": "", **fields}, 400)
+    assert 1 == len(await console.store.keys.list("zoo"))
 
 
-async def test_a_key_is_rotated_once(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        page = await browser.submit("/keys/key_one/rotate", {"grace": "1h"})
-        old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
-        assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
-        assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h"}, 409)
+async def test_a_key_is_rotated_once(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    page = await browser.submit("/keys/key_one/rotate", {"grace": "1h"})
+    old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
+    assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
+    assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h"}, 409)
 
 
-async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        keys, by = console.store.keys, Actor("operator:ann", START)
-        await add_key(console.store)
-        for name, expires_at in (("rotated", None), ("revoked", None), ("expired", START), ("expiring", START + 60)):
-            await keys.create(replace(api_key(name), expires_at=expires_at), by)
-        await keys.rotate("key_rotated", successor("new"), START + 60, by)
-        await keys.change("key_revoked", revoke(START), by)
-        await browser.get("/accounts/zoo")
-        offered = set(re.findall(r'action="/console/keys/(\w+)/rotate"', browser.page))
-        assert {"key_one", "key_expiring", "key_new"} == offered
-        for name in ("rotated", "revoked", "expired"):
-            with pytest.raises(KeyNotUsable):
-                await keys.rotate(f"key_{name}", successor("other"), START, by)
+async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(console: Console, browser: Browser) -> None:
+    keys, by = console.store.keys, Actor("operator:ann", START)
+    await add_key(console.store)
+    for name, expires_at in (("rotated", None), ("revoked", None), ("expired", START), ("expiring", START + 60)):
+        await keys.create(replace(api_key(name), expires_at=expires_at), by)
+    await keys.rotate("key_rotated", successor("new"), START + 60, by)
+    await keys.change("key_revoked", revoke(START), by)
+    await browser.get("/accounts/zoo")
+    offered = set(re.findall(r'action="/console/keys/(\w+)/rotate"', browser.page))
+    assert {"key_one", "key_expiring", "key_new"} == offered
+    for name in ("rotated", "revoked", "expired"):
+        with pytest.raises(KeyNotUsable):
+            await keys.rotate(f"key_{name}", successor("other"), START, by)
 
 
-async def test_a_key_is_revoked_after_asking(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        assert "Revoke key_one?" in await browser.get("/keys/key_one/revoke")
-        seen = browser.hidden("seen")
-        assert "Revoked key_one." in await browser.submit("/keys/key_one/revoke", {"seen": seen})
-        assert START == (await console.store.keys.find("key_one")).revoked_at
-        assert (ADA, "key.revoke", "key:key_one") == (await actions(console))[-1]
-        await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
+async def test_a_key_is_revoked_after_asking(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    assert "Revoke key_one?" in await browser.get("/keys/key_one/revoke")
+    seen = browser.hidden("seen")
+    assert "Revoked key_one." in await browser.submit("/keys/key_one/revoke", {"seen": seen})
+    assert START == (await console.store.keys.find("key_one")).revoked_at
+    assert (ADA, "key.revoke", "key:key_one") == (await actions(console))[-1]
+    await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
 
 
-async def test_a_ban_is_shown_and_lifted(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
-        assert "key_one" in await browser.get("/")
-        assert "banned" in await browser.get("/accounts/zoo")
-        assert "Lifted the ban of key_one" in await browser.submit("/keys/key_one/unban")
-        assert "No key is banned." in await browser.get("/")
-        assert (ADA, "key.unban", "key:key_one") == (await actions(console))[-1]
-        assert "is not banned" in await browser.submit("/keys/key_one/unban", status=409)
+async def test_a_ban_is_shown_and_lifted(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
+    assert "key_one" in await browser.get("/")
+    assert "banned" in await browser.get("/accounts/zoo")
+    assert "Lifted the ban of key_one" in await browser.submit("/keys/key_one/unban")
+    assert "No key is banned." in await browser.get("/")
+    assert (ADA, "key.unban", "key:key_one") == (await actions(console))[-1]
+    assert "is not banned" in await browser.submit("/keys/key_one/unban", status=409)
 
 
-async def test_a_key_has_a_page_of_its_own(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
-        page = await browser.get("/keys/key_one")
-        assert "Account zoo Environment production Scopes orders:cancel, orders:read, pets:read Created" in page
-        assert "This key is banned from" in page
-        assert "It is ban 2 in a row; each is longer." in page
-        assert "Changes of the key Banned the key" in page
-        assert re.findall(r'action="/console/keys/key_one/(\w+)"', browser.page) == ["rotate", "revoke", "unban"]
+async def test_a_key_has_a_page_of_its_own(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
+    page = await browser.get("/keys/key_one")
+    assert "Account zoo Environment production Scopes orders:cancel, orders:read, pets:read Created" in page
+    assert "This key is banned from" in page
+    assert "It is ban 2 in a row; each is longer." in page
+    assert "Changes of the key Banned the key" in page
+    assert re.findall(r'action="/console/keys/key_one/(\w+)"', browser.page) == ["rotate", "revoke", "unban"]
 
 
 async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
@@ -362,11 +329,9 @@ async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
         assert new not in repr(await log(console.store))
 
 
-async def test_a_search_is_submitted_and_leads_to_an_account(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        assert "Limits now" in await browser.submit("/search", {"q": "zoo"})
+async def test_a_search_is_submitted_and_leads_to_an_account(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    assert "Limits now" in await browser.submit("/search", {"q": "zoo"})
 
 
 async def test_hostile_texts_are_escaped(file_store: Stores) -> None:
@@ -386,177 +351,159 @@ async def test_hostile_texts_are_escaped(file_store: Stores) -> None:
 @pytest.mark.parametrize(
     "path", ["/accounts/none", "/accounts/none/suspend", "/keys/key_none", "/keys/key_none/revoke"]
 )
-async def test_what_does_not_exist_is_not_found(file_store: Stores, path: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert "There is no" in await browser.get(path, 404)
+async def test_what_does_not_exist_is_not_found(path: str, browser: Browser) -> None:
+    assert "There is no" in await browser.get(path, 404)
 
 
-async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        data = {"form_token": browser.form_token, "scope": "orders:read"}
-        pages = await asyncio.gather(*[browser.http.post("/console/accounts/zoo/keys", data=data) for _ in range(3)])
-        assert 1 == len({secret(page.text) for page in pages})
-        assert 2 == len(await console.store.keys.list("zoo"))
-        await browser.get("/accounts/zoo")
-        data["form_token"] = browser.form_token
-        again = await browser.http.post("/console/accounts/zoo/keys", data=data)
-        assert secret(again.text) != secret(pages[0].text)
+async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(
+    console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    data = {"form_token": browser.form_token, "scope": "orders:read"}
+    pages = await asyncio.gather(*[browser.http.post("/console/accounts/zoo/keys", data=data) for _ in range(3)])
+    assert 1 == len({secret(page.text) for page in pages})
+    assert 2 == len(await console.store.keys.list("zoo"))
+    await browser.get("/accounts/zoo")
+    data["form_token"] = browser.form_token
+    again = await browser.http.post("/console/accounts/zoo/keys", data=data)
+    assert secret(again.text) != secret(pages[0].text)
 
 
 @pytest.mark.parametrize("path", ["/accounts", "/accounts/zoo/plan"])
-async def test_limits_for_a_plan_that_has_its_own_are_refused(file_store: Stores, path: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        fields = {"name": "acme", "plan": "pro", "per_minute": "600", "per_day": "", "seen": browser.hidden("seen")}
-        page = await browser.submit(path, fields, 400)
-        assert "The plan pro has fixed limits" in page
-        assert "<title>Error: " in browser.page
-        assert re.search(r'<a href="#(new|plan)-per_minute">', browser.page)
-        assert re.search(r'id="(new|plan)-per_minute"[^>]* autofocus', browser.page)
-        assert Plan.FREE == (await console.store.accounts.find("zoo")).plan
+async def test_limits_for_a_plan_that_has_its_own_are_refused(path: str, console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    fields = {"name": "acme", "plan": "pro", "per_minute": "600", "per_day": "", "seen": browser.hidden("seen")}
+    page = await browser.submit(path, fields, 400)
+    assert "The plan pro has fixed limits" in page
+    assert "<title>Error: " in browser.page
+    assert re.search(r'<a href="#(new|plan)-per_minute">', browser.page)
+    assert re.search(r'id="(new|plan)-per_minute"[^>]* autofocus', browser.page)
+    assert Plan.FREE == (await console.store.accounts.find("zoo")).plan
 
 
-async def test_a_conflict_says_what_changed_and_by_whom(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
-        await add_key(console.store)
-        await one.get("/keys/key_one/revoke")
-        await other.get("/keys/key_one/revoke")
-        await other.submit("/keys/key_one/revoke", {"seen": other.hidden("seen")})
-        page = await one.submit("/keys/key_one/revoke", {"seen": one.hidden("seen")}, 409)
-        assert "The last changes of key_one Revoked the key key_one operator bob" in page
-        assert 'href="/console/keys/key_one"' in one.page
+async def test_a_conflict_says_what_changed_and_by_whom(console: Console) -> None:
+    one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
+    await add_key(console.store)
+    await one.get("/keys/key_one/revoke")
+    await other.get("/keys/key_one/revoke")
+    await other.submit("/keys/key_one/revoke", {"seen": other.hidden("seen")})
+    page = await one.submit("/keys/key_one/revoke", {"seen": one.hidden("seen")}, 409)
+    assert "The last changes of key_one Revoked the key key_one operator bob" in page
+    assert 'href="/console/keys/key_one"' in one.page
 
 
-async def test_contact_and_note_are_edited_and_wrong_ones_refused(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        seen = {"seen": browser.hidden("seen")}
-        fields = {"contact": "a@example.com", "note": "calls on Mondays"} | seen
-        page = await browser.submit("/accounts/zoo/details", fields)
-        assert "Saved the contact and the note of zoo." in page
-        assert "Contact: a@example.com · calls on Mondays" in page
-        assert "at most 200 characters" in await browser.submit("/accounts/zoo/details", {"note": "x" * 201}, 400)
-        stale = {"contact": "b@example.com", "note": "calls on Mondays"} | seen
-        assert "Nothing was changed" in await browser.submit("/accounts/zoo/details", stale, 409)
-        assert "calls on Mondays" == (await console.store.accounts.find("zoo")).note
-        assert (ADA, "account.edit", "account:zoo") == (await actions(console))[-1]
+async def test_contact_and_note_are_edited_and_wrong_ones_refused(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    seen = {"seen": browser.hidden("seen")}
+    fields = {"contact": "a@example.com", "note": "calls on Mondays"} | seen
+    page = await browser.submit("/accounts/zoo/details", fields)
+    assert "Saved the contact and the note of zoo." in page
+    assert "Contact: a@example.com · calls on Mondays" in page
+    assert "at most 200 characters" in await browser.submit("/accounts/zoo/details", {"note": "x" * 201}, 400)
+    stale = {"contact": "b@example.com", "note": "calls on Mondays"} | seen
+    assert "Nothing was changed" in await browser.submit("/accounts/zoo/details", stale, 409)
+    assert "calls on Mondays" == (await console.store.accounts.find("zoo")).note
+    assert (ADA, "account.edit", "account:zoo") == (await actions(console))[-1]
 
 
-async def test_an_account_is_closed_after_asking(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        assert "Close zoo? All its keys are revoked" in await browser.get("/accounts/zoo/close")
-        page = await browser.submit("/accounts/zoo/close")
-        assert "Closed zoo, and revoked 1 key." in page
-        assert "New key" not in page
-        assert "closed" == (await console.store.accounts.find("zoo")).state
-        assert "zoo" in await browser.get("/accounts?state=closed")
-        assert "No account matches" in await browser.get("/accounts?state=active")
-        assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
+async def test_an_account_is_closed_after_asking(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    assert "Close zoo? All its keys are revoked" in await browser.get("/accounts/zoo/close")
+    page = await browser.submit("/accounts/zoo/close")
+    assert "Closed zoo, and revoked 1 key." in page
+    assert "New key" not in page
+    assert "closed" == (await console.store.accounts.find("zoo")).state
+    assert "zoo" in await browser.get("/accounts?state=closed")
+    assert "No account matches" in await browser.get("/accounts?state=active")
+    assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
 
 
-async def test_rotating_a_key_that_ends_at_once_asks_first(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        assert "and end it at once?" in await browser.submit("/keys/key_one/rotate", {"grace": "0s"})
-        assert 1 == len(await console.store.keys.list("zoo"))
-        confirmed = {"grace": "0s", "confirmed": browser.hidden("confirmed")}
-        assert "The key was rotated" in await browser.submit("/keys/key_one/rotate", confirmed)
+async def test_rotating_a_key_that_ends_at_once_asks_first(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    assert "and end it at once?" in await browser.submit("/keys/key_one/rotate", {"grace": "0s"})
+    assert 1 == len(await console.store.keys.list("zoo"))
+    confirmed = {"grace": "0s", "confirmed": browser.hidden("confirmed")}
+    assert "The key was rotated" in await browser.submit("/keys/key_one/rotate", confirmed)
 
 
-async def test_the_keys_of_an_account_are_paged_and_filtered(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        for number in range(30):
-            await console.store.keys.create(api_key(f"k{number:02}"), BY)
-        for number in range(10):
-            await console.store.keys.change(f"key_k{number:02}", revoke(START), BY)
+async def test_the_keys_of_an_account_are_paged_and_filtered(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    for number in range(30):
+        await console.store.keys.create(api_key(f"k{number:02}"), BY)
+    for number in range(10):
+        await console.store.keys.change(f"key_k{number:02}", revoke(START), BY)
 
-        async def shown(query: str) -> list[str]:
-            await browser.get(f"/accounts/zoo{query}")
-            return re.findall(r'<tr id="(\w+)"', browser.page)
+    async def shown(query: str) -> list[str]:
+        await browser.get(f"/accounts/zoo{query}")
+        return re.findall(r'<tr id="(\w+)"', browser.page)
 
-        first, second = await shown(""), await shown("?page=2")
-        assert (25, 6, 31) == (len(first), len(second), len({*first, *second}))
-        assert set(second) <= {f"key_k{number:02}" for number in range(10)}
-        assert 21 == len(await shown("?keys=usable"))
-        assert 10 == len(await shown("?keys=ended"))
-        assert 6 == len(await shown("?page=99"))
-        assert "31 keys." in await browser.get("/accounts/zoo?page=2")
-        assert "10 keys match." in await browser.get("/accounts/zoo?keys=ended")
-
-
-async def test_bans_are_one_warning_and_paged(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        for number in range(60):
-            await console.store.keys.create(api_key(f"k{number:02}"), BY)
-        now = int(START)
-        bans = [Ban(f"key_k{number:02}", now - 10, now + 110 + number, 1) for number in range(60)]
-        await console.store.usage.save({}, [*bans, Ban("key_one", now - 500, now - 1, 1)])
-        results = [each async for each in check_partners(console.store, START)]
-        assert ["60 keys are banned; key_k59 of zoo longest, until "] == [
-            each.message[:50] for each in results if each.check == "bans"
-        ]
-        first = await browser.get("/bans")
-        assert (50, "60 banned keys") == (first.count("Lift ban"), re.findall("60 banned keys", first)[0])
-        assert "key_k59" in first
-        assert 10 == (await browser.get("/bans?page=2")).count("Lift ban")
-        assert 10 == (await browser.get("/bans?page=99")).count("Lift ban")
-        assert "60 banned keys match." in await browser.get("/bans?name=zoo")
-        assert 1 == (await browser.get("/bans?name=key_k07")).count("Lift ban")
-        assert "is banned. Show all" in await browser.get("/bans?name=acme")
-        overview = await browser.get("/")
-        assert "All 60 banned keys" in overview
-        assert 5 == overview.count("until 2026")
-        assert "1 account" in await browser.get("/accounts?state=banned")
+    first, second = await shown(""), await shown("?page=2")
+    assert (25, 6, 31) == (len(first), len(second), len({*first, *second}))
+    assert set(second) <= {f"key_k{number:02}" for number in range(10)}
+    assert 21 == len(await shown("?keys=usable"))
+    assert 10 == len(await shown("?keys=ended"))
+    assert 6 == len(await shown("?page=99"))
+    assert "31 keys." in await browser.get("/accounts/zoo?page=2")
+    assert "10 keys match." in await browser.get("/accounts/zoo?keys=ended")
 
 
-async def test_a_warning_leads_to_the_button_that_helps(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await add_key(console.store)
-        await console.store.keys.create(replace(api_key("two"), expires_at=START + 60), BY)
-        browser = await console.browser.sign_in()
+async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    for number in range(60):
+        await console.store.keys.create(api_key(f"k{number:02}"), BY)
+    now = int(START)
+    bans = [Ban(f"key_k{number:02}", now - 10, now + 110 + number, 1) for number in range(60)]
+    await console.store.usage.save({}, [*bans, Ban("key_one", now - 500, now - 1, 1)])
+    results = [each async for each in check_partners(console.store, START)]
+    assert ["60 keys are banned; key_k59 of zoo longest, until "] == [
+        each.message[:50] for each in results if each.check == "bans"
+    ]
+    first = await browser.get("/bans")
+    assert (50, "60 banned keys") == (first.count("Lift ban"), re.findall("60 banned keys", first)[0])
+    assert "key_k59" in first
+    assert 10 == (await browser.get("/bans?page=2")).count("Lift ban")
+    assert 10 == (await browser.get("/bans?page=99")).count("Lift ban")
+    assert "60 banned keys match." in await browser.get("/bans?name=zoo")
+    assert 1 == (await browser.get("/bans?name=key_k07")).count("Lift ban")
+    assert "is banned. Show all" in await browser.get("/bans?name=acme")
+    overview = await browser.get("/")
+    assert "All 60 banned keys" in overview
+    assert 5 == overview.count("until 2026")
+    assert "1 account" in await browser.get("/accounts?state=banned")
 
-        async def examine() -> list[CheckResult]:
-            return [each async for each in check_partners(console.store, START)]
 
-        console.sources.monitor._examine = examine
-        await browser.submit("/check")
-        assert '<a href="/console/keys/key_two">Rotate</a>' in browser.page
-        assert "petstore keys" not in browser.page
+async def test_a_warning_leads_to_the_button_that_helps(console: Console) -> None:
+    await add_key(console.store)
+    await console.store.keys.create(replace(api_key("two"), expires_at=START + 60), BY)
+    browser = await console.browser.sign_in()
 
+    async def examine() -> list[CheckResult]:
+        return [each async for each in check_partners(console.store, START)]
 
-async def test_the_audit_log_shows_the_ban_that_was_lifted(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
-        await browser.get("/accounts/zoo")
-        await browser.submit("/keys/key_one/unban")
-        page = await browser.get("/audit?action=key.unban")
-        assert re.search(r"ban began [\d-]+ [\d:]+, until [\d-]+ [\d:]+, level 2 → –", page)
+    console.sources.monitor._examine = examine
+    await browser.submit("/check")
+    assert '<a href="/console/keys/key_two">Rotate</a>' in browser.page
+    assert "petstore keys" not in browser.page
 
 
-async def test_control_characters_are_shown_as_escapes(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await console.store.keys.create(replace(api_key("two"), note="a\x1b[31mb\u202ec"), BY)
-        assert r"a\x1b[31mb\u202ec" in await browser.get("/accounts/zoo")
-        assert "\x1b" not in browser.page
-        assert "\u202e" not in browser.page
+async def test_the_audit_log_shows_the_ban_that_was_lifted(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
+    await browser.get("/accounts/zoo")
+    await browser.submit("/keys/key_one/unban")
+    page = await browser.get("/audit?action=key.unban")
+    assert re.search(r"ban began [\d-]+ [\d:]+, until [\d-]+ [\d:]+, level 2 → –", page)
+
+
+async def test_control_characters_are_shown_as_escapes(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await console.store.keys.create(replace(api_key("two"), note="a\x1b[31mb\u202ec"), BY)
+    assert r"a\x1b[31mb\u202ec" in await browser.get("/accounts/zoo")
+    assert "\x1b" not in browser.page
+    assert "\u202e" not in browser.page

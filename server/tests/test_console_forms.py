@@ -54,141 +54,125 @@ async def test_a_reload_of_the_page_with_a_new_key_makes_no_second_key_ever(each
         assert 3 == len(await after.store.keys.list("zoo"))
 
 
-async def test_a_form_that_was_refused_can_be_submitted_again(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/keys/key_one/revoke")
-        fields = form(browser, "/keys/key_one/revoke")
-        await console.store.accounts.change("zoo", edit("a", None), BOB)
-        for _ in range(2):
-            await send(browser, "/keys/none/revoke", fields, 404)
-            console.sources.submissions.clear()
-        await send(browser, "/keys/key_one/revoke", fields, 200)
+async def test_a_form_that_was_refused_can_be_submitted_again(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/keys/key_one/revoke")
+    fields = form(browser, "/keys/key_one/revoke")
+    await console.store.accounts.change("zoo", edit("a", None), BOB)
+    for _ in range(2):
+        await send(browser, "/keys/none/revoke", fields, 404)
+        console.sources.submissions.clear()
+    await send(browser, "/keys/key_one/revoke", fields, 200)
 
 
-async def test_a_session_that_ended_loses_nothing_that_was_typed(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo?keys=usable")
-        typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "calls; on “Mondays”"}
-        await console.store.sessions.end_all(BOB)
-        page = await send(browser, "/accounts/zoo/details", typed, 401)
-        assert "what you typed is kept" in page
-        assert "petstore console" in page
-        response = await browser.http.get(await browser.link())
-        assert "/console/accounts/zoo?keys=usable" == response.headers["location"]
-        for _ in range(2):  # a reload loses nothing either
-            shown = await browser.get("/accounts/zoo?keys=usable")
-            assert "What you had typed is in the form below again." in shown
-            again = form(browser, "/accounts/zoo/details")
-            assert ("ann@zoo.example", "calls; on “Mondays”") == (again["contact"], again["note"])
-        assert "" == (await console.store.accounts.find("zoo")).contact
-        await send(browser, "/accounts/zoo/details", again, 200)
-        assert "ann@zoo.example" == (await console.store.accounts.find("zoo")).contact
-        assert "What you had typed" not in await browser.get("/accounts/zoo")
-
-
-async def test_a_form_of_an_earlier_session_is_shown_again_too(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.get("/accounts")
-        typed = form(browser, "/accounts") | {"name": "Café & Söhne", "plan": "pro", "note": "new"}
-        await browser.sign_in()  # in another tab
-        assert "Show the form again" in await send(browser, "/accounts", typed, 403)
-        await browser.get("/accounts")
-        again = form(browser, "/accounts")
-        assert ("Café &amp; Söhne", "pro", "new") == (again["name"], again["plan"], again["note"])
-
-
-async def test_a_store_that_is_down_loses_nothing_that_was_typed(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
-        change = console.store.accounts.change
-
-        async def fail(*_: object) -> object:
-            raise ServiceUnavailable("the disk is full")
-
-        console.store.accounts.change = fail  # type: ignore[method-assign, assignment]
-        assert "Show the form again" in await send(browser, "/accounts/zoo/details", typed, 503)
-        console.store.accounts.change = change  # type: ignore[method-assign]
-        await browser.get("/accounts/zoo")
-        assert "long text" == form(browser, "/accounts/zoo/details")["note"]
-
-
-async def test_what_was_done_is_not_offered_again_after_signing_in(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read", "note": "mine"}
-        await send(browser, "/accounts/zoo/keys", fields, 200)
-        await console.store.sessions.end_all(BOB)
-        await send(browser, "/accounts/zoo/keys", fields, 401)
-        await browser.sign_in()
-        await browser.get("/accounts/zoo")
-        assert "" == form(browser, "/accounts/zoo/keys")["note"]
-
-
-async def test_no_key_is_kept_in_the_browser(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.get("/")
-        key = new_key(Environment.PRODUCTION, lambda _: 1)
-        await console.store.sessions.end_all(BOB)
-        for fields in ({"q": key}, {"q": f"x {key}"}, {"q": "x" * 3000}):
-            await send(
-                browser, "/search", form(browser, "/search") | fields, 401
-            ) if "/search" in browser.page else None
-            assert not [name for name in browser.http.cookies if "kept" in name]
-
-
-async def test_the_contact_is_edited_although_the_plan_was_changed(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example"}
-        await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
-        await console.store.accounts.change("zoo", edit(None, "bob's note"), BOB)
-        assert "Saved the contact and the note of zoo." in await send(browser, "/accounts/zoo/details", typed, 200)
-        account = await console.store.accounts.find("zoo")
-        assert ("ann@zoo.example", "bob's note", Plan.PRO) == (account.contact, account.note, account.plan)
-
-
-async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_text(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        typed = form(browser, "/accounts/zoo/details") | {"note": "my long note"}
-        await console.store.accounts.change("zoo", edit(None, "bob was first"), BOB)
-        page = await send(browser, "/accounts/zoo/details", typed, 409)
-        assert "Nothing was changed" in page
-        assert "The note is “bob was first” now; submit the form again to replace that." in page
+async def test_a_session_that_ended_loses_nothing_that_was_typed(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo?keys=usable")
+    typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "calls; on “Mondays”"}
+    await console.store.sessions.end_all(BOB)
+    page = await send(browser, "/accounts/zoo/details", typed, 401)
+    assert "what you typed is kept" in page
+    assert "petstore console" in page
+    response = await browser.http.get(await browser.link())
+    assert "/console/accounts/zoo?keys=usable" == response.headers["location"]
+    for _ in range(2):  # a reload loses nothing either
+        shown = await browser.get("/accounts/zoo?keys=usable")
+        assert "What you had typed is in the form below again." in shown
         again = form(browser, "/accounts/zoo/details")
-        assert "my long note" == again["note"]
-        await send(browser, "/accounts/zoo/details", again, 200)
-        assert "my long note" == (await console.store.accounts.find("zoo")).note
+        assert ("ann@zoo.example", "calls; on “Mondays”") == (again["contact"], again["note"])
+    assert "" == (await console.store.accounts.find("zoo")).contact
+    await send(browser, "/accounts/zoo/details", again, 200)
+    assert "ann@zoo.example" == (await console.store.accounts.find("zoo")).contact
+    assert "What you had typed" not in await browser.get("/accounts/zoo")
+
+
+async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser) -> None:
+    await browser.get("/accounts")
+    typed = form(browser, "/accounts") | {"name": "Café & Söhne", "plan": "pro", "note": "new"}
+    await browser.sign_in()  # in another tab
+    assert "Show the form again" in await send(browser, "/accounts", typed, 403)
+    await browser.get("/accounts")
+    again = form(browser, "/accounts")
+    assert ("Café &amp; Söhne", "pro", "new") == (again["name"], again["plan"], again["note"])
+
+
+async def test_a_store_that_is_down_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
+    change = console.store.accounts.change
+
+    async def fail(*_: object) -> object:
+        raise ServiceUnavailable("the disk is full")
+
+    console.store.accounts.change = fail  # type: ignore[method-assign, assignment]
+    assert "Show the form again" in await send(browser, "/accounts/zoo/details", typed, 503)
+    console.store.accounts.change = change  # type: ignore[method-assign]
+    await browser.get("/accounts/zoo")
+    assert "long text" == form(browser, "/accounts/zoo/details")["note"]
+
+
+async def test_what_was_done_is_not_offered_again_after_signing_in(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read", "note": "mine"}
+    await send(browser, "/accounts/zoo/keys", fields, 200)
+    await console.store.sessions.end_all(BOB)
+    await send(browser, "/accounts/zoo/keys", fields, 401)
+    await browser.sign_in()
+    await browser.get("/accounts/zoo")
+    assert "" == form(browser, "/accounts/zoo/keys")["note"]
+
+
+async def test_no_key_is_kept_in_the_browser(console: Console, browser: Browser) -> None:
+    await browser.get("/")
+    key = new_key(Environment.PRODUCTION, lambda _: 1)
+    await console.store.sessions.end_all(BOB)
+    for fields in ({"q": key}, {"q": f"x {key}"}, {"q": "x" * 3000}):
+        await send(browser, "/search", form(browser, "/search") | fields, 401) if "/search" in browser.page else None
+        assert not [name for name in browser.http.cookies if "kept" in name]
+
+
+async def test_the_contact_is_edited_although_the_plan_was_changed(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example"}
+    await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
+    await console.store.accounts.change("zoo", edit(None, "bob's note"), BOB)
+    assert "Saved the contact and the note of zoo." in await send(browser, "/accounts/zoo/details", typed, 200)
+    account = await console.store.accounts.find("zoo")
+    assert ("ann@zoo.example", "bob's note", Plan.PRO) == (account.contact, account.note, account.plan)
+
+
+async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_text(
+    console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/details") | {"note": "my long note"}
+    await console.store.accounts.change("zoo", edit(None, "bob was first"), BOB)
+    page = await send(browser, "/accounts/zoo/details", typed, 409)
+    assert "Nothing was changed" in page
+    assert "The note is “bob was first” now; submit the form again to replace that." in page
+    again = form(browser, "/accounts/zoo/details")
+    assert "my long note" == again["note"]
+    await send(browser, "/accounts/zoo/details", again, 200)
+    assert "my long note" == (await console.store.accounts.find("zoo")).note
 
 
 async def plan_after(console: Console) -> Plan:
     return (await console.store.accounts.find("zoo")).plan
 
 
-async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        typed = form(browser, "/accounts/zoo/plan") | {"plan": "business"}
-        await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
-        assert "The plan is “pro” now" in await send(browser, "/accounts/zoo/plan", typed, 409)
-        again = form(browser, "/accounts/zoo/plan")
-        assert ("business", Plan.PRO) == (again["plan"], await plan_after(console))
-        await send(browser, "/accounts/zoo/plan", again, 200)
-        assert Plan.BUSINESS == await plan_after(console)
+async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/plan") | {"plan": "business"}
+    await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
+    assert "The plan is “pro” now" in await send(browser, "/accounts/zoo/plan", typed, 409)
+    again = form(browser, "/accounts/zoo/plan")
+    assert ("business", Plan.PRO) == (again["plan"], await plan_after(console))
+    await send(browser, "/accounts/zoo/plan", again, 200)
+    assert Plan.BUSINESS == await plan_after(console)

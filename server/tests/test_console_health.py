@@ -28,16 +28,15 @@ async def strip(console: Console, path: str = "/orders") -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", f"{found[1]}: {found[2]}").split())
 
 
-async def test_every_page_says_how_the_service_is_and_when_that_was_found(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        for path in ("/", "/accounts", "/orders", "/imports", "/audit", "/bans"):
-            assert "ready: Ready · checked 0 s ago" == await strip(console, path)
-        await console.browser.get("/missing", 404)
-        assert "Check again" in console.browser.page
-        console.browser.http.cookies.clear()
-        await console.browser.get("/orders", 401)
-        assert "Check again" not in console.browser.page
+async def test_every_page_says_how_the_service_is_and_when_that_was_found(console: Console) -> None:
+    await console.browser.sign_in()
+    for path in ("/", "/accounts", "/orders", "/imports", "/audit", "/bans"):
+        assert "ready: Ready · checked 0 s ago" == await strip(console, path)
+    await console.browser.get("/missing", 404)
+    assert "Check again" in console.browser.page
+    console.browser.http.cookies.clear()
+    await console.browser.get("/orders", 401)
+    assert "Check again" not in console.browser.page
 
 
 async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backend: Stores) -> None:
@@ -61,131 +60,122 @@ async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backe
         assert "not-ready: Not ready since 08:06 (0 s) The disk is full. · checked 0 s ago" == await strip(console)
 
 
-async def test_a_stop_does_not_begin_another_state(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        console.service.detail = DEGRADED
-        await console.check()
-        console.service.ready = False
-        console.service.detail = {"status": "unavailable", "reason": "draining: the process is about to stop"}
-        await console.check()
-        assert "Degraded since 07:33" in await strip(console)
+async def test_a_stop_does_not_begin_another_state(console: Console) -> None:
+    await console.browser.sign_in()
+    console.service.detail = DEGRADED
+    await console.check()
+    console.service.ready = False
+    console.service.detail = {"status": "unavailable", "reason": "draining: the process is about to stop"}
+    await console.check()
+    assert "Degraded since 07:33" in await strip(console)
 
 
-async def test_the_worst_host_is_shown_and_a_silent_one_named(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        await console.browser.sign_in()
-        now = console.clock.now
-        other = HostHealth("web2:8081", "degraded", "Redis is gone", now - 600, now - 8)
-        await console.store.health.save(other)
-        await console.store.health.save(HostHealth("web3:8081", "not ready", "", now - 600, now, stopped=True))
-        await console.check()
-        assert "degraded: Degraded since 07:23 (10 min) on web2:8081 Redis is gone. · checked 8 s ago" == await strip(
-            console
-        )
-        await console.store.health.save(other._replace(state="ready", reason=""))
-        await console.check()
-        assert "ready: Ready on 2 hosts · checked 8 s ago" == await strip(console)
-        console.clock.now += 130
-        assert "warn: Ready · checked 0 s ago · web2:8081 has not reported for 2 min" == await strip(console)
-        console.clock.now += 86_400
-        await console.browser.sign_in()
-        await console.check()
-        assert "ready: Ready · checked 0 s ago" == await strip(console)
+async def test_the_worst_host_is_shown_and_a_silent_one_named(each_backend: Stores, console: Console) -> None:
+    await console.browser.sign_in()
+    now = console.clock.now
+    other = HostHealth("web2:8081", "degraded", "Redis is gone", now - 600, now - 8)
+    await console.store.health.save(other)
+    await console.store.health.save(HostHealth("web3:8081", "not ready", "", now - 600, now, stopped=True))
+    await console.check()
+    assert "degraded: Degraded since 07:23 (10 min) on web2:8081 Redis is gone. · checked 8 s ago" == await strip(
+        console
+    )
+    await console.store.health.save(other._replace(state="ready", reason=""))
+    await console.check()
+    assert "ready: Ready on 2 hosts · checked 8 s ago" == await strip(console)
+    console.clock.now += 130
+    assert "warn: Ready · checked 0 s ago · web2:8081 has not reported for 2 min" == await strip(console)
+    console.clock.now += 86_400
+    await console.browser.sign_in()
+    await console.check()
+    assert "ready: Ready · checked 0 s ago" == await strip(console)
 
 
-async def test_a_service_that_does_not_answer_is_not_shown_as_ready(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        await strip(console)
-        answered = asyncio.Event()
-        readiness = console.service.readiness
+async def test_a_service_that_does_not_answer_is_not_shown_as_ready(console: Console) -> None:
+    await console.browser.sign_in()
+    await strip(console)
+    answered = asyncio.Event()
+    readiness = console.service.readiness
 
-        async def late() -> tuple[bool, dict[str, Any]]:
-            await answered.wait()
-            return await readiness()
+    async def late() -> tuple[bool, dict[str, Any]]:
+        await answered.wait()
+        return await readiness()
 
-        console.service.readiness = late  # type: ignore[method-assign]
-        console.clock.now += 8
-        began = monotonic()
-        assert "warn: Ready · checked 8 s ago · no answer for 1 s" == await strip(console)
-        assert monotonic() - began < 2.0 + busy()
-        console.clock.now += 120
-        assert re.match(
-            "old: State not known · ready when it was last checked · checked 2 min ago", await strip(console)
-        )
-        console.service.ready, console.service.detail = False, {"status": "unavailable", "reason": "worker 2 is frozen"}
-        answered.set()
-        assert "not-ready: Not ready since 07:35 (0 s) Worker 2 is frozen." in await strip(console)
+    console.service.readiness = late  # type: ignore[method-assign]
+    console.clock.now += 8
+    began = monotonic()
+    assert "warn: Ready · checked 8 s ago · no answer for 1 s" == await strip(console)
+    assert monotonic() - began < 2.0 + busy()
+    console.clock.now += 120
+    assert re.match("old: State not known · ready when it was last checked · checked 2 min ago", await strip(console))
+    console.service.ready, console.service.detail = False, {"status": "unavailable", "reason": "worker 2 is frozen"}
+    answered.set()
+    assert "not-ready: Not ready since 07:35 (0 s) Worker 2 is frozen." in await strip(console)
 
 
-async def test_what_is_live_outranks_older_checks(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await add_key(console.store)
-        await console.browser.sign_in()
-        await console.check()
-        page = await console.browser.get("/")
-        for name in ("server", "store", "redis"):  # what readiness says: no older check repeats it
-            assert name not in {each.check for each in console.sources.monitor.checks or ()}
-        assert "integrity" not in page
+async def test_what_is_live_outranks_older_checks(console: Console) -> None:
+    await add_key(console.store)
+    await console.browser.sign_in()
+    await console.check()
+    page = await console.browser.get("/")
+    for name in ("server", "store", "redis"):  # what readiness says: no older check repeats it
+        assert name not in {each.check for each in console.sources.monitor.checks or ()}
+    assert "integrity" not in page
 
 
-async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_page(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        results = [
-            CheckResult("disk", "fail", "1 MiB is free.", "Free some space."),
-            CheckResult("x", "warn", "advice"),
-        ]
+async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_page(console: Console) -> None:
+    await console.browser.sign_in()
+    results = [
+        CheckResult("disk", "fail", "1 MiB is free.", "Free some space."),
+        CheckResult("x", "warn", "advice"),
+    ]
 
-        async def examine() -> list[CheckResult]:
-            return results
+    async def examine() -> list[CheckResult]:
+        return results
 
-        await console.check()
-        console.sources.monitor._examine = examine
-        await console.browser.get("/orders?status=pending")
-        fields = {"here": console.browser.hidden("here"), "form_token": console.browser.form_token}
-        response = await console.browser.http.post("/console/check", data=fields)
-        assert (303, "/console/orders?status=pending") == (response.status_code, response.headers["location"])
-        assert "degraded: Degraded since 07:33 (0 s) 1 MiB is free. · checked 0 s ago" == await strip(console)
-        overview = await console.browser.get("/")
-        assert "A check has failed" in overview
-        assert "1 recommendation" in overview
-        assert (await console.browser.http.post("/console/check", data=fields)).status_code == 303  # works again
+    await console.check()
+    console.sources.monitor._examine = examine
+    await console.browser.get("/orders?status=pending")
+    fields = {"here": console.browser.hidden("here"), "form_token": console.browser.form_token}
+    response = await console.browser.http.post("/console/check", data=fields)
+    assert (303, "/console/orders?status=pending") == (response.status_code, response.headers["location"])
+    assert "degraded: Degraded since 07:33 (0 s) 1 MiB is free. · checked 0 s ago" == await strip(console)
+    overview = await console.browser.get("/")
+    assert "A check has failed" in overview
+    assert "1 recommendation" in overview
+    assert (await console.browser.http.post("/console/check", data=fields)).status_code == 303  # works again
 
 
 @pytest.mark.parametrize("here", ["//evil.example", "/sign-in?token=x", "https://evil.example/", "/a;b", ""])
-async def test_checking_again_leads_to_no_other_site(file_store: Stores, here: str) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        data = {"form_token": console.browser.form_token, "here": here}
-        response = await console.browser.http.post("/console/check", data=data)
-        assert (303, "/console/") == (response.status_code, response.headers["location"])
+async def test_checking_again_leads_to_no_other_site(here: str, console: Console) -> None:
+    await console.browser.sign_in()
+    data = {"form_token": console.browser.form_token, "here": here}
+    response = await console.browser.http.post("/console/check", data=data)
+    assert (303, "/console/") == (response.status_code, response.headers["location"])
 
 
-async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        await console.browser.sign_in()
-        await strip(console)
-        engine: Any = console.store._engine
-        query: Callable[..., Any] = engine.query
+async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(console: Console) -> None:
+    await console.browser.sign_in()
+    await strip(console)
+    engine: Any = console.store._engine
+    query: Callable[..., Any] = engine.query
 
-        async def fail(*_: Any, **__: Any) -> Any:
-            raise ServiceUnavailable("the database is gone")
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ServiceUnavailable("the database is gone")
 
-        engine.query = engine.read = fail
-        console.service.ready, console.service.detail = (
-            False,
-            {"status": "unavailable", "reason": "the database is gone"},
-        )
-        console.clock.now += 10
-        assert "Not ready since 07:33 (0 s) The database is gone." in await strip(console, "/")
-        console.clock.now += 600
-        await console.check()
-        assert "(10 min)" in await strip(console, "/")
-        engine.query = query
-        console.service.ready, console.service.detail = True, {"status": "ok"}
-        assert "ready: Ready" in await strip(console, "/")
+    engine.query = engine.read = fail
+    console.service.ready, console.service.detail = (
+        False,
+        {"status": "unavailable", "reason": "the database is gone"},
+    )
+    console.clock.now += 10
+    assert "Not ready since 07:33 (0 s) The database is gone." in await strip(console, "/")
+    console.clock.now += 600
+    await console.check()
+    assert "(10 min)" in await strip(console, "/")
+    engine.query = query
+    console.service.ready, console.service.detail = True, {"status": "ok"}
+    assert "ready: Ready" in await strip(console, "/")
 
 
 async def test_the_time_of_the_tests_is_as_expected() -> None:

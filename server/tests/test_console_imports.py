@@ -15,7 +15,7 @@ import pytest
 from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
-from testing.console import Console, finished, running_console, text_of, upload
+from testing.console import Browser, Console, finished, running_console, text_of, upload
 from testing.quick_commands import quick_command
 from testing.stores import BY, Stores, log
 
@@ -53,99 +53,86 @@ async def ids_of(console: Console) -> list[int]:
     return [order.id async for batch in console.store.orders.scan() for order in batch]
 
 
-async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_folder: Path) -> None:
-    async with running_console(each_backend) as console:
-        await console.store.orders.import_batch(
-            [Order(1, 7), Order(2, 1), Order(3, status=Status.SHIPPED)], "import-1", BY
-        )
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD + b'{"id": 3, "petId": 9}\n{"id": 4}\n{"id": "five"}\n')
-        text = await finished(browser, path)
-        assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
-        assert "no longer pending in the store" in text
-        assert "Nothing was changed so far." in text
-        assert [1, 2, 3] == await ids_of(console)
-        assert [] == files(uploads_folder)
+async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_folder: Path, console: Console) -> None:
+    await console.store.orders.import_batch([Order(1, 7), Order(2, 1), Order(3, status=Status.SHIPPED)], "import-1", BY)
+    browser = await console.browser.sign_in()
+    path = await upload(browser, GOOD + b'{"id": 3, "petId": 9}\n{"id": 4}\n{"id": "five"}\n')
+    text = await finished(browser, path)
+    assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
+    assert "no longer pending in the store" in text
+    assert "Nothing was changed so far." in text
+    assert [1, 2, 3] == await ids_of(console)
+    assert [] == files(uploads_folder)
 
-        await browser.submit(f"{path}/import")
-        text = await finished(browser, path)
-        assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
-        assert [1, 2, 3, 4] == await ids_of(console)
-        entry = [entry for entry in await log(console.store) if entry.action == "orders.import"][-1]
-        assert "operator:ada" == entry.actor
-        assert f"{entry.subject} · by ada" in text
-        assert "Imported orders" in await browser.get(f"/audit?subject={entry.subject}")
-        assert f'/imports/{entry.subject}"' in browser.page
-        assert [] == files(uploads_folder)
+    await browser.submit(f"{path}/import")
+    text = await finished(browser, path)
+    assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
+    assert [1, 2, 3, 4] == await ids_of(console)
+    entry = [entry for entry in await log(console.store) if entry.action == "orders.import"][-1]
+    assert "operator:ada" == entry.actor
+    assert f"{entry.subject} · by ada" in text
+    assert "Imported orders" in await browser.get(f"/audit?subject={entry.subject}")
+    assert f'/imports/{entry.subject}"' in browser.page
+    assert [] == files(uploads_folder)
 
 
-async def test_rejected_rows_are_downloaded_with_reasons(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, b"id,quantity\n1,2\n2,many\nx,1\n", name='my "best" orders.csv')
-        text = await finished(browser, path)
-        assert "Rejected 2" in text
-        response = await browser.http.get(f"/console{path}/rejects")
-        assert "attachment" in response.headers["content-disposition"]
-        rows = [json.loads(line) for line in response.text.splitlines()]
-        assert [(3, "quantity", "2,many"), (4, "id", "x,1")] == [
-            (row["line"], row["column"], row["raw"].strip()) for row in rows
-        ]
-        assert all(row["reason"] in text for row in rows)
+async def test_rejected_rows_are_downloaded_with_reasons(browser: Browser) -> None:
+    path = await upload(browser, b"id,quantity\n1,2\n2,many\nx,1\n", name='my "best" orders.csv')
+    text = await finished(browser, path)
+    assert "Rejected 2" in text
+    response = await browser.http.get(f"/console{path}/rejects")
+    assert "attachment" in response.headers["content-disposition"]
+    rows = [json.loads(line) for line in response.text.splitlines()]
+    assert [(3, "quantity", "2,many"), (4, "id", "x,1")] == [
+        (row["line"], row["column"], row["raw"].strip()) for row in rows
+    ]
+    assert all(row["reason"] in text for row in rows)
 
 
 @pytest.mark.parametrize("action", ["import", "discard"])
 async def test_a_download_of_rejected_rows_ends_with_the_run_that_rejected_them(
-    file_store: Stores, monkeypatch: pytest.MonkeyPatch, action: str
+    monkeypatch: pytest.MonkeyPatch, action: str, console: Console, browser: Browser
 ) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD + b'{"id": "x"}\n')
-        await finished(browser, path)
-        (job,) = console.sources.imports.all()
-        whole, parts = b"".join(job.read_rejects()), job.read_rejects()
-        with monkeypatch.context() as patched:
-            patched.setattr(import_jobs, "_PART_BYTES", 10)
-            begin = next(parts)
-        await browser.submit(f"{path}/{action}")
-        assert whole == begin + b"".join(parts)
+    path = await upload(browser, GOOD + b'{"id": "x"}\n')
+    await finished(browser, path)
+    (job,) = console.sources.imports.all()
+    whole, parts = b"".join(job.read_rejects()), job.read_rejects()
+    with monkeypatch.context() as patched:
+        patched.setattr(import_jobs, "_PART_BYTES", 10)
+        begin = next(parts)
+    await browser.submit(f"{path}/{action}")
+    assert whole == begin + b"".join(parts)
 
 
-async def test_an_array_within_an_array_costs_no_other_element(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, b'[{"id":9000001},[2],{"id":9000003}]', name="nest.json")
-        text = await finished(browser, path)
-        assert "Created 2 Replaced 0 Unchanged 0 Rejected 1" in text
-        assert "The row is not a record: Expected `object`, got `array`." in text
+async def test_an_array_within_an_array_costs_no_other_element(browser: Browser) -> None:
+    path = await upload(browser, b'[{"id":9000001},[2],{"id":9000003}]', name="nest.json")
+    text = await finished(browser, path)
+    assert "Created 2 Replaced 0 Unchanged 0 Rejected 1" in text
+    assert "The row is not a record: Expected `object`, got `array`." in text
 
 
-async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        bad = b'{"id": 3, "%s": 1}\n' % (b"x" * 600_000)
-        path = await upload(browser, GOOD + bad * 2)
-        text = await finished(browser, path)
-        assert "Rejected 2" in text
-        assert f"2 rows: '{'x' * 60}…' is not a field" in text
-        text = await browser.submit(f"{path}/import")
-        assert "Created 2" in await finished(browser, path)
-        assert [1, 2] == await ids_of(console)
+async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(console: Console, browser: Browser) -> None:
+    bad = b'{"id": 3, "%s": 1}\n' % (b"x" * 600_000)
+    path = await upload(browser, GOOD + bad * 2)
+    text = await finished(browser, path)
+    assert "Rejected 2" in text
+    assert f"2 rows: '{'x' * 60}…' is not a field" in text
+    text = await browser.submit(f"{path}/import")
+    assert "Created 2" in await finished(browser, path)
+    assert [1, 2] == await ids_of(console)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-async def test_the_files_of_an_upload_have_no_name_and_are_closed(file_store: Stores, uploads_folder: Path) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD)
-        await finished(browser, path)
-        assert [] == files(uploads_folder)
-        assert 2 == open_below(uploads_folder), "the file and its rejects"
-        await browser.submit(f"{path}/import")
-        await finished(browser, path)
-        assert 1 == open_below(uploads_folder)
-        await browser.submit(f"{path}/discard")
-        assert 0 == open_below(uploads_folder)
+async def test_the_files_of_an_upload_have_no_name_and_are_closed(uploads_folder: Path, browser: Browser) -> None:
+    path = await upload(browser, GOOD)
+    await finished(browser, path)
+    assert [] == files(uploads_folder)
+    assert 2 == open_below(uploads_folder), "the file and its rejects"
+    await browser.submit(f"{path}/import")
+    await finished(browser, path)
+    assert 1 == open_below(uploads_folder)
+    await browser.submit(f"{path}/discard")
+    assert 0 == open_below(uploads_folder)
 
 
 @pytest.mark.parametrize(
@@ -164,20 +151,18 @@ async def test_the_files_of_an_upload_have_no_name_and_are_closed(file_store: St
     ],
 )
 async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
-    file_store: Stores, uploads_folder: Path, content: bytes, name: str, wrong: str
+    uploads_folder: Path, content: bytes, name: str, wrong: str, browser: Browser
 ) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.get("/imports/new")
-        form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
-        form += f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-        kind = {"content-type": "multipart/form-data; boundary=b"}
-        body = form.encode() + content + b"\r\n--b--\r\n"
-        response = await browser.http.post("/console/imports/new", content=body, headers=kind)
-        assert 400 == response.status_code
-        assert wrong in text_of(response)
-        assert re.search(r'id="file"[^>]*aria-invalid="true"', response.text)
-        assert [] == files(uploads_folder)
+    await browser.get("/imports/new")
+    form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
+    form += f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    body = form.encode() + content + b"\r\n--b--\r\n"
+    response = await browser.http.post("/console/imports/new", content=body, headers=kind)
+    assert 400 == response.status_code
+    assert wrong in text_of(response)
+    assert re.search(r'id="file"[^>]*aria-invalid="true"', response.text)
+    assert [] == files(uploads_folder)
 
 
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
@@ -194,20 +179,20 @@ async def test_a_file_that_is_too_large_is_refused_and_deleted(
         assert "checked" in await finished(browser, path)
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(file_store: Stores, uploads_folder: Path) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.get("/imports/new")
-        form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
-        form += '--b\r\nContent-Disposition: form-data; name="file"; filename="orders.jsonl"\r\n\r\n'
-        kind = {"content-type": "multipart/form-data; boundary=b"}
-        response = await browser.http.post("/console/imports/new", content=form.encode() + GOOD, headers=kind)
-        assert 400 == response.status_code
-        assert "The upload broke off" in text_of(response)
-        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.http.cookies.jar)
-        await _disconnected(console, form.encode() + GOOD, cookies)
-        assert [] == files(uploads_folder)
-        assert "Uploads on this server None." in await browser.get("/imports")
+async def test_an_upload_that_breaks_off_leaves_nothing(
+    uploads_folder: Path, console: Console, browser: Browser
+) -> None:
+    await browser.get("/imports/new")
+    form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
+    form += '--b\r\nContent-Disposition: form-data; name="file"; filename="orders.jsonl"\r\n\r\n'
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    response = await browser.http.post("/console/imports/new", content=form.encode() + GOOD, headers=kind)
+    assert 400 == response.status_code
+    assert "The upload broke off" in text_of(response)
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.http.cookies.jar)
+    await _disconnected(console, form.encode() + GOOD, cookies)
+    assert [] == files(uploads_folder)
+    assert "Uploads on this server None." in await browser.get("/imports")
 
 
 async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
@@ -234,17 +219,17 @@ async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
     await console.application(scope, receive, send)
 
 
-async def test_an_upload_without_the_sessions_form_token_is_refused(file_store: Stores, uploads_folder: Path) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert "The form has expired" in await upload(browser, GOOD, 403, form_token="0" * 64)
-        other = await console.another_browser().sign_in("bob")
-        assert "The form has expired" in await upload(browser, GOOD, 403, form_token=other.form_token)
-        file_first = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'
-        kind = {"content-type": "multipart/form-data; boundary=b"}
-        response = await browser.http.post("/console/imports/new", content=file_first, headers=kind)
-        assert 403 == response.status_code
-        assert [] == files(uploads_folder)
+async def test_an_upload_without_the_sessions_form_token_is_refused(
+    uploads_folder: Path, console: Console, browser: Browser
+) -> None:
+    assert "The form has expired" in await upload(browser, GOOD, 403, form_token="0" * 64)
+    other = await console.another_browser().sign_in("bob")
+    assert "The form has expired" in await upload(browser, GOOD, 403, form_token=other.form_token)
+    file_first = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    response = await browser.http.post("/console/imports/new", content=file_first, headers=kind)
+    assert 403 == response.status_code
+    assert [] == files(uploads_folder)
 
 
 @pytest.mark.parametrize(
@@ -261,25 +246,21 @@ async def test_an_upload_without_the_sessions_form_token_is_refused(file_store: 
         (b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n\xff\r\n--b--', "multipart/form-data; boundary=b"),
     ],
 )
-async def test_a_malformed_form_is_refused(file_store: Stores, uploads_folder: Path, body: bytes, kind: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        response = await browser.http.post("/console/imports/new", content=body, headers={"content-type": kind})
-        assert response.status_code in (400, 403, 413)
-        assert [] == files(uploads_folder)
+async def test_a_malformed_form_is_refused(uploads_folder: Path, body: bytes, kind: str, browser: Browser) -> None:
+    response = await browser.http.post("/console/imports/new", content=body, headers={"content-type": kind})
+    assert response.status_code in (400, 403, 413)
+    assert [] == files(uploads_folder)
 
 
-async def test_options_say_how_to_read_a_file(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
-        options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
-        options |= {"zone": "Europe/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
-        path = await upload(browser, content, 303, "export.txt", **options)
-        await finished(browser, path)
-        await browser.submit(f"{path}/import")
-        assert "Created 1" in await finished(browser, path)
-        assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
+async def test_options_say_how_to_read_a_file(console: Console, browser: Browser) -> None:
+    content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
+    options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
+    options |= {"zone": "Europe/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
+    path = await upload(browser, content, 303, "export.txt", **options)
+    await finished(browser, path)
+    await browser.submit(f"{path}/import")
+    assert "Created 1" in await finished(browser, path)
+    assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
 
 
 @pytest.mark.parametrize(
@@ -294,75 +275,66 @@ async def test_options_say_how_to_read_a_file(file_store: Stores) -> None:
     ],
 )
 async def test_wrong_options_are_explained_and_kept(
-    file_store: Stores, uploads_folder: Path, field: str, value: str, wrong: str
+    uploads_folder: Path, field: str, value: str, wrong: str, browser: Browser
 ) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert wrong in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
-        assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', browser.page)
-        assert field == "format" or f'value="{value}"' in browser.page
-        assert [] == files(uploads_folder)
+    assert wrong in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
+    assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', browser.page)
+    assert field == "format" or f'value="{value}"' in browser.page
+    assert [] == files(uploads_folder)
 
 
-async def test_the_options_of_a_file_without_a_good_row_are_kept_for_the_next_upload(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, b'{"id": "x"}\n', zone="Europe/Berlin", columns="Menge=quantity")
-        assert "No row can be imported" in await finished(browser, path)
-        [again] = re.findall(r'href="/console(/imports/new\?[^"]*)">upload it again', browser.page)
-        await browser.get(unescape(again))
-        assert {'value="Europe/Berlin"', 'value="Menge=quantity"'} <= set(re.findall(r'value="[^"]*"', browser.page))
+async def test_the_options_of_a_file_without_a_good_row_are_kept_for_the_next_upload(browser: Browser) -> None:
+    path = await upload(browser, b'{"id": "x"}\n', zone="Europe/Berlin", columns="Menge=quantity")
+    assert "No row can be imported" in await finished(browser, path)
+    [again] = re.findall(r'href="/console(/imports/new\?[^"]*)">upload it again', browser.page)
+    await browser.get(unescape(again))
+    assert {'value="Europe/Berlin"', 'value="Menge=quantity"'} <= set(re.findall(r'value="[^"]*"', browser.page))
 
 
-async def test_a_file_is_imported_once(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        ada, bob = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
-        path = await upload(ada, GOOD)
-        await finished(ada, path)
-        await finished(bob, path)
-        await bob.submit(f"{path}/import")
-        assert "by now; it is imported once" in await ada.submit(f"{path}/import", status=409)
-        await finished(bob, path)
-        entries = [entry.actor for entry in await log(console.store) if entry.action == "orders.import"]
-        assert ["operator:bob"] == entries
+async def test_a_file_is_imported_once(console: Console) -> None:
+    ada, bob = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
+    path = await upload(ada, GOOD)
+    await finished(ada, path)
+    await finished(bob, path)
+    await bob.submit(f"{path}/import")
+    assert "by now; it is imported once" in await ada.submit(f"{path}/import", status=409)
+    await finished(bob, path)
+    entries = [entry.actor for entry in await log(console.store) if entry.action == "orders.import"]
+    assert ["operator:bob"] == entries
 
 
-async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await browser.get("/imports/new")
+async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(console: Console, browser: Browser) -> None:
+    await browser.get("/imports/new")
 
-        async def submit(content: bytes, **fields: str) -> str:
-            data = {"form_token": browser.form_token, **fields}
-            files = {"file": ("orders.jsonl", content)}
-            response = await browser.http.post("/console/imports/new", data=data, files=files)
-            return response.headers["location"]
+    async def submit(content: bytes, **fields: str) -> str:
+        data = {"form_token": browser.form_token, **fields}
+        files = {"file": ("orders.jsonl", content)}
+        response = await browser.http.post("/console/imports/new", data=data, files=files)
+        return response.headers["location"]
 
-        first, second = await asyncio.gather(submit(b'{"id": 1}'), submit(b'{"id": 1}'))
-        assert first == second
-        assert first != await submit(b'{"id": 2}')
-        assert first != await submit(b'{"id": 1}', replace_placed="yes")
-        assert 3 == len(console.sources.imports.all())
+    first, second = await asyncio.gather(submit(b'{"id": 1}'), submit(b'{"id": 1}'))
+    assert first == second
+    assert first != await submit(b'{"id": 2}')
+    assert first != await submit(b'{"id": 1}', replace_placed="yes")
+    assert 3 == len(console.sources.imports.all())
 
 
 async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
-    file_store: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
+    uploads_folder: Path, monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD)
-        await finished(browser, path)
-        assert "Deleted orders.jsonl" in await browser.submit(f"{path}/discard")
-        assert "There is no such upload here" in await browser.get(path, 404)
-        assert [] == files(uploads_folder)
-        monkeypatch.setattr(import_jobs, "KEPT_SECONDS", 0.01)
-        path = await upload(browser, GOOD)
-        async with asyncio.timeout(60):
-            while console.sources.imports.all():  # noqa: ASYNC110 - a timer deletes it
-                await asyncio.sleep(0.05)
-        await browser.get(path, 404)
-        assert 0 == open_below(uploads_folder)
-        assert [] == await ids_of(console)
+    path = await upload(browser, GOOD)
+    await finished(browser, path)
+    assert "Deleted orders.jsonl" in await browser.submit(f"{path}/discard")
+    assert "There is no such upload here" in await browser.get(path, 404)
+    assert [] == files(uploads_folder)
+    monkeypatch.setattr(import_jobs, "KEPT_SECONDS", 0.01)
+    path = await upload(browser, GOOD)
+    async with asyncio.timeout(60):
+        while console.sources.imports.all():  # noqa: ASYNC110 - a timer deletes it
+            await asyncio.sleep(0.05)
+    await browser.get(path, 404)
+    assert 0 == open_below(uploads_folder)
+    assert [] == await ids_of(console)
 
 
 async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,47 +346,45 @@ async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: py
         await finished(browser, path)
 
 
-async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        rows = b"".join(b'{"id": %d, "petId": "x"}\n' % number for number in range(60))
-        path = await upload(browser, b'{"id": 1}\n' + rows, name="night.jsonl")
-        await finished(browser, path)
-        await browser.submit(f"{path}/import")
-        await finished(browser, path)
-        [run] = (await console.store.imports.page(5)).imports
-        assert ("finished", "night.jsonl", "operator:ada") == (run.state, run.file, run.actor)
-        text = await browser.get(f"/imports/{run.id}")
-        assert text == await browser.get(path), "the page of the upload is that of the import"
-        assert "Imported" in text
-        assert "Created 1 Replaced 0 Unchanged 0 Rejected 60" in text
-        assert "The first 50 of 60." in text
-        response = await browser.http.get(f"/console/imports/{run.id}/rejects")
-        assert "filename*=UTF-8''night-rejects.jsonl" in response.headers["content-disposition"]
-        assert [*range(2, 62)] == [json.loads(line)["line"] for line in response.text.splitlines()]
-        assert "night.jsonl" not in (await browser.get("/imports")).partition("What was imported")[0]
-        await console.store.imports.forget(run.seen_at + 1, 100)
-        assert "The rows themselves are not kept any more." in await browser.get(f"/imports/{run.id}")
-        await browser.get("/imports/import-none", 404)
-        await browser.get("/imports/import-none/rejects", 404)
+async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    rows = b"".join(b'{"id": %d, "petId": "x"}\n' % number for number in range(60))
+    path = await upload(browser, b'{"id": 1}\n' + rows, name="night.jsonl")
+    await finished(browser, path)
+    await browser.submit(f"{path}/import")
+    await finished(browser, path)
+    [run] = (await console.store.imports.page(5)).imports
+    assert ("finished", "night.jsonl", "operator:ada") == (run.state, run.file, run.actor)
+    text = await browser.get(f"/imports/{run.id}")
+    assert text == await browser.get(path), "the page of the upload is that of the import"
+    assert "Imported" in text
+    assert "Created 1 Replaced 0 Unchanged 0 Rejected 60" in text
+    assert "The first 50 of 60." in text
+    response = await browser.http.get(f"/console/imports/{run.id}/rejects")
+    assert "filename*=UTF-8''night-rejects.jsonl" in response.headers["content-disposition"]
+    assert [*range(2, 62)] == [json.loads(line)["line"] for line in response.text.splitlines()]
+    assert "night.jsonl" not in (await browser.get("/imports")).partition("What was imported")[0]
+    await console.store.imports.forget(run.seen_at + 1, 100)
+    assert "The rows themselves are not kept any more." in await browser.get(f"/imports/{run.id}")
+    await browser.get("/imports/import-none", 404)
+    await browser.get("/imports/import-none/rejects", 404)
 
 
-async def test_the_page_of_an_import_that_was_not_finished_says_why(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        cli = console.store.imports
-        await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Give --format.")
-        await cli.note("orders", "import-2", BY, "b.csv", state="interrupted")
-        await console.store.orders.import_batch([Order(1)], "import-3", BY)
-        text = await browser.get("/imports/import-1")
-        assert "It failed" in text
-        assert "Give “Format”." in text
-        assert "Nothing was changed." in text
-        assert "Interrupted" in await browser.get("/imports/import-2")
-        response = await browser.http.get("/console/imports/import-3")
-        assert "2" == response.headers["refresh"]
-        assert "Last seen running" in response.text
-        assert "refresh" not in (await browser.http.get("/console/imports/import-3?refresh=off")).headers
+async def test_the_page_of_an_import_that_was_not_finished_says_why(console: Console, browser: Browser) -> None:
+    cli = console.store.imports
+    await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Give --format.")
+    await cli.note("orders", "import-2", BY, "b.csv", state="interrupted")
+    await console.store.orders.import_batch([Order(1)], "import-3", BY)
+    text = await browser.get("/imports/import-1")
+    assert "It failed" in text
+    assert "Give “Format”." in text
+    assert "Nothing was changed." in text
+    assert "Interrupted" in await browser.get("/imports/import-2")
+    response = await browser.http.get("/console/imports/import-3")
+    assert "2" == response.headers["refresh"]
+    assert "Last seen running" in response.text
+    assert "refresh" not in (await browser.http.get("/console/imports/import-3?refresh=off")).headers
 
 
 SOURCES = Path(imports.__file__).parents[2] / "imports"
@@ -436,62 +406,56 @@ def test_no_message_of_an_import_speaks_of_options_in_the_console(file: str) -> 
     assert "'--map' is not a field" == import_jobs.in_form_words("'--map' is not a field"), "what a file contains stays"
 
 
-async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_shown(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        text = await upload(browser, b"Bestellnr,Menge\n1,2\n", 400, "shop.csv")
-        assert "“Columns with other names” (NAME=FIELD)" in text
-        assert "--" not in text.replace("&#45;", "-")
-        assert re.search(r"<details open>", browser.page)
-        for label in import_jobs.FIELDS.values():
-            assert label in text
-        assert "<details open>" not in (await browser.get("/imports/new")) + browser.page
-        path = await upload(browser, b"id,shipDate\n1,01/11/2026\n", name="shop.csv")
-        text = await finished(browser, path)
-        assert "“Date format”" in text
-        assert "--" not in text
+async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_shown(browser: Browser) -> None:
+    text = await upload(browser, b"Bestellnr,Menge\n1,2\n", 400, "shop.csv")
+    assert "“Columns with other names” (NAME=FIELD)" in text
+    assert "--" not in text.replace("&#45;", "-")
+    assert re.search(r"<details open>", browser.page)
+    for label in import_jobs.FIELDS.values():
+        assert label in text
+    assert "<details open>" not in (await browser.get("/imports/new")) + browser.page
+    path = await upload(browser, b"id,shipDate\n1,01/11/2026\n", name="shop.csv")
+    text = await finished(browser, path)
+    assert "“Date format”" in text
+    assert "--" not in text
 
 
-async def test_an_import_that_is_stopped_keeps_what_it_imported(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, b"".join(b'{"id": %d}\n' % number for number in range(1, 40_001)))
-        await finished(browser, path)
-        await browser.submit(f"{path}/import")
-        text = await browser.submit(f"{path}/stop")
-        assert "Stopped" in text or "Imported" in text
-        created = int(re.search(r"Created ([\d,]+)", text)[1].replace(",", ""))  # type: ignore[index]
-        assert created == len(await ids_of(console))
+async def test_an_import_that_is_stopped_keeps_what_it_imported(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    path = await upload(browser, b"".join(b'{"id": %d}\n' % number for number in range(1, 40_001)))
+    await finished(browser, path)
+    await browser.submit(f"{path}/import")
+    text = await browser.submit(f"{path}/stop")
+    assert "Stopped" in text or "Imported" in text
+    created = int(re.search(r"Created ([\d,]+)", text)[1].replace(",", ""))  # type: ignore[index]
+    assert created == len(await ids_of(console))
 
 
 async def test_an_import_says_that_the_store_cannot_be_used(
-    file_store: Stores, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD)
-        await finished(browser, path)
-        monkeypatch.setattr(console.sources.imports, "_database_url", "sqlite:////missing/store.db")
-        await browser.submit(f"{path}/import")
-        text = await finished(browser, path)
-        assert "It failed" in text
-        assert "There is no store at /missing/store.db" in text, text
+    path = await upload(browser, GOOD)
+    await finished(browser, path)
+    monkeypatch.setattr(console.sources.imports, "_database_url", "sqlite:////missing/store.db")
+    await browser.submit(f"{path}/import")
+    text = await finished(browser, path)
+    assert "It failed" in text
+    assert "There is no store at /missing/store.db" in text, text
 
 
 async def test_an_import_whose_process_ends_unexpectedly_says_so(
-    file_store: Stores, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, browser: Browser
 ) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD)
-        await finished(browser, path)
-        monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", "raise SystemExit(9)"))
-        await browser.submit(f"{path}/import")
-        assert "The import ended unexpectedly; the log of the server says why." in await finished(browser, path)
-        assert ["import process failed"] == [record.message for record in caplog.records]
-        path = await upload(browser, GOOD)
-        monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))
-        assert "The import cannot be started: No such file" in await finished(browser, await upload(browser, GOOD))
+    path = await upload(browser, GOOD)
+    await finished(browser, path)
+    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", "raise SystemExit(9)"))
+    await browser.submit(f"{path}/import")
+    assert "The import ended unexpectedly; the log of the server says why." in await finished(browser, path)
+    assert ["import process failed"] == [record.message for record in caplog.records]
+    path = await upload(browser, GOOD)
+    monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))
+    assert "The import cannot be started: No such file" in await finished(browser, await upload(browser, GOOD))
 
 
 async def test_the_url_of_the_store_is_not_an_argument_of_the_process(

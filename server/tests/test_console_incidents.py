@@ -99,59 +99,56 @@ async def test_pages_do_not_wait_for_locked_tables_and_recover(postgres_stores: 
                 await asyncio.sleep(0.1)
 
 
-async def test_the_overview_is_there_while_the_store_is_down(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await signed_in(console)
-        console.service.ready, console.service.detail = False, {"status": "unavailable", "reason": "the disk is full"}
+async def test_the_overview_is_there_while_the_store_is_down(console: Console) -> None:
+    browser = await signed_in(console)
+    console.service.ready, console.service.detail = False, {"status": "unavailable", "reason": "the disk is full"}
 
-        async def fail(*_: Any, **__: Any) -> Any:
-            raise ServiceUnavailable("the disk is full")
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ServiceUnavailable("the disk is full")
 
-        replace_queries(console, fail)
-        overview = await browser.get("/")
-        assert re.search(r"Not ready since [\d:]+ \(0 s\) The disk is full\. · checked 0 s ago", overview)
-        assert 1 == overview.count("The disk is full")
-        assert overview.count("Not known.") >= 4
-        assert "The disk is full. Try again shortly." in await browser.get("/accounts", 503)
-        stranger = console.another_browser()
-        stranger.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
-        assert "Overview" not in await stranger.get("/", 503)
-
-
-async def test_a_session_is_over_for_a_store_that_is_down_after_signing_out(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await signed_in(console)
-        cookies = dict(browser.http.cookies)
-        await browser.submit("/sign-out")
-
-        async def fail(*_: Any, **__: Any) -> Any:
-            raise ServiceUnavailable("the disk is full")
-
-        replace_queries(console, fail)
-        browser.http.cookies.update(cookies)
-        assert "Overview" not in await browser.get("/", 503)
+    replace_queries(console, fail)
+    overview = await browser.get("/")
+    assert re.search(r"Not ready since [\d:]+ \(0 s\) The disk is full\. · checked 0 s ago", overview)
+    assert 1 == overview.count("The disk is full")
+    assert overview.count("Not known.") >= 4
+    assert "The disk is full. Try again shortly." in await browser.get("/accounts", 503)
+    stranger = console.another_browser()
+    stranger.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
+    assert "Overview" not in await stranger.get("/", 503)
 
 
-async def test_nothing_is_called_healthy_before_the_checks_have_ended(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await signed_in(console)
-        allowed = asyncio.Event()
+async def test_a_session_is_over_for_a_store_that_is_down_after_signing_out(console: Console) -> None:
+    browser = await signed_in(console)
+    cookies = dict(browser.http.cookies)
+    await browser.submit("/sign-out")
 
-        async def examine() -> list[CheckResult]:
-            await allowed.wait()
-            return [CheckResult("settings", "ok", "All settings are valid at 2026-11-23T05:00:00Z.")]
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ServiceUnavailable("the disk is full")
 
-        monitor = console.sources.monitor
-        await console.check()
-        monitor._examine, monitor.checks, monitor._examined_at = examine, None, -60
-        overview = await browser.get("/")
-        assert "Ready; the checks have not ended yet" in overview
-        assert "healthy" not in overview.lower()
-        allowed.set()
-        await asyncio.sleep(0.05)
-        overview = await browser.get("/")
-        assert "Everything is healthy" in overview
-        assert "valid at 2026-11-23 05:00:00." in overview
+    replace_queries(console, fail)
+    browser.http.cookies.update(cookies)
+    assert "Overview" not in await browser.get("/", 503)
+
+
+async def test_nothing_is_called_healthy_before_the_checks_have_ended(console: Console) -> None:
+    browser = await signed_in(console)
+    allowed = asyncio.Event()
+
+    async def examine() -> list[CheckResult]:
+        await allowed.wait()
+        return [CheckResult("settings", "ok", "All settings are valid at 2026-11-23T05:00:00Z.")]
+
+    monitor = console.sources.monitor
+    await console.check()
+    monitor._examine, monitor.checks, monitor._examined_at = examine, None, -60
+    overview = await browser.get("/")
+    assert "Ready; the checks have not ended yet" in overview
+    assert "healthy" not in overview.lower()
+    allowed.set()
+    await asyncio.sleep(0.05)
+    overview = await browser.get("/")
+    assert "Everything is healthy" in overview
+    assert "valid at 2026-11-23 05:00:00." in overview
 
 
 async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) -> None:
@@ -166,12 +163,11 @@ async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) 
             assert "As of 1 min ago." in await browser.get(path)
 
 
-async def test_requests_before_the_server_started_are_not_shown_as_none(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await signed_in(console)
-        console.clock.now += 1800
-        since = f"Counted since {minutes(START)[11:]} , when this server started; nothing is known of the time before."
-        assert since in await browser.get("/")
+async def test_requests_before_the_server_started_are_not_shown_as_none(console: Console) -> None:
+    browser = await signed_in(console)
+    console.clock.now += 1800
+    since = f"Counted since {minutes(START)[11:]} , when this server started; nothing is known of the time before."
+    assert since in await browser.get("/")
 
 
 async def test_a_history_that_is_off_is_not_shown_as_no_requests(file_store: Stores) -> None:
@@ -187,25 +183,24 @@ async def test_a_history_that_is_off_is_not_shown_as_no_requests(file_store: Sto
         assert re.search("not known", await browser.get("/accounts"))
 
 
-async def test_the_overview_shows_the_last_day_and_week(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await signed_in(console)
-        account = (await console.store.accounts.find("zoo")).id
-        hour = int(START) // 3600 * 3600
-        old = hour - 3 * 86_400
-        counts = {
-            (account, hour, "listOrders"): UsageCounts(1000, 20, 3, 0, 5),
-            (account, old, "getPet"): UsageCounts(admitted=7000),
-        }
-        await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
-        day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
-        assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
-        assert "Without a valid key 9 Cancelled orders 5" in day
-        assert "Admitted 8,000" in week
-        requests = CounterMetricFamily("petstore_requests", "", labels=["operation", "status"])
-        requests.add_metric(["listOrders", "200"], 41)
-        requests.add_metric(["v2.placeOrder", "422"], 1234)
-        console.service.families = [requests]
-        hour_page = await browser.get("/?period=hour")
-        assert "Answered 41" in hour_page
-        assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in hour_page
+async def test_the_overview_shows_the_last_day_and_week(console: Console) -> None:
+    browser = await signed_in(console)
+    account = (await console.store.accounts.find("zoo")).id
+    hour = int(START) // 3600 * 3600
+    old = hour - 3 * 86_400
+    counts = {
+        (account, hour, "listOrders"): UsageCounts(1000, 20, 3, 0, 5),
+        (account, old, "getPet"): UsageCounts(admitted=7000),
+    }
+    await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
+    day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
+    assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
+    assert "Without a valid key 9 Cancelled orders 5" in day
+    assert "Admitted 8,000" in week
+    requests = CounterMetricFamily("petstore_requests", "", labels=["operation", "status"])
+    requests.add_metric(["listOrders", "200"], 41)
+    requests.add_metric(["v2.placeOrder", "422"], 1234)
+    console.service.families = [requests]
+    hour_page = await browser.get("/?period=hour")
+    assert "Answered 41" in hour_page
+    assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in hour_page

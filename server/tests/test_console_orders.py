@@ -17,7 +17,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
-from testing.console import START, Console, running_console
+from testing.console import START, Browser, Console, running_console
 from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, log
 
 pytestmark = pytest.mark.anyio
@@ -38,50 +38,46 @@ async def statuses(console: Console, *order_ids: int) -> list[str]:
     return [str((await console.store.orders.find(order_id)).status) for order_id in order_ids]
 
 
-async def test_orders_are_filtered_and_sorted(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert "There are no orders yet" in await browser.get("/orders")
-        await add_orders(
-            console,
-            Order(1, 7, 2, "2026-11-01T10:00:00Z", False, Status.PENDING, "A & <1>"),
-            Order(2, 8, 1, "2026-11-05T10:00:00Z", True, Status.SHIPPED),
-            Order(3, 7, None, None, None, Status.CANCELLED),
-        )
-        for query, expected in (
-            ("", [1, 2, 3]),
-            ("?status=shipped", [2]),
-            ("?petId=7", [1, 3]),
-            ("?reference=A+%26+%3C1%3E", [1]),
-            ("?reference=A", []),
-            ("?petId=7&status=cancelled", [3]),
-            ("?complete=true", [2]),
-            ("?shipDateFrom=2026-11-02", [2]),
-            ("?shipDateTo=2026-11-02", [1]),
-            ("?sort=-id", [3, 2, 1]),
-            ("?sort=-shipDate", [2, 1, 3]),
-        ):
-            await browser.get(f"/orders{query}")
-            assert expected == ids(browser.page), query
-        assert "No order matches" in await browser.get("/orders?petId=9")
-        await browser.get("/orders/1")
-        assert '<a href="/console/orders?reference=A+%26+%3C1%3E">A &amp; &lt;1&gt;</a>' in browser.page
+async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser) -> None:
+    assert "There are no orders yet" in await browser.get("/orders")
+    await add_orders(
+        console,
+        Order(1, 7, 2, "2026-11-01T10:00:00Z", False, Status.PENDING, "A & <1>"),
+        Order(2, 8, 1, "2026-11-05T10:00:00Z", True, Status.SHIPPED),
+        Order(3, 7, None, None, None, Status.CANCELLED),
+    )
+    for query, expected in (
+        ("", [1, 2, 3]),
+        ("?status=shipped", [2]),
+        ("?petId=7", [1, 3]),
+        ("?reference=A+%26+%3C1%3E", [1]),
+        ("?reference=A", []),
+        ("?petId=7&status=cancelled", [3]),
+        ("?complete=true", [2]),
+        ("?shipDateFrom=2026-11-02", [2]),
+        ("?shipDateTo=2026-11-02", [1]),
+        ("?sort=-id", [3, 2, 1]),
+        ("?sort=-shipDate", [2, 1, 3]),
+    ):
+        await browser.get(f"/orders{query}")
+        assert expected == ids(browser.page), query
+    assert "No order matches" in await browser.get("/orders?petId=9")
+    await browser.get("/orders/1")
+    assert '<a href="/console/orders?reference=A+%26+%3C1%3E">A &amp; &lt;1&gt;</a>' in browser.page
 
 
-async def test_orders_are_paged(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, *(Order(number, 1) for number in range(1, 121)))
-        seen: list[int] = []
-        path = "/orders?petId=1&sort=-shipDate"
-        while True:
-            await browser.get(path)
-            seen += ids(browser.page)
-            link = re.search(r'rel="next" href="([^"]*)"', browser.page)
-            if link is None:
-                break
-            path = "/orders" + link[1].replace("&amp;", "&")
-        assert list(range(120, 0, -1)) == seen
+async def test_orders_are_paged(console: Console, browser: Browser) -> None:
+    await add_orders(console, *(Order(number, 1) for number in range(1, 121)))
+    seen: list[int] = []
+    path = "/orders?petId=1&sort=-shipDate"
+    while True:
+        await browser.get(path)
+        seen += ids(browser.page)
+        link = re.search(r'rel="next" href="([^"]*)"', browser.page)
+        if link is None:
+            break
+        path = "/orders" + link[1].replace("&amp;", "&")
+    assert list(range(120, 0, -1)) == seen
 
 
 @pytest.mark.parametrize(
@@ -94,11 +90,9 @@ async def test_orders_are_paged(file_store: Stores) -> None:
         ("id=seven", "An order identifier is"),
     ],
 )
-async def test_a_wrong_filter_is_explained_and_kept(file_store: Stores, query: str, wrong: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert wrong in await browser.get(f"/orders?{query}", 400)
-        assert 'aria-invalid="true"' in browser.page
+async def test_a_wrong_filter_is_explained_and_kept(query: str, wrong: str, browser: Browser) -> None:
+    assert wrong in await browser.get(f"/orders?{query}", 400)
+    assert 'aria-invalid="true"' in browser.page
 
 
 @pytest.mark.parametrize(
@@ -113,144 +107,124 @@ async def test_a_wrong_filter_is_explained_and_kept(file_store: Stores, query: s
         "/audit?before=1",
     ],
 )
-async def test_an_impossible_position_shows_the_first_page(file_store: Stores, link: str) -> None:
-    async with running_console(file_store) as console:
-        await console.store.orders.import_batch([Order(7)], "import-7", BY)
-        browser = await console.browser.sign_in()
-        text = await browser.get(link)
-        assert "import-7" in text if "audit" in link else "7" in text
+async def test_an_impossible_position_shows_the_first_page(link: str, console: Console) -> None:
+    await console.store.orders.import_batch([Order(7)], "import-7", BY)
+    browser = await console.browser.sign_in()
+    text = await browser.get(link)
+    assert "import-7" in text if "audit" in link else "7" in text
 
 
-async def test_an_order_is_found_by_its_id(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, Order(7, 3))
-        response = await browser.http.get("/console/orders?id=7")
-        assert (303, "/console/orders/7") == (response.status_code, response.headers["location"])
-        assert "There is no order 8" in await browser.get("/orders/8", 404)
-        await browser.get("/orders/x", 404)
+async def test_an_order_is_found_by_its_id(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(7, 3))
+    response = await browser.http.get("/console/orders?id=7")
+    assert (303, "/console/orders/7") == (response.status_code, response.headers["location"])
+    assert "There is no order 8" in await browser.get("/orders/8", 404)
+    await browser.get("/orders/x", 404)
 
 
-async def test_an_orders_page_shows_what_happened_to_it(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, Order(7), Order(8))
-        await console.store.orders.change(7, CANCEL, Actor("key:key_one", START))
-        page = await browser.get("/orders/7")
-        assert "Cancelled the order" in page
-        assert "/console/keys/key_one" in browser.page
-        assert "Imported orders import-1" in await browser.get("/orders/8")
+async def test_an_orders_page_shows_what_happened_to_it(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(7), Order(8))
+    await console.store.orders.change(7, CANCEL, Actor("key:key_one", START))
+    page = await browser.get("/orders/7")
+    assert "Cancelled the order" in page
+    assert "/console/keys/key_one" in browser.page
+    assert "Imported orders import-1" in await browser.get("/orders/8")
 
 
-async def test_an_orders_page_offers_what_its_state_allows(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        shipped, complete = Order(2, status=Status.SHIPPED), Order(3, complete=True, status=Status.SHIPPED)
-        await add_orders(console, Order(1), shipped, complete, Order(4, status=Status.CANCELLED))
-        offered = []
-        for number in range(1, 5):
-            await browser.get(f"/orders/{number}")
-            offered.append(re.findall(r">(Ship|Cancel|Complete)</button>", browser.page))
-        assert [["Ship", "Cancel"], ["Complete"], [], []] == offered
+async def test_an_orders_page_offers_what_its_state_allows(console: Console, browser: Browser) -> None:
+    shipped, complete = Order(2, status=Status.SHIPPED), Order(3, complete=True, status=Status.SHIPPED)
+    await add_orders(console, Order(1), shipped, complete, Order(4, status=Status.CANCELLED))
+    offered = []
+    for number in range(1, 5):
+        await browser.get(f"/orders/{number}")
+        offered.append(re.findall(r">(Ship|Cancel|Complete)</button>", browser.page))
+    assert [["Ship", "Cancel"], ["Complete"], [], []] == offered
 
 
-async def test_orders_are_shipped_completed_and_cancelled(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, *(Order(number) for number in range(1, 5)))
-        await browser.get("/orders")
-        assert "Shipped 2 orders." in await browser.submit("/orders/ship", {"order": ["1", "2"]})
-        assert "Completed 1 order." in await browser.submit("/orders/complete", {"order": ["1"], "back": "/1"})
-        asked = await browser.submit("/orders/cancel", {"order": ["3", "4"]})
-        assert "Cancel 2 orders?" in asked
-        assert ["pending", "pending"] == await statuses(console, 3, 4)
-        done = await browser.submit("/orders/cancel", {"order": ["3", "4"], "confirmed": browser.hidden("confirmed")})
-        assert "Cancelled 2 orders." in done
-        assert ["shipped", "shipped", "cancelled", "cancelled"] == await statuses(console, 1, 2, 3, 4)
-        entries = [(entry.actor, entry.action, entry.subject) for entry in await log(console.store)][-5:]
-        assert {
-            ("operator:ada", "order.ship", "order:1"),
-            ("operator:ada", "order.ship", "order:2"),
-            ("operator:ada", "order.complete", "order:1"),
-            ("operator:ada", "order.cancel", "order:3"),
-            ("operator:ada", "order.cancel", "order:4"),
-        } == set(entries)
+async def test_orders_are_shipped_completed_and_cancelled(console: Console, browser: Browser) -> None:
+    await add_orders(console, *(Order(number) for number in range(1, 5)))
+    await browser.get("/orders")
+    assert "Shipped 2 orders." in await browser.submit("/orders/ship", {"order": ["1", "2"]})
+    assert "Completed 1 order." in await browser.submit("/orders/complete", {"order": ["1"], "back": "/1"})
+    asked = await browser.submit("/orders/cancel", {"order": ["3", "4"]})
+    assert "Cancel 2 orders?" in asked
+    assert ["pending", "pending"] == await statuses(console, 3, 4)
+    done = await browser.submit("/orders/cancel", {"order": ["3", "4"], "confirmed": browser.hidden("confirmed")})
+    assert "Cancelled 2 orders." in done
+    assert ["shipped", "shipped", "cancelled", "cancelled"] == await statuses(console, 1, 2, 3, 4)
+    entries = [(entry.actor, entry.action, entry.subject) for entry in await log(console.store)][-5:]
+    assert {
+        ("operator:ada", "order.ship", "order:1"),
+        ("operator:ada", "order.ship", "order:2"),
+        ("operator:ada", "order.complete", "order:1"),
+        ("operator:ada", "order.cancel", "order:3"),
+        ("operator:ada", "order.cancel", "order:4"),
+    } == set(entries)
 
 
-async def test_a_conflict_is_reported_and_changes_nothing(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, Order(1, status=Status.SHIPPED), Order(2))
-        await browser.get("/orders")
-        page = await browser.submit("/orders/cancel", {"order": "1", "confirmed": "yes"})
-        assert "Nothing was changed. Order 1 has already shipped" in page
-        page = await browser.submit("/orders/ship", {"order": ["1", "2", "99"]})
-        assert "Shipped 1 order. Order 1 is shipped; only a pending order can be shipped." in page
-        assert "There is no order 99" in page
+async def test_a_conflict_is_reported_and_changes_nothing(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1, status=Status.SHIPPED), Order(2))
+    await browser.get("/orders")
+    page = await browser.submit("/orders/cancel", {"order": "1", "confirmed": "yes"})
+    assert "Nothing was changed. Order 1 has already shipped" in page
+    page = await browser.submit("/orders/ship", {"order": ["1", "2", "99"]})
+    assert "Shipped 1 order. Order 1 is shipped; only a pending order can be shipped." in page
+    assert "There is no order 99" in page
 
 
-async def test_bad_selections_are_refused(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, Order(1))
-        await browser.get("/orders")
-        token = {"form_token": browser.form_token}
-        assert "No order is selected" in await browser.submit("/orders/ship", token, 400)
-        many = {**token, "order": [str(number) for number in range(1001)]}
-        assert "at most 1,000 orders" in await browser.submit("/orders/ship", many, 400)
-        await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
+async def test_bad_selections_are_refused(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1))
+    await browser.get("/orders")
+    token = {"form_token": browser.form_token}
+    assert "No order is selected" in await browser.submit("/orders/ship", token, 400)
+    many = {**token, "order": [str(number) for number in range(1001)]}
+    assert "at most 1,000 orders" in await browser.submit("/orders/ship", many, 400)
+    await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
 
 
 @pytest.mark.parametrize(
     "back", ["//evil.example", "https://evil.example", "/..//evil.example", "?x\r\nSet-Cookie: a=b"]
 )
-async def test_an_action_never_leads_to_another_site(file_store: Stores, back: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, Order(1))
-        await browser.get("/orders")
-        data = {"form_token": browser.form_token, "order": "1", "back": back}
-        response = await browser.http.post("/console/orders/ship", data=data)
-        assert (303, "/console/orders") == (response.status_code, response.headers["location"])
+async def test_an_action_never_leads_to_another_site(back: str, console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1))
+    await browser.get("/orders")
+    data = {"form_token": browser.form_token, "order": "1", "back": back}
+    response = await browser.http.post("/console/orders/ship", data=data)
+    assert (303, "/console/orders") == (response.status_code, response.headers["location"])
 
 
 @pytest.mark.parametrize("file_format", ["csv", "json", "jsonl"])
-async def test_orders_are_exported(file_store: Stores, file_format: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
-        response = await browser.http.get(f"/console/orders/export?format={file_format}")
-        assert f'.{file_format}"' in response.headers["content-disposition"]
-        assert 2000 == (
-            len(json.loads(response.text))
-            if file_format == "json"
-            else len(response.text.split()) - (file_format == "csv")
-        )
+async def test_orders_are_exported(file_format: str, console: Console, browser: Browser) -> None:
+    await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
+    response = await browser.http.get(f"/console/orders/export?format={file_format}")
+    assert f'.{file_format}"' in response.headers["content-disposition"]
+    assert 2000 == (
+        len(json.loads(response.text)) if file_format == "json" else len(response.text.split()) - (file_format == "csv")
+    )
 
 
-async def test_the_audit_log_is_filtered(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        await add_orders(console, *(Order(number) for number in range(1, 4)))
-        await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 7200))
-        await console.store.orders.change(2, CANCEL, Actor("key:key_one", START - 60))
-        browser = await console.browser.sign_in()
+async def test_the_audit_log_is_filtered(each_backend: Stores, console: Console) -> None:
+    await add_orders(console, *(Order(number) for number in range(1, 4)))
+    await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 7200))
+    await console.store.orders.change(2, CANCEL, Actor("key:key_one", START - 60))
+    browser = await console.browser.sign_in()
 
-        async def cancelled(query: str) -> list[int]:
-            await browser.get(f"/audit?{query}")
-            return [int(text) for text in re.findall(r"Cancelled the order</strong>\s*<a [^>]*>(\d+)<", browser.page)]
+    async def cancelled(query: str) -> list[int]:
+        await browser.get(f"/audit?{query}")
+        return [int(text) for text in re.findall(r"Cancelled the order</strong>\s*<a [^>]*>(\d+)<", browser.page)]
 
-        assert [2, 1] == await cancelled("")
-        assert [1] == await cancelled("actor=bob")
-        assert [2] == await cancelled("actor=key:key_one")
-        assert [2, 1] == await cancelled("action=order.cancel")
-        assert [1] == await cancelled("subject=1")
-        assert [2] == await cancelled("subject=order:2&actor=key:key_one")
-        assert [] == await cancelled("subject=2&actor=bob")
-        assert [2] == await cancelled("since=1h")
-        assert [1] == await cancelled("until=1h")
-        assert "No change matches" in await browser.get("/audit?actor=unknown")
-        await browser.get("/audit?since=soon", 400)
-        assert 'aria-invalid="true"' in browser.page
+    assert [2, 1] == await cancelled("")
+    assert [1] == await cancelled("actor=bob")
+    assert [2] == await cancelled("actor=key:key_one")
+    assert [2, 1] == await cancelled("action=order.cancel")
+    assert [1] == await cancelled("subject=1")
+    assert [2] == await cancelled("subject=order:2&actor=key:key_one")
+    assert [] == await cancelled("subject=2&actor=bob")
+    assert [2] == await cancelled("since=1h")
+    assert [1] == await cancelled("until=1h")
+    assert "No change matches" in await browser.get("/audit?actor=unknown")
+    await browser.get("/audit?since=soon", 400)
+    assert 'aria-invalid="true"' in browser.page
 
 
 def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> None:
@@ -259,65 +233,60 @@ def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> Non
     assert sorted(set(recorded)) == list(ACTIONS)
 
 
-async def test_the_audit_log_is_paged(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        for number in range(120):
-            await console.store.accounts.create(
-                f"shop {number:03}", *_free(), Actor("operator:bob", START - number // 7)
-            )
-        browser = await console.browser.sign_in()
-        seen: list[str] = []
-        path = "/audit?action=account.create"
-        while True:
-            await browser.get(path)
-            seen += re.findall(r">(shop \d+)<", browser.page)
-            link = re.search(r'rel="next" href="([^"]*)"', browser.page)
-            if link is None:
-                break
-            path = "/audit" + link[1].replace("&amp;", "&")
-        assert 120 == len(set(seen)) == len(seen)
+async def test_the_audit_log_is_paged(console: Console) -> None:
+    for number in range(120):
+        await console.store.accounts.create(f"shop {number:03}", *_free(), Actor("operator:bob", START - number // 7))
+    browser = await console.browser.sign_in()
+    seen: list[str] = []
+    path = "/audit?action=account.create"
+    while True:
+        await browser.get(path)
+        seen += re.findall(r">(shop \d+)<", browser.page)
+        link = re.search(r'rel="next" href="([^"]*)"', browser.page)
+        if link is None:
+            break
+        path = "/audit" + link[1].replace("&amp;", "&")
+    assert 120 == len(set(seen)) == len(seen)
 
 
 def _free() -> tuple[Plan, Limits]:
     return Plan.FREE, PLAN_LIMITS[Plan.FREE]
 
 
-async def test_an_orders_page_shows_the_imports_that_created_and_changed_it(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        await console.store.orders.import_batch([Order(6), Order(7, 3, 70), Order(9)], "import-first", BY)
-        await console.store.orders.import_batch([Order(7, 3, 2), Order(8)], "import-second", BY)
-        page = await browser.get("/orders/7")
-        assert re.search("Imported orders import-second.* quantity 70 → 2 Imported orders import-first", page)
-        assert "import-second" not in await browser.get("/orders/6")
-        assert "import-first" not in await browser.get("/orders/8")
-        await browser.get("/audit?subject=import-second")
-        assert "createdChecksums" not in browser.page
+async def test_an_orders_page_shows_the_imports_that_created_and_changed_it(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await console.store.orders.import_batch([Order(6), Order(7, 3, 70), Order(9)], "import-first", BY)
+    await console.store.orders.import_batch([Order(7, 3, 2), Order(8)], "import-second", BY)
+    page = await browser.get("/orders/7")
+    assert re.search("Imported orders import-second.* quantity 70 → 2 Imported orders import-first", page)
+    assert "import-second" not in await browser.get("/orders/6")
+    assert "import-first" not in await browser.get("/orders/8")
+    await browser.get("/audit?subject=import-second")
+    assert "createdChecksums" not in browser.page
 
 
-async def test_the_audit_log_finds_accounts_requests_and_times(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
-        await console.store.keys.create(api_key("one", "acme"), Actor("operator:bob", START - 60))
-        await add_orders(console, Order(1), Order(2))
-        await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
-        page = await browser.get("/audit?subject=acme")
-        assert "Created the account acme" in page
-        assert "Created the key key_one" in page
-        assert "Cancelled the order" not in page
-        assert "Cancelled the order 1" in await browser.get("/audit?request=abc-7f")
-        assert "No change matches" in await browser.get("/audit?request=abc-7")
-        assert "Created the key" not in await browser.get("/audit?subject=acme&until=10m")
-        assert "Created the key" in await browser.get("/audit?actor=bob&action=key.create&since=10m")
-        assert "Cancelled the order 1" in await browser.get("/audit?action=order.cancel&actor=key:key_one")
+async def test_the_audit_log_finds_accounts_requests_and_times(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
+    await console.store.keys.create(api_key("one", "acme"), Actor("operator:bob", START - 60))
+    await add_orders(console, Order(1), Order(2))
+    await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
+    page = await browser.get("/audit?subject=acme")
+    assert "Created the account acme" in page
+    assert "Created the key key_one" in page
+    assert "Cancelled the order" not in page
+    assert "Cancelled the order 1" in await browser.get("/audit?request=abc-7f")
+    assert "No change matches" in await browser.get("/audit?request=abc-7")
+    assert "Created the key" not in await browser.get("/audit?subject=acme&until=10m")
+    assert "Created the key" in await browser.get("/audit?actor=bob&action=key.create&since=10m")
+    assert "Cancelled the order 1" in await browser.get("/audit?action=order.cancel&actor=key:key_one")
 
 
-async def test_recent_changes_are_without_sign_ins(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        assert "Nothing was changed lately." in await browser.get("/")
-        assert "Signed in to the console" in await browser.get("/audit")
+async def test_recent_changes_are_without_sign_ins(each_backend: Stores, browser: Browser) -> None:
+    assert "Nothing was changed lately." in await browser.get("/")
+    assert "Signed in to the console" in await browser.get("/audit")
 
 
 @pytest.mark.parametrize(
@@ -332,20 +301,16 @@ async def test_recent_changes_are_without_sign_ins(each_backend: Stores) -> None
         ("zo o", "/accounts?search=zo+o"),
     ],
 )
-async def test_the_search_box_leads_to_what_it_names(file_store: Stores, text: str, path: str) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await add_orders(console, Order(1))
-        await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
-        response = await browser.http.get("/console/search", params={"q": text})
-        assert (303, f"/console{path}") == (response.status_code, response.headers["location"])
+async def test_the_search_box_leads_to_what_it_names(text: str, path: str, console: Console, browser: Browser) -> None:
+    await add_key(console.store)
+    await add_orders(console, Order(1))
+    await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
+    response = await browser.http.get("/console/search", params={"q": text})
+    assert (303, f"/console{path}") == (response.status_code, response.headers["location"])
 
 
-async def test_a_key_is_not_searched(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert "This is an API key." in await browser.get(f"/search?q=pso_live_{'x' * 33}", 400)
+async def test_a_key_is_not_searched(browser: Browser) -> None:
+    assert "This is an API key." in await browser.get(f"/search?q=pso_live_{'x' * 33}", 400)
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(
@@ -365,27 +330,23 @@ async def test_a_list_says_how_many_orders_match_and_exports_them(
         assert "Correct the filters" in await browser.get("/orders/export?petId=cat", 400)
 
 
-async def test_all_orders_of_a_page_are_selected_by_a_link(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, *(Order(number) for number in range(1, 61)))
-        await browser.get("/orders?sort=-id&select=all")
-        assert (50, 50) == (browser.page.count(" checked>"), len(ids(browser.page)))
-        assert 'name="back" value="?sort=-id"' in browser.page
-        await browser.get("/orders?sort=-id")
-        assert 0 == browser.page.count(" checked>")
+async def test_all_orders_of_a_page_are_selected_by_a_link(console: Console, browser: Browser) -> None:
+    await add_orders(console, *(Order(number) for number in range(1, 61)))
+    await browser.get("/orders?sort=-id&select=all")
+    assert (50, 50) == (browser.page.count(" checked>"), len(ids(browser.page)))
+    assert 'name="back" value="?sort=-id"' in browser.page
+    await browser.get("/orders?sort=-id")
+    assert 0 == browser.page.count(" checked>")
 
 
-async def test_an_order_that_was_not_changed_is_explained_with_a_link(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_orders(console, Order(1))
-        await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 120))
-        await browser.get("/orders")
-        page = await browser.submit("/orders/ship", {"order": "1"})
-        assert "Order 1 is cancelled; only a pending order can be shipped. Cancelled the order: operator bob" in page
-        assert ", 2 min ago." in page
-        assert 'href="/console/orders/1">Show it' in browser.page
+async def test_an_order_that_was_not_changed_is_explained_with_a_link(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1))
+    await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 120))
+    await browser.get("/orders")
+    page = await browser.submit("/orders/ship", {"order": "1"})
+    assert "Order 1 is cancelled; only a pending order can be shipped. Cancelled the order: operator bob" in page
+    assert ", 2 min ago." in page
+    assert 'href="/console/orders/1">Show it' in browser.page
 
 
 async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,48 +371,46 @@ async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, m
         assert "At least 2 changes match." in await browser.get("/audit?action=order.cancel")
 
 
-async def test_imports_are_listed_with_what_became_of_each(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        assert "Nothing was imported yet." in await browser.get("/imports")
-        actor = Actor("operator:bob", START)
-        for number in range(52):
-            for batch in range(2):
-                orders = [Order(10 * number + batch)]
-                await console.store.orders.import_batch(orders, f"import-{number}", actor, file=f"{number}.csv")
-        await console.store.pets.import_batch([Pet(1, "Ada")], "import-pets", actor, file="-")
-        page = await browser.get("/imports")
-        assert "53 imports." in page
-        assert "standard input (pets) running bob" in page
-        assert page.index("51.csv running bob") < page.index("50.csv running bob")
-        assert "2 0 0 0" in page
-        [older] = re.findall(r'<a rel="next" href="([^"]*)"', browser.page)
-        page = await browser.get(f"/imports{unescape(older)}")
-        assert "1.csv" in page
-        assert "50.csv" not in page
-        assert "53 imports match." in await browser.get("/imports?actor=bob")
-        assert "No import is by eve." in await browser.get("/imports?actor=eve")
+async def test_imports_are_listed_with_what_became_of_each(console: Console, browser: Browser) -> None:
+    assert "Nothing was imported yet." in await browser.get("/imports")
+    actor = Actor("operator:bob", START)
+    for number in range(52):
+        for batch in range(2):
+            orders = [Order(10 * number + batch)]
+            await console.store.orders.import_batch(orders, f"import-{number}", actor, file=f"{number}.csv")
+    await console.store.pets.import_batch([Pet(1, "Ada")], "import-pets", actor, file="-")
+    page = await browser.get("/imports")
+    assert "53 imports." in page
+    assert "standard input (pets) running bob" in page
+    assert page.index("51.csv running bob") < page.index("50.csv running bob")
+    assert "2 0 0 0" in page
+    [older] = re.findall(r'<a rel="next" href="([^"]*)"', browser.page)
+    page = await browser.get(f"/imports{unescape(older)}")
+    assert "1.csv" in page
+    assert "50.csv" not in page
+    assert "53 imports match." in await browser.get("/imports?actor=bob")
+    assert "No import is by eve." in await browser.get("/imports?actor=eve")
 
 
-async def test_the_page_of_an_order_shows_every_import_that_touched_it(each_backend: Stores) -> None:
+async def test_the_page_of_an_order_shows_every_import_that_touched_it(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
     """However many batches were imported since, and next to them nothing else."""
-    async with running_console(each_backend) as console:
-        browser = await console.browser.sign_in()
-        for quantity in (1, 2):
-            orders = [Order(number, 7, quantity) for number in range(1, 15_001)]
-            await console.store.orders.import_batch(orders, f"import-{quantity}", Actor("operator:bob", START))
-        await console.store.orders.import_batch([Order(101, 7, 3)], "import-3", Actor("operator:bob", START))
-        page = await browser.get("/orders/100")
-        assert ["import-2", "import-1"] == re.findall(r"import-\d", page)
-        assert "quantity 1 → 2" in page
-        assert "Nothing since it was imported" not in page
-        assert page.count("Imported orders") == 2
-        audit_page = await browser.get("/audit?subject=100")
-        assert "2 changes match." in audit_page
-        assert "quantity 1 → 2" in audit_page
-        assert "2 changes match." in await browser.get("/audit?subject=100&action=orders.import")
-        assert "No change matches" in await browser.get("/audit?subject=100&actor=eve")
-        assert 3 == (await browser.get("/")).count("Imported orders"), "one entry for each import"
+    for quantity in (1, 2):
+        orders = [Order(number, 7, quantity) for number in range(1, 15_001)]
+        await console.store.orders.import_batch(orders, f"import-{quantity}", Actor("operator:bob", START))
+    await console.store.orders.import_batch([Order(101, 7, 3)], "import-3", Actor("operator:bob", START))
+    page = await browser.get("/orders/100")
+    assert ["import-2", "import-1"] == re.findall(r"import-\d", page)
+    assert "quantity 1 → 2" in page
+    assert "Nothing since it was imported" not in page
+    assert page.count("Imported orders") == 2
+    audit_page = await browser.get("/audit?subject=100")
+    assert "2 changes match." in audit_page
+    assert "quantity 1 → 2" in audit_page
+    assert "2 changes match." in await browser.get("/audit?subject=100&action=orders.import")
+    assert "No change matches" in await browser.get("/audit?subject=100&actor=eve")
+    assert 3 == (await browser.get("/")).count("Imported orders"), "one entry for each import"
 
 
 @pytest.mark.parametrize(

@@ -10,31 +10,29 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.runtime.demo import fill, recent_requests
-from testing.console import START, running_console
-from testing.stores import Stores
+from testing.console import START, Console
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_sample_data_has_something_of_everything(file_store: Stores) -> None:
-    async with running_console(file_store) as console:
-        demo = await fill(console.store, Environment.PRODUCTION, console.clock)
-        order = await console.store.orders.change(demo.pending, CANCEL, Actor("operator:ada", START))
-        assert Status.CANCELLED is order.status
-        assert Status.SHIPPED is (await console.store.orders.find(demo.shipped)).status
-        assert Status.PENDING is (await console.store.orders.find(7)).status
-        assert ["Paws Express"] == [key.account for key in (await console.store.keys.banned(START, 9)).items]
+async def test_the_sample_data_has_something_of_everything(console: Console) -> None:
+    demo = await fill(console.store, Environment.PRODUCTION, console.clock)
+    order = await console.store.orders.change(demo.pending, CANCEL, Actor("operator:ada", START))
+    assert Status.CANCELLED is order.status
+    assert Status.SHIPPED is (await console.store.orders.find(demo.shipped)).status
+    assert Status.PENDING is (await console.store.orders.find(7)).status
+    assert ["Paws Express"] == [key.account for key in (await console.store.keys.banned(START, 9)).items]
 
-        browser = await console.browser.sign_in()
-        listed = await browser.get("/accounts?sort=-share")
-        assert re.search("Nightly Sync .* 1,000 of 1,000 .* Acme Pet Supplies .* 9,300 of 10,000", listed)
-        page = await browser.get("/accounts/Acme%20Pet%20Supplies")
-        assert "No requests in this period" not in page
-        assert "No requests in this period" in await browser.get("/accounts/demo")
-        overview = await browser.get("/")
-        assert "Sample data." not in overview
-        console.sources.is_sample = True
-        assert "Sample data." in await browser.get("/")
+    browser = await console.browser.sign_in()
+    listed = await browser.get("/accounts?sort=-share")
+    assert re.search("Nightly Sync .* 1,000 of 1,000 .* Acme Pet Supplies .* 9,300 of 10,000", listed)
+    page = await browser.get("/accounts/Acme%20Pet%20Supplies")
+    assert "No requests in this period" not in page
+    assert "No requests in this period" in await browser.get("/accounts/demo")
+    overview = await browser.get("/")
+    assert "Sample data." not in overview
+    console.sources.is_sample = True
+    assert "Sample data." in await browser.get("/")
 
 
 async def test_the_sample_requests_come_before_those_of_the_process() -> None:

@@ -94,24 +94,21 @@ async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(tmp_path: 
 
 
 @embedded
-async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(*[Order(number) for number in range(5000)])
-        headers = bearer(await service.key())
-        plain = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
-        zipped = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "br, gzip;q=0.8"})
-        refused = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip;q=0"})
-        overlong = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip, " * 50 + "br"})
-        assert (None, "gzip", None, None) == tuple(
-            response.headers.get("content-encoding") for response in (plain, zipped, refused, overlong)
-        )
-        assert plain.content == zipped.content == refused.content
-        assert plain.headers["etag"] != zipped.headers["etag"]
-        head = await service.client.head(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
-        assert (str(len(plain.content)), b"") == (head.headers["content-length"], head.content)
-        assert plain.headers["etag"] == head.headers["etag"]
-
-    await in_service(tmp_path, story)
+async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(service: Service) -> None:
+    await service.orders(*[Order(number) for number in range(5000)])
+    headers = bearer(await service.key())
+    plain = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
+    zipped = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "br, gzip;q=0.8"})
+    refused = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip;q=0"})
+    overlong = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip, " * 50 + "br"})
+    assert (None, "gzip", None, None) == tuple(
+        response.headers.get("content-encoding") for response in (plain, zipped, refused, overlong)
+    )
+    assert plain.content == zipped.content == refused.content
+    assert plain.headers["etag"] != zipped.headers["etag"]
+    head = await service.client.head(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
+    assert (str(len(plain.content)), b"") == (head.headers["content-length"], head.content)
+    assert plain.headers["etag"] == head.headers["etag"]
 
 
 async def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> None:
@@ -172,25 +169,22 @@ async def raw_exchange(service: Service, request: bytes) -> tuple[int, dict[str,
     ids=["no request", "version", "coding", "headers", "lines", "target"],
 )
 async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and_charges_nothing(
-    tmp_path: Path, request_head: bytes, status: int, code: str
+    service: Service, request_head: bytes, status: int, code: str
 ) -> None:
-    async def story(service: Service) -> None:
-        await service.client.get(ORDERS)  # is charged
-        for _ in range(3):
-            found, headers, error = await raw_exchange(service, request_head)
-            assert (status, code, status) == (found, error["code"], error["status"])
-            assert ("60", "59") == (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"])
-            assert ('"address";q=60;w=60', '"address";r=59;t=60') == (headers["ratelimit-policy"], headers["ratelimit"])
-            assert str(int(START) + 60) == headers["x-ratelimit-reset"]
-            assert headers["x-request-id"].startswith("rrrrrr-")
-            assert ("close", False) == (headers["connection"], "retry-after" in headers)
+    await service.client.get(ORDERS)  # is charged
+    for _ in range(3):
+        found, headers, error = await raw_exchange(service, request_head)
+        assert (status, code, status) == (found, error["code"], error["status"])
+        assert ("60", "59") == (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"])
+        assert ('"address";q=60;w=60', '"address";r=59;t=60') == (headers["ratelimit-policy"], headers["ratelimit"])
+        assert str(int(START) + 60) == headers["x-ratelimit-reset"]
+        assert headers["x-request-id"].startswith("rrrrrr-")
+        assert ("close", False) == (headers["connection"], "retry-after" in headers)
+    await service.client.get(ORDERS)
+    for _ in range(58):
         await service.client.get(ORDERS)
-        for _ in range(58):
-            await service.client.get(ORDERS)
-        _, headers, _ = await raw_exchange(service, request_head)
-        assert ("0", False) == (headers["x-ratelimit-remaining"], "retry-after" in headers)
-
-    await in_service(tmp_path, story)
+    _, headers, _ = await raw_exchange(service, request_head)
+    assert ("0", False) == (headers["x-ratelimit-remaining"], "retry-after" in headers)
 
 
 @embedded
@@ -239,14 +233,11 @@ UNKNOWN += ["/v1/store%2Forders", "/v1/pets"]
 
 
 @embedded
-async def test_an_unknown_path_is_401_without_a_key_and_404_with_one(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key()
-        for path in UNKNOWN:
-            assert (401, "missing_api_key") == code(await service.client.get(path)), path
-            assert (404, "not_found") == code(await service.client.get(path, headers=bearer(key))), path
-
-    await in_service(tmp_path, story)
+async def test_an_unknown_path_is_401_without_a_key_and_404_with_one(service: Service) -> None:
+    key = await service.key()
+    for path in UNKNOWN:
+        assert (401, "missing_api_key") == code(await service.client.get(path)), path
+        assert (404, "not_found") == code(await service.client.get(path, headers=bearer(key))), path
 
 
 @embedded
@@ -271,36 +262,30 @@ WRONG_METHODS = {
 
 
 @embedded
-async def test_a_wrong_method_is_405_and_allow_names_the_right_ones(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        headers = bearer(await service.key())
-        for (method, path), allow in WRONG_METHODS.items():
-            response = await service.client.request(method, path, headers=headers)
-            assert (405, allow) == (response.status_code, response.headers["allow"]), (method, path)
-
-    await in_service(tmp_path, story)
+async def test_a_wrong_method_is_405_and_allow_names_the_right_ones(service: Service) -> None:
+    headers = bearer(await service.key())
+    for (method, path), allow in WRONG_METHODS.items():
+        response = await service.client.request(method, path, headers=headers)
+        assert (405, allow) == (response.status_code, response.headers["allow"]), (method, path)
 
 
 @embedded
-async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        for path in (
-            "/docs//",
-            "/v3",
-            "/v3/store/orders",
-            "/livez",
-            "/metrics",
-            "//v1/store/orders",
-            "/v1%2Fstore/orders",
-        ):
-            response = await service.client.get(path)
-            assert (404, "not_found") == code(response)
-            assert "x-ratelimit-limit" not in response.headers
-        assert (405, "method_not_allowed") == code(await service.client.post("/openapi.json"))
-        moved = await service.client.get("/docs/guide/")
-        assert (308, "../guide") == (moved.status_code, moved.headers["location"])
-
-    await in_service(tmp_path, story)
+async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(service: Service) -> None:
+    for path in (
+        "/docs//",
+        "/v3",
+        "/v3/store/orders",
+        "/livez",
+        "/metrics",
+        "//v1/store/orders",
+        "/v1%2Fstore/orders",
+    ):
+        response = await service.client.get(path)
+        assert (404, "not_found") == code(response)
+        assert "x-ratelimit-limit" not in response.headers
+    assert (405, "method_not_allowed") == code(await service.client.post("/openapi.json"))
+    moved = await service.client.get("/docs/guide/")
+    assert (308, "../guide") == (moved.status_code, moved.headers["location"])
 
 
 @embedded
@@ -339,23 +324,20 @@ async def test_the_root_points_to_the_documentation(tmp_path: Path) -> None:
 
 
 @embedded
-async def test_valid_missing_and_invalid_bearer_keys_are_distinguished(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key()
-        for value in (f"bearer {key}", f"BEARER   {key}"):
-            assert 200 == (await service.client.get(ORDERS, headers={"Authorization": value})).status_code
-        for value in ("", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", f"Token {key}", key):
-            response = await service.client.get(ORDERS, headers={"Authorization": value})
-            assert (401, "missing_api_key") == code(response)
-            assert 'Bearer realm="orders"' == response.headers["www-authenticate"]
-        for value in (f"Bearer {key[:-1]}", f"Bearer {key} {key}", "Bearer x", f"Bearer {key.upper()}", "Bearer é"):
-            response = await service.client.get(ORDERS, headers=[(b"Authorization", value.encode())])
-            assert (401, "invalid_api_key") == code(response)
-            assert 'Bearer realm="orders", error="invalid_token"' == response.headers["www-authenticate"]
-        twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
-        assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=twice))
-
-    await in_service(tmp_path, story)
+async def test_valid_missing_and_invalid_bearer_keys_are_distinguished(service: Service) -> None:
+    key = await service.key()
+    for value in (f"bearer {key}", f"BEARER   {key}"):
+        assert 200 == (await service.client.get(ORDERS, headers={"Authorization": value})).status_code
+    for value in ("", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", f"Token {key}", key):
+        response = await service.client.get(ORDERS, headers={"Authorization": value})
+        assert (401, "missing_api_key") == code(response)
+        assert 'Bearer realm="orders"' == response.headers["www-authenticate"]
+    for value in (f"Bearer {key[:-1]}", f"Bearer {key} {key}", "Bearer x", f"Bearer {key.upper()}", "Bearer é"):
+        response = await service.client.get(ORDERS, headers=[(b"Authorization", value.encode())])
+        assert (401, "invalid_api_key") == code(response)
+        assert 'Bearer realm="orders", error="invalid_token"' == response.headers["www-authenticate"]
+    twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
+    assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=twice))
 
 
 async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_response(tmp_path: Path) -> None:
@@ -454,16 +436,13 @@ async def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
 
 
 @embedded
-async def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        headers = bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ})))
-        assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
-        for method, path in (("DELETE", f"{ORDERS}/no-number"), ("GET", "/v1/pets/1")):
-            response = await service.client.request(method, path, headers=headers)
-            assert (403, "insufficient_scope") == code(response)
-        assert (405, "method_not_allowed") == code(await service.client.put(ORDERS, headers=headers))
-
-    await in_service(tmp_path, story)
+async def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(service: Service) -> None:
+    headers = bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ})))
+    assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
+    for method, path in (("DELETE", f"{ORDERS}/no-number"), ("GET", "/v1/pets/1")):
+        response = await service.client.request(method, path, headers=headers)
+        assert (403, "insufficient_scope") == code(response)
+    assert (405, "method_not_allowed") == code(await service.client.put(ORDERS, headers=headers))
 
 
 async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_path: Path) -> None:
@@ -491,42 +470,36 @@ async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_pa
 
 
 @embedded
-async def test_a_429_names_the_time_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        headers = bearer(await service.key())
-        for _ in range(60):
-            await service.client.get(ORDERS, headers=headers)
-        refused = await service.client.get(ORDERS, headers=headers)
-        assert (429, "rate_limit_exceeded") == code(refused)
-        assert ((60, 0, int(START) + 60), "60") == (limits(refused), refused.headers["retry-after"])
-        assert '"minute";r=0;t=60, "day";r=940;t=86400' == refused.headers["ratelimit"]
-        assert '"minute";q=60;w=60, "day";q=1000;w=86400' == refused.headers["ratelimit-policy"]
-        service.clock.now += int(refused.headers["retry-after"])
-        assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
-
-    await in_service(tmp_path, story)
+async def test_a_429_names_the_time_from_which_the_next_request_is_admitted(service: Service) -> None:
+    headers = bearer(await service.key())
+    for _ in range(60):
+        await service.client.get(ORDERS, headers=headers)
+    refused = await service.client.get(ORDERS, headers=headers)
+    assert (429, "rate_limit_exceeded") == code(refused)
+    assert ((60, 0, int(START) + 60), "60") == (limits(refused), refused.headers["retry-after"])
+    assert '"minute";r=0;t=60, "day";r=940;t=86400' == refused.headers["ratelimit"]
+    assert '"minute";q=60;w=60, "day";q=1000;w=86400' == refused.headers["ratelimit-policy"]
+    service.clock.now += int(refused.headers["retry-after"])
+    assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
 
 
-async def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key, key_id = await service.key_and_id()
-        for _ in range(61):
-            await service.client.get(ORDERS, headers=bearer(key))
-        service.clock.now += 3
-        for _ in range(19):
-            assert (429, "rate_limit_exceeded") == code(await service.client.get(ORDERS, headers=bearer(key)))
-        for path in (ORDERS, "/v1/nothing"):
-            banned = await service.client.get(path, headers=bearer(key))
-            assert (429, "api_key_banned") == code(banned)
-            assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
-            assert '"minute";r=0;t=57, "day";r=940;t=86397, "ban";r=0;t=120' == banned.headers["ratelimit"]
-        await service.background_round()
-        await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
-        await service.background_round()
-        service.clock.now += 60
-        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
-
-    await in_service(tmp_path, story)
+async def test_a_key_that_goes_on_is_banned_and_every_path_says_so(service: Service) -> None:
+    key, key_id = await service.key_and_id()
+    for _ in range(61):
+        await service.client.get(ORDERS, headers=bearer(key))
+    service.clock.now += 3
+    for _ in range(19):
+        assert (429, "rate_limit_exceeded") == code(await service.client.get(ORDERS, headers=bearer(key)))
+    for path in (ORDERS, "/v1/nothing"):
+        banned = await service.client.get(path, headers=bearer(key))
+        assert (429, "api_key_banned") == code(banned)
+        assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
+        assert '"minute";r=0;t=57, "day";r=940;t=86397, "ban";r=0;t=120' == banned.headers["ratelimit"]
+    await service.background_round()
+    await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
+    await service.background_round()
+    service.clock.now += 60
+    assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
 
 
 async def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
@@ -553,20 +526,17 @@ async def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
 
 
 @embedded
-async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key()
-        for number in range(60):
-            assert 401 == (await service.client.get(ORDERS)).status_code, number
-        refused = await service.client.get(ORDERS, headers=bearer("x"))
-        assert (429, "rate_limit_exceeded") == code(refused)
-        assert ('"address";q=60;w=60', (60, 0, int(START) + 60)) == (
-            refused.headers["ratelimit-policy"],
-            limits(refused),
-        )
-        assert 59 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
-
-    await in_service(tmp_path, story)
+async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(service: Service) -> None:
+    key = await service.key()
+    for number in range(60):
+        assert 401 == (await service.client.get(ORDERS)).status_code, number
+    refused = await service.client.get(ORDERS, headers=bearer("x"))
+    assert (429, "rate_limit_exceeded") == code(refused)
+    assert ('"address";q=60;w=60', (60, 0, int(START) + 60)) == (
+        refused.headers["ratelimit-policy"],
+        limits(refused),
+    )
+    assert 59 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
 
 
 @embedded
@@ -613,61 +583,55 @@ async def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Pat
 
 
 @embedded
-async def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        actor = service.actor
-        await service.backend.store.pets.import_batch([Pet(3, "Echo", "budgerigar"), Pet(4)], "test", actor)
-        headers = bearer(await service.key())
-        pet = await service.client.get("/v1/pets/3", headers=headers)
-        assert {"id": 3, "name": "Echo", "tag": "budgerigar"} == pet.json()
-        assert {"id": 4} == (await service.client.get("/v1/pets/4", headers=headers)).json()
-        assert ("@1793491200", "Wed, 01 Dec 2027 00:00:00 GMT") == (pet.headers["deprecation"], pet.headers["sunset"])
-        for pet_id in ("5", "abc", "9223372036854775808"):
-            missing = await service.client.get(f"/v1/pets/{pet_id}", headers=headers)
-            assert (404, "pet_not_found") == code(missing)
-            assert "sunset" in missing.headers
-        refused = [await service.client.get("/v1/pets/3")]
-        refused += [await service.client.get("/v1/pets/3", headers=headers) for _ in range(60)]
-        assert [(401, False), (429, False)] == [
-            (response.status_code, "deprecation" in response.headers) for response in (refused[0], refused[-1])
-        ]
-        service.clock.now = 1_827_619_200.0
-        gone = await service.client.get("/v1/pets/3", headers=headers)
-        assert (410, "gone") == code(gone)
-        assert "deprecation" in gone.headers
-
-    await in_service(tmp_path, story)
+async def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(service: Service) -> None:
+    actor = service.actor
+    await service.backend.store.pets.import_batch([Pet(3, "Echo", "budgerigar"), Pet(4)], "test", actor)
+    headers = bearer(await service.key())
+    pet = await service.client.get("/v1/pets/3", headers=headers)
+    assert {"id": 3, "name": "Echo", "tag": "budgerigar"} == pet.json()
+    assert {"id": 4} == (await service.client.get("/v1/pets/4", headers=headers)).json()
+    assert ("@1793491200", "Wed, 01 Dec 2027 00:00:00 GMT") == (pet.headers["deprecation"], pet.headers["sunset"])
+    for pet_id in ("5", "abc", "9223372036854775808"):
+        missing = await service.client.get(f"/v1/pets/{pet_id}", headers=headers)
+        assert (404, "pet_not_found") == code(missing)
+        assert "sunset" in missing.headers
+    refused = [await service.client.get("/v1/pets/3")]
+    refused += [await service.client.get("/v1/pets/3", headers=headers) for _ in range(60)]
+    assert [(401, False), (429, False)] == [
+        (response.status_code, "deprecation" in response.headers) for response in (refused[0], refused[-1])
+    ]
+    service.clock.now = 1_827_619_200.0
+    gone = await service.client.get("/v1/pets/3", headers=headers)
+    assert (410, "gone") == code(gone)
+    assert "deprecation" in gone.headers
 
 
 @embedded
 @pytest.mark.parametrize("prefix", ["", "/api", "/a/b"])
-async def test_every_link_leads_below_the_base_address_that_was_asked(tmp_path: Path, prefix: str) -> None:
+async def test_every_link_leads_below_the_base_address_that_was_asked(service: Service, prefix: str) -> None:
     """A client resolves it as RFC 3986 says; a proxy takes the prefix off, and the service does not know it."""
     base = f"https://store.example{prefix}"
 
-    async def story(service: Service) -> None:
-        await service.orders(Order(1), Order(2))
-        await service.backend.store.pets.import_batch([Pet(1, "Echo", "budgerigar")], "test", service.actor)
-        headers = bearer(await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE}))
-        pages, pet = "/v2/store/orders?petId=3&limit=1", "/v1/pets/1"
-        placed = []
-        for key in ("a", "b"):
-            sent, order = {**headers, "Idempotency-Key": key}, {"petId": 3, "quantity": 1}
-            placed.append(await service.client.post("/v2/store/orders", headers=sent, json=order))
-        page = await service.client.get(pages, headers=headers)
-        links = [("/v2/store/orders", each.headers["location"]) for each in placed]
-        links.append((pages, page.links["next"]["url"]))
-        links += [(pet, link["url"]) for link in (await service.client.get(pet, headers=headers)).links.values()]
-        assert len(links) == 5
-        for asked, link in links:
-            address = urljoin(base + asked, link)
-            assert address.startswith(f"{base}/")
-            response = await service.client.get(address.removeprefix(base), headers=headers)
-            assert 200 == response.status_code
-            if asked == pages:
-                assert [4] == [order["id"] for order in response.json()["data"]]
-
-    await in_service(tmp_path, story)
+    await service.orders(Order(1), Order(2))
+    await service.backend.store.pets.import_batch([Pet(1, "Echo", "budgerigar")], "test", service.actor)
+    headers = bearer(await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE}))
+    pages, pet = "/v2/store/orders?petId=3&limit=1", "/v1/pets/1"
+    placed = []
+    for key in ("a", "b"):
+        sent, order = {**headers, "Idempotency-Key": key}, {"petId": 3, "quantity": 1}
+        placed.append(await service.client.post("/v2/store/orders", headers=sent, json=order))
+    page = await service.client.get(pages, headers=headers)
+    links = [("/v2/store/orders", each.headers["location"]) for each in placed]
+    links.append((pages, page.links["next"]["url"]))
+    links += [(pet, link["url"]) for link in (await service.client.get(pet, headers=headers)).links.values()]
+    assert len(links) == 5
+    for asked, link in links:
+        address = urljoin(base + asked, link)
+        assert address.startswith(f"{base}/")
+        response = await service.client.get(address.removeprefix(base), headers=headers)
+        assert 200 == response.status_code
+        if asked == pages:
+            assert [4] == [order["id"] for order in response.json()["data"]]
 
 
 @embedded
@@ -734,76 +698,70 @@ async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
 
 
 async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = ServiceUnavailable("the disk is gone")
 
     async def fail(*args: object) -> None:
         raise gone
 
-    async def story(service: Service) -> None:
-        known, unknown = await service.key(), await service.key()
-        await service.client.get(ORDERS, headers=bearer(known))
-        monkeypatch.setattr(service.backend.store.keys, "principal", fail)
-        with broken_orders(service, gone):
-            for key, policy in ((known, "minute"), (unknown, "address")):
-                response = await service.client.get(ORDERS, headers=bearer(key))
-                assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
-                assert response.headers["ratelimit-policy"].startswith(f'"{policy}"')
-            for _ in range(100):  # never 429 for a key that may be valid
-                assert 503 == (await service.client.get(ORDERS, headers=bearer(unknown))).status_code
-            assert (401, "missing_api_key") == code(await service.client.get(ORDERS))
-            assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=bearer("pso_live_x")))
-            service.clock.now += 61
-            lapsed = await service.client.get(ORDERS, headers=bearer(known))
-            assert (503, '"address";q=60;w=60') == (lapsed.status_code, lapsed.headers["ratelimit-policy"])
-
-    await in_service(tmp_path, story)
+    known, unknown = await service.key(), await service.key()
+    await service.client.get(ORDERS, headers=bearer(known))
+    monkeypatch.setattr(service.backend.store.keys, "principal", fail)
+    with broken_orders(service, gone):
+        for key, policy in ((known, "minute"), (unknown, "address")):
+            response = await service.client.get(ORDERS, headers=bearer(key))
+            assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
+            assert response.headers["ratelimit-policy"].startswith(f'"{policy}"')
+        for _ in range(100):  # never 429 for a key that may be valid
+            assert 503 == (await service.client.get(ORDERS, headers=bearer(unknown))).status_code
+        assert (401, "missing_api_key") == code(await service.client.get(ORDERS))
+        assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=bearer("pso_live_x")))
+        service.clock.now += 61
+        lapsed = await service.client.get(ORDERS, headers=bearer(known))
+        assert (503, '"address";q=60;w=60') == (lapsed.status_code, lapsed.headers["ratelimit-policy"])
 
 
-async def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.client.get(ORDERS, headers=bearer(await service.key()))
-        await service.client.get(ORDERS)
-        limited = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(1, 1))))
-        for method, path in (
-            ("DELETE", f"{ORDERS}/%37"),
-            ("DELETE", f"{ORDERS}/7"),
-            ("GET", "/v2/usage"),
-            ("PUT", ORDERS),
+async def test_the_admin_port_tells_liveness_readiness_and_metrics(service: Service) -> None:
+    await service.client.get(ORDERS, headers=bearer(await service.key()))
+    await service.client.get(ORDERS)
+    limited = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(1, 1))))
+    for method, path in (
+        ("DELETE", f"{ORDERS}/%37"),
+        ("DELETE", f"{ORDERS}/7"),
+        ("GET", "/v2/usage"),
+        ("PUT", ORDERS),
+    ):
+        await service.client.request(method, path, headers=limited)
+    await service.background_round()
+    transport = httpx2.ASGITransport(app=service.application.admin)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
+        assert {"status": "ok"} == (await admin.get("/livez")).json()
+        assert (200, {"status": "ok"}) == ((ready := await admin.get("/readyz")).status_code, ready.json())
+        metrics = (await admin.get("/metrics")).text
+        for line in (
+            'petstore_requests_total{operation="listOrders",status="200"} 1.0',
+            'petstore_requests_total{operation="none",status="401"} 1.0',
+            'petstore_requests_total{operation="cancelOrder",status="404"} 1.0',
+            'petstore_requests_total{operation="cancelOrder",status="429"} 1.0',
+            'petstore_requests_total{operation="v2.getUsage",status="429"} 1.0',
+            'petstore_requests_total{operation="none",status="429"} 1.0',
+            'petstore_request_duration_seconds_count{operation="cancelOrder"} 1.0',  # without refusals
+            'petstore_accounts_using{operation="listOrders"} 1.0',
+            'petstore_accounts_using{operation="v1.*"} 2.0',
+            'petstore_accounts_using{operation="v2.*"} 1.0',
+            'petstore_accounts_using{operation="getPet"} 0.0',
+            'petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"} 1.0',
+            'petstore_limit_decisions_total{outcome="admitted",plan="none",window="none"} 1.0',
+            "petstore_list_rebuild_duration_seconds_count 1.0",
+            "petstore_bans_total 0.0",
+            "petstore_ready 1.0",
         ):
-            await service.client.request(method, path, headers=limited)
-        await service.background_round()
-        transport = httpx2.ASGITransport(app=service.application.admin)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
-            assert {"status": "ok"} == (await admin.get("/livez")).json()
-            assert (200, {"status": "ok"}) == ((ready := await admin.get("/readyz")).status_code, ready.json())
-            metrics = (await admin.get("/metrics")).text
-            for line in (
-                'petstore_requests_total{operation="listOrders",status="200"} 1.0',
-                'petstore_requests_total{operation="none",status="401"} 1.0',
-                'petstore_requests_total{operation="cancelOrder",status="404"} 1.0',
-                'petstore_requests_total{operation="cancelOrder",status="429"} 1.0',
-                'petstore_requests_total{operation="v2.getUsage",status="429"} 1.0',
-                'petstore_requests_total{operation="none",status="429"} 1.0',
-                'petstore_request_duration_seconds_count{operation="cancelOrder"} 1.0',  # without refusals
-                'petstore_accounts_using{operation="listOrders"} 1.0',
-                'petstore_accounts_using{operation="v1.*"} 2.0',
-                'petstore_accounts_using{operation="v2.*"} 1.0',
-                'petstore_accounts_using{operation="getPet"} 0.0',
-                'petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"} 1.0',
-                'petstore_limit_decisions_total{outcome="admitted",plan="none",window="none"} 1.0',
-                "petstore_list_rebuild_duration_seconds_count 1.0",
-                "petstore_bans_total 0.0",
-                "petstore_ready 1.0",
-            ):
-                assert line in metrics.splitlines()
-            service.application.draining = True
-            draining = await admin.get("/readyz")
-            assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
-            assert 200 == (await admin.get("/livez")).status_code
-
-    await in_service(tmp_path, story)
+            assert line in metrics.splitlines()
+        service.application.draining = True
+        draining = await admin.get("/readyz")
+        assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
+        assert 200 == (await admin.get("/livez")).status_code
 
 
 @embedded

@@ -43,79 +43,74 @@ async def imported(store: Store, content: str, kind: Any = ORDERS, file: str = "
 
 
 @pytest.mark.anyio
-async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1, 1), Order(2, 2)], "import-0", BY)
-        rows = "".join(f'{{"id":{number},"petId":2}}\n' for number in range(1, 2_501))
-        run = await imported(store, rows + f'{{"id":"many"}}\n{{"id":3,"{KEY}":1}}\nx\n')
-        assert ("orders", "shop.jsonl", BY.name, "finished") == (run.kind, run.file, run.actor, run.state)
-        assert (2_498, 1, 1, 3) == (run.created, run.replaced, run.unchanged, run.rejected)
-        assert run.began_at <= run.seen_at
-        assert (3, None) == (run.kept, run.error)
-        rejects = [json.loads(each) for each in await store.imports.rejects(run.id)]
-        assert [2501, 2502, 2503] == [each["line"] for each in rejects]
-        assert [{"line", "column", "reason", "raw"}] * 3 == [each.keys() for each in rejects]
-        assert '{"id":"many"}' == rejects[0]["raw"]
-        everything = json.dumps(rejects) + repr(run)
-        assert "pso_live_[hidden]" in everything
-        assert KEY[9:30] not in everything
-        assert ["import-0", run.id] == [entry.subject for entry in await log(store)]
-        counts = {"created": 2_498, "replaced": 1, "unchanged": 1}
-        assert {"file": "shop.jsonl", **counts, "rejected": 3} == (await log(store))[-1].after
+async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(store: Store) -> None:
+    await store.orders.import_batch([Order(1, 1), Order(2, 2)], "import-0", BY)
+    rows = "".join(f'{{"id":{number},"petId":2}}\n' for number in range(1, 2_501))
+    run = await imported(store, rows + f'{{"id":"many"}}\n{{"id":3,"{KEY}":1}}\nx\n')
+    assert ("orders", "shop.jsonl", BY.name, "finished") == (run.kind, run.file, run.actor, run.state)
+    assert (2_498, 1, 1, 3) == (run.created, run.replaced, run.unchanged, run.rejected)
+    assert run.began_at <= run.seen_at
+    assert (3, None) == (run.kept, run.error)
+    rejects = [json.loads(each) for each in await store.imports.rejects(run.id)]
+    assert [2501, 2502, 2503] == [each["line"] for each in rejects]
+    assert [{"line", "column", "reason", "raw"}] * 3 == [each.keys() for each in rejects]
+    assert '{"id":"many"}' == rejects[0]["raw"]
+    everything = json.dumps(rejects) + repr(run)
+    assert "pso_live_[hidden]" in everything
+    assert KEY[9:30] not in everything
+    assert ["import-0", run.id] == [entry.subject for entry in await log(store)]
+    counts = {"created": 2_498, "replaced": 1, "unchanged": 1}
+    assert {"file": "shop.jsonl", **counts, "rejected": 3} == (await log(store))[-1].after
 
 
 @pytest.mark.anyio
-async def test_pets_have_records_too(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        run = await imported(store, '{"id":1,"name":"Ada"}\n{"id":1,"name":"Bo"}\n', PETS)
-        assert ("pets", 1, 1, "finished") == (run.kind, run.created, run.replaced, run.state)
+async def test_pets_have_records_too(store: Store) -> None:
+    run = await imported(store, '{"id":1,"name":"Ada"}\n{"id":1,"name":"Bo"}\n', PETS)
+    assert ("pets", 1, 1, "finished") == (run.kind, run.created, run.replaced, run.state)
 
 
 @pytest.mark.anyio
-async def test_a_file_of_which_nothing_is_imported_leaves_a_record(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        rejected = await imported(store, '{"id":"x"}\n{"id":"y"}\n')
-        assert ("finished", 2, 0) == (rejected.state, rejected.rejected, rejected.created)
-        assert rejected.reasons[0].startswith("2 rows: ")
-        unreadable = FileImport(ORDERS, Source(io.BytesIO(b"PK\x03\x04"), "-", None), ReadOptions(), Rejects())
-        with pytest.raises(Exception, match="Excel workbook"):
-            [_ async for _ in unreadable.run(store, lambda: BY)]
-        failed = await store.imports.find(unreadable.import_id)
-        assert ("failed", 0) == (failed.state, failed.rejected)
-        assert "Excel workbook" in (failed.error or "")
-        assert [failed.id, rejected.id] == [run.id for run in (await store.imports.page(10)).imports]
-        assert [] == await log(store), "nothing was changed"
-        with pytest.raises(ImportNotFound):
-            await store.imports.find("import-none")
+async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store) -> None:
+    rejected = await imported(store, '{"id":"x"}\n{"id":"y"}\n')
+    assert ("finished", 2, 0) == (rejected.state, rejected.rejected, rejected.created)
+    assert rejected.reasons[0].startswith("2 rows: ")
+    unreadable = FileImport(ORDERS, Source(io.BytesIO(b"PK\x03\x04"), "-", None), ReadOptions(), Rejects())
+    with pytest.raises(Exception, match="Excel workbook"):
+        [_ async for _ in unreadable.run(store, lambda: BY)]
+    failed = await store.imports.find(unreadable.import_id)
+    assert ("failed", 0) == (failed.state, failed.rejected)
+    assert "Excel workbook" in (failed.error or "")
+    assert [failed.id, rejected.id] == [run.id for run in (await store.imports.page(10)).imports]
+    assert [] == await log(store), "nothing was changed"
+    with pytest.raises(ImportNotFound):
+        await store.imports.find("import-none")
 
 
 @pytest.mark.anyio
-async def test_the_counts_are_those_of_what_was_committed(each_backend: Stores) -> None:
+async def test_the_counts_are_those_of_what_was_committed(store: Store) -> None:
     """A batch that fails, after it has counted, leaves neither orders nor counts."""
-    async with each_backend.opened() as store:
 
-        def fail(outcomes: Any) -> Rejected:
-            raise KeyError
+    def fail(outcomes: Any) -> Rejected:
+        raise KeyError
 
-        await store.orders.import_batch([Order(1)], "import-1", BY)
-        with pytest.raises(KeyError):
-            await store.orders.import_batch([Order(2), Order(3)], "import-1", BY, rejected=fail)
-        assert 1 == (await store.imports.find("import-1")).created
-        assert [Order(1)] == await store.orders.find_many([1, 2, 3])
+    await store.orders.import_batch([Order(1)], "import-1", BY)
+    with pytest.raises(KeyError):
+        await store.orders.import_batch([Order(2), Order(3)], "import-1", BY, rejected=fail)
+    assert 1 == (await store.imports.find("import-1")).created
+    assert [Order(1)] == await store.orders.find_many([1, 2, 3])
 
 
 @pytest.mark.anyio
-async def test_a_run_that_gives_no_sign_of_life_was_interrupted(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.imports.note("orders", "import-1", BY, "a.csv")
-        assert "running" == (await store.imports.find("import-1")).state
-        await silence(store, SILENT_SECONDS - 3)
-        assert "running" == (await store.imports.find("import-1")).state
-        await silence(store, SILENT_SECONDS + 1)
-        assert "interrupted" == (await store.imports.find("import-1")).state
-        assert ["interrupted"] == [run.state for run in (await store.imports.page(5)).imports]
-        await store.imports.beat("import-1")
-        assert "running" == (await store.imports.find("import-1")).state
+async def test_a_run_that_gives_no_sign_of_life_was_interrupted(store: Store) -> None:
+    await store.imports.note("orders", "import-1", BY, "a.csv")
+    assert "running" == (await store.imports.find("import-1")).state
+    await silence(store, SILENT_SECONDS - 3)
+    assert "running" == (await store.imports.find("import-1")).state
+    await silence(store, SILENT_SECONDS + 1)
+    assert "interrupted" == (await store.imports.find("import-1")).state
+    assert ["interrupted"] == [run.state for run in (await store.imports.page(5)).imports]
+    await store.imports.beat("import-1")
+    assert "running" == (await store.imports.find("import-1")).state
 
 
 async def silence(store: Store, seconds: float) -> None:
@@ -234,21 +229,20 @@ async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backen
 
 
 @pytest.mark.anyio
-async def test_imports_are_listed_page_by_page(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        for number in range(7):
-            actor = BY if number % 2 else Actor("operator:ada", 1.0)
-            await store.imports.note("orders", f"import-{number}", actor, "a.csv", state="finished")
-        found: list[str] = []
-        after = None
-        while not found or after:
-            page = await store.imports.page(3, after)
-            found += [run.id for run in page.imports]
-            after = page.next
-            assert 7 == page.total
-        assert [f"import-{number}" for number in reversed(range(7))] == found
-        ours = await store.imports.page(3, None, "operator:ada")
-        assert (4, ["import-6", "import-4", "import-2"]) == (ours.total, [run.id for run in ours.imports])
+async def test_imports_are_listed_page_by_page(store: Store) -> None:
+    for number in range(7):
+        actor = BY if number % 2 else Actor("operator:ada", 1.0)
+        await store.imports.note("orders", f"import-{number}", actor, "a.csv", state="finished")
+    found: list[str] = []
+    after = None
+    while not found or after:
+        page = await store.imports.page(3, after)
+        found += [run.id for run in page.imports]
+        after = page.next
+        assert 7 == page.total
+    assert [f"import-{number}" for number in reversed(range(7))] == found
+    ours = await store.imports.page(3, None, "operator:ada")
+    assert (4, ["import-6", "import-4", "import-2"]) == (ours.total, [run.id for run in ours.imports])
 
 
 def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None:
@@ -289,10 +283,9 @@ def test_a_file_that_cannot_be_read_leaves_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_name_of_the_file_may_hold_anything(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        run = await imported(store, '{"id":1}\n', file="x" * 300 + f" {KEY} \udcff.csv")
-        assert run.file.endswith(r" pso_live_[hidden] \udcff.csv")
-        assert 200 == len(run.file)
-        [entry] = await log(store)
-        assert {"file": run.file, "created": 1} == entry.after
+async def test_the_name_of_the_file_may_hold_anything(store: Store) -> None:
+    run = await imported(store, '{"id":1}\n', file="x" * 300 + f" {KEY} \udcff.csv")
+    assert run.file.endswith(r" pso_live_[hidden] \udcff.csv")
+    assert 200 == len(run.file)
+    [entry] = await log(store)
+    assert {"file": run.file, "created": 1} == entry.after

@@ -92,11 +92,10 @@ async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(each_b
 
 
 @pytest.mark.anyio
-async def test_a_json_record_replaces_all_fields(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1, 7, 2, DATE, False)], "import-1", BY)
-        await imported(store, '{"id":1,"quantity":5}')
-        assert Order(1, None, 5) == await store.orders.find(1)
+async def test_a_json_record_replaces_all_fields(store: Store) -> None:
+    await store.orders.import_batch([Order(1, 7, 2, DATE, False)], "import-1", BY)
+    await imported(store, '{"id":1,"quantity":5}')
+    assert Order(1, None, 5) == await store.orders.find(1)
 
 
 @pytest.mark.anyio
@@ -122,35 +121,34 @@ async def test_an_order_that_was_placed_is_replaced_only_on_request(
 
 
 @pytest.mark.anyio
-async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(each_backend: Stores) -> None:
+async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(store: Store) -> None:
     """Identifiers just above the largest: those that were assigned meanwhile are rejected, the rest imported."""
-    async with each_backend.opened() as store:
-        placing = True
-        placed: dict[int, int] = {}
+    placing = True
+    placed: dict[int, int] = {}
 
-        async def place(number: int) -> None:
-            while placing:
-                key = f"{number}-{len(placed)}"
-                order = await store.orders.place(Placement(number, key, 7, 1, None), BY)
-                placed[order.order_id] = 7
+    async def place(number: int) -> None:
+        while placing:
+            key = f"{number}-{len(placed)}"
+            order = await store.orders.place(Placement(number, key, 7, 1, None), BY)
+            placed[order.order_id] = 7
 
-        async def import_orders() -> list[Import]:
-            outcomes: list[Import] = []
-            for _ in range(12):
-                last = await store.orders.last_identifier()
-                batch = [Order(order_id, 3) for order_id in range(last + 1, last + 41)]
-                outcomes += await store.orders.import_batch(batch, "import-2", BY)
-            return outcomes
+    async def import_orders() -> list[Import]:
+        outcomes: list[Import] = []
+        for _ in range(12):
+            last = await store.orders.last_identifier()
+            batch = [Order(order_id, 3) for order_id in range(last + 1, last + 41)]
+            outcomes += await store.orders.import_batch(batch, "import-2", BY)
+        return outcomes
 
-        tasks = [asyncio.create_task(place(number)) for number in range(1, 5)]
-        outcomes = await import_orders()
-        placing = False
-        await asyncio.gather(*tasks)
-        assert 12 * 40 == len(outcomes)
-        assert {Import.CREATED, Import.PLACED} >= set(outcomes)
-        found = [order async for batch in store.orders.scan() for order in batch]
-        assert placed == {order.id: order.pet_id for order in found if order.pet_id == 7}
-        assert outcomes.count(Import.CREATED) + len(placed) == len(found)
+    tasks = [asyncio.create_task(place(number)) for number in range(1, 5)]
+    outcomes = await import_orders()
+    placing = False
+    await asyncio.gather(*tasks)
+    assert 12 * 40 == len(outcomes)
+    assert {Import.CREATED, Import.PLACED} >= set(outcomes)
+    found = [order async for batch in store.orders.scan() for order in batch]
+    assert placed == {order.id: order.pet_id for order in found if order.pet_id == 7}
+    assert outcomes.count(Import.CREATED) + len(placed) == len(found)
 
 
 def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:

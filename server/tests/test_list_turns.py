@@ -58,38 +58,30 @@ async def sent(service: Service, *payloads: bytes) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("each_engine")
-async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(7), Order(8))
-        key = await writer_key(service)
-        plain, last = request(key, "GET", TARGET), request(key, "GET", TARGET, "Connection: close")
-        body = json.dumps({"petId": 1, "quantity": 1})
-        place = request(
-            key, "POST", "/v2/store/orders", "Content-Type: application/json", "Idempotency-Key: a", body=body
-        )
-        cancel = request(key, "DELETE", f"{TARGET}/7")
-        await sent(service, last)
-        received = await sent(service, plain + place + plain + cancel + last, *[plain + last] * 10)
-        assert [[7, 8], [7, 8, 9], [7, 8, 9]] == lists(received[0])
-        assert [200, 201, 200, 204, 200] == [int(part[:3]) for part in received[0].split(b"HTTP/1.1 ")[1:]]
-        assert all(len(found) == 2 and found[0] in ([7, 8], [7, 8, 9]) for found in map(lists, received[1:]))
-        assert [[[7, 8, 9]]] * 5 == [lists(one) for one in await sent(service, *[last] * 5)]
-
-    await in_service(tmp_path, story)
+async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(service: Service) -> None:
+    await service.orders(Order(7), Order(8))
+    key = await writer_key(service)
+    plain, last = request(key, "GET", TARGET), request(key, "GET", TARGET, "Connection: close")
+    body = json.dumps({"petId": 1, "quantity": 1})
+    place = request(key, "POST", "/v2/store/orders", "Content-Type: application/json", "Idempotency-Key: a", body=body)
+    cancel = request(key, "DELETE", f"{TARGET}/7")
+    await sent(service, last)
+    received = await sent(service, plain + place + plain + cancel + last, *[plain + last] * 10)
+    assert [[7, 8], [7, 8, 9], [7, 8, 9]] == lists(received[0])
+    assert [200, 201, 200, 204, 200] == [int(part[:3]) for part in received[0].split(b"HTTP/1.1 ")[1:]]
+    assert all(len(found) == 2 and found[0] in ([7, 8], [7, 8, 9]) for found in map(lists, received[1:]))
+    assert [[[7, 8, 9]]] * 5 == [lists(one) for one in await sent(service, *[last] * 5)]
 
 
 @pytest.mark.usefixtures("each_engine")
-async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        last = request(await writer_key(service), "GET", TARGET, "Connection: close")
-        async with opened_store(service.settings.database_url) as other:
-            for number in range(1, 6):
-                await other.orders.import_batch([Order(number)], "test", service.actor)
-                expected = list(range(1, number + 1))
-                for _ in range(2):  # a list that is updated, then one that is found to be current
-                    assert [[expected]] * 3 == [lists(one) for one in await sent(service, last, last, last)]
-
-    await in_service(tmp_path, story)
+async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(service: Service) -> None:
+    last = request(await writer_key(service), "GET", TARGET, "Connection: close")
+    async with opened_store(service.settings.database_url) as other:
+        for number in range(1, 6):
+            await other.orders.import_batch([Order(number)], "test", service.actor)
+            expected = list(range(1, number + 1))
+            for _ in range(2):  # a list that is updated, then one that is found to be current
+                assert [[expected]] * 3 == [lists(one) for one in await sent(service, last, last, last)]
 
 
 async def test_lists_of_one_turn_look_at_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

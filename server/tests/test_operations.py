@@ -56,70 +56,65 @@ async def issue(store: Store, expires_at: float | None = None, note: str = "") -
 
 
 @pytest.mark.anyio
-async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        issued = await issue(store)
-        assert is_well_formed(issued.secret)
-        principal = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
-        assert principal is not None
-        assert issued.key.id == principal.key_id
-        assert digest(issued.secret) == (await store.keys.find(issued.key.id)).digest
+async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(store: Store) -> None:
+    await account(store)
+    issued = await issue(store)
+    assert is_well_formed(issued.secret)
+    principal = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
+    assert principal is not None
+    assert issued.key.id == principal.key_id
+    assert digest(issued.secret) == (await store.keys.find(issued.key.id)).digest
 
 
 @pytest.mark.anyio
-async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        with pytest.raises(InvalidInput, match="past"):
-            await issue(store, expires_at=NOW)
-        with pytest.raises(InvalidInput, match="API key"):
-            await issue(store, note="for pso_live_Ab3Ab3Ab3Ab3")
-        assert [] == await store.keys.list()
-        with pytest.raises(AccountNotFound):
-            await store.keys.list("missing")
+async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(store: Store) -> None:
+    await account(store)
+    with pytest.raises(InvalidInput, match="past"):
+        await issue(store, expires_at=NOW)
+    with pytest.raises(InvalidInput, match="API key"):
+        await issue(store, note="for pso_live_Ab3Ab3Ab3Ab3")
+    assert [] == await store.keys.list()
+    with pytest.raises(AccountNotFound):
+        await store.keys.list("missing")
 
 
 @pytest.mark.anyio
-async def test_the_old_key_ends_after_the_grace_or_earlier(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        lasting, ending = await issue(store), await issue(store, expires_at=NOW + 10)
-        for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
-            key_id = issued.key.id
-            rotation = await accounts.rotate_key(store, key_id, grace=3600, expires_at=None, actor=ACTOR)
-            assert end == (rotation.old and rotation.old.expires_at)
-            assert issued.key.expires_at == rotation.key.expires_at
-            assert is_well_formed(rotation.secret)
-            with pytest.raises(KeyNotUsable):
-                await accounts.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR)
+async def test_the_old_key_ends_after_the_grace_or_earlier(store: Store) -> None:
+    await account(store)
+    lasting, ending = await issue(store), await issue(store, expires_at=NOW + 10)
+    for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
+        key_id = issued.key.id
+        rotation = await accounts.rotate_key(store, key_id, grace=3600, expires_at=None, actor=ACTOR)
+        assert end == (rotation.old and rotation.old.expires_at)
+        assert issued.key.expires_at == rotation.key.expires_at
+        assert is_well_formed(rotation.secret)
+        with pytest.raises(KeyNotUsable):
+            await accounts.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR)
 
 
 @pytest.mark.anyio
-async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        old = (await issue(store, expires_at=NOW + 10)).key
-        with pytest.raises(InvalidInput, match="past"):
-            await accounts.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR)
-        rotation = await accounts.rotate_key(store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR)
-        assert (NOW + 10, NOW + 9000) == ((rotation.old and rotation.old.expires_at), rotation.key.expires_at)
-        principal = await store.keys.principal(digest(rotation.secret), Environment.PRODUCTION, NOW + 100)
-        assert isinstance(principal, Principal)
-        assert NOW + 9000 == principal.expires_at
+async def test_a_successor_can_have_an_end_of_its_own(store: Store) -> None:
+    await account(store)
+    old = (await issue(store, expires_at=NOW + 10)).key
+    with pytest.raises(InvalidInput, match="past"):
+        await accounts.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR)
+    rotation = await accounts.rotate_key(store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR)
+    assert (NOW + 10, NOW + 9000) == ((rotation.old and rotation.old.expires_at), rotation.key.expires_at)
+    principal = await store.keys.principal(digest(rotation.secret), Environment.PRODUCTION, NOW + 100)
+    assert isinstance(principal, Principal)
+    assert NOW + 9000 == principal.expires_at
 
 
 @pytest.mark.anyio
-async def test_keys_work_unless_revoked_or_their_account_is_suspended(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        first, second = await issue(store), await issue(store)
-        await store.keys.change(first.key.id, revoke(NOW), ACTOR)
-        assert ["revoked", "active"] == [key.state(NOW) for key in await store.keys.list("acme")]
-        await store.accounts.change("acme", suspend(NOW), ACTOR)
-        assert ["revoked", "suspended"] == [key.state(NOW) for key in await store.keys.list()]
-        await store.accounts.change("acme", RESUME, ACTOR)
-        assert (await store.keys.find(second.key.id)).state(NOW) in VALID
+async def test_keys_work_unless_revoked_or_their_account_is_suspended(store: Store) -> None:
+    await account(store)
+    first, second = await issue(store), await issue(store)
+    await store.keys.change(first.key.id, revoke(NOW), ACTOR)
+    assert ["revoked", "active"] == [key.state(NOW) for key in await store.keys.list("acme")]
+    await store.accounts.change("acme", suspend(NOW), ACTOR)
+    assert ["revoked", "suspended"] == [key.state(NOW) for key in await store.keys.list()]
+    await store.accounts.change("acme", RESUME, ACTOR)
+    assert (await store.keys.find(second.key.id)).state(NOW) in VALID
 
 
 def test_a_window_that_has_ended_is_reported_as_unused() -> None:
@@ -131,26 +126,24 @@ def test_a_window_that_has_ended_is_reported_as_unused() -> None:
 
 
 @pytest.mark.anyio
-async def test_several_orders_are_each_changed_or_reported(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        given = [Order(number, status=Status.PENDING) for number in range(1, 251)]
-        await store.orders.import_batch(given, "import", ACTOR)
-        ids = [*range(1, 251), 999, 7]
-        outcomes = [each async for each in orders.change_orders(store, ids, CANCEL, ACTOR)]
-        assert ids == [order_id for order_id, _ in outcomes]
-        assert {Status.CANCELLED} == {each.status for _, each in outcomes[:250] if isinstance(each, Order)}
-        assert [OrderNotFound, OrderAlreadyCancelled] == [type(each) for _, each in outcomes[250:]]
+async def test_several_orders_are_each_changed_or_reported(store: Store) -> None:
+    given = [Order(number, status=Status.PENDING) for number in range(1, 251)]
+    await store.orders.import_batch(given, "import", ACTOR)
+    ids = [*range(1, 251), 999, 7]
+    outcomes = [each async for each in orders.change_orders(store, ids, CANCEL, ACTOR)]
+    assert ids == [order_id for order_id, _ in outcomes]
+    assert {Status.CANCELLED} == {each.status for _, each in outcomes[:250] if isinstance(each, Order)}
+    assert [OrderNotFound, OrderAlreadyCancelled] == [type(each) for _, each in outcomes[250:]]
 
 
 @pytest.mark.anyio
-async def test_shipping_and_completing_set_the_ship_date_and_complete(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1)], "import", ACTOR)
-        at = datetime(2026, 11, 20, tzinfo=UTC)
-        (shipped,) = [each async for _, each in orders.change_orders(store, [1], ship(at), ACTOR)]
-        (complete,) = [each async for _, each in orders.change_orders(store, [1], COMPLETE, ACTOR)]
-        assert Order(1, ship_date="2026-11-20T00:00:00Z", status=Status.SHIPPED) == shipped
-        assert Order(1, ship_date="2026-11-20T00:00:00Z", status=Status.SHIPPED, complete=True) == complete
+async def test_shipping_and_completing_set_the_ship_date_and_complete(store: Store) -> None:
+    await store.orders.import_batch([Order(1)], "import", ACTOR)
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    (shipped,) = [each async for _, each in orders.change_orders(store, [1], ship(at), ACTOR)]
+    (complete,) = [each async for _, each in orders.change_orders(store, [1], COMPLETE, ACTOR)]
+    assert Order(1, ship_date="2026-11-20T00:00:00Z", status=Status.SHIPPED) == shipped
+    assert Order(1, ship_date="2026-11-20T00:00:00Z", status=Status.SHIPPED, complete=True) == complete
 
 
 @pytest.mark.anyio
@@ -174,51 +167,48 @@ async def test_orders_after_a_failure_of_the_store_are_not_tried(
 
 
 @pytest.mark.anyio
-async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        await account(store, "globex")
-        await store.orders.import_batch([Order(number) for number in range(1, 8)], "import", ACTOR)
-        actors = [Actor(f"operator:{name}", NOW + number, f"req-{number}") for number, name in enumerate("abcab")]
-        for number, actor in enumerate(actors, 1):
-            await store.orders.change(number, CANCEL, actor)
+async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(store: Store) -> None:
+    await account(store)
+    await account(store, "globex")
+    await store.orders.import_batch([Order(number) for number in range(1, 8)], "import", ACTOR)
+    actors = [Actor(f"operator:{name}", NOW + number, f"req-{number}") for number, name in enumerate("abcab")]
+    for number, actor in enumerate(actors, 1):
+        await store.orders.change(number, CANCEL, actor)
 
-        async def found(**conditions: Any) -> list[str]:
-            return [entry.subject async for entry in read_audit(store, **conditions)]
+    async def found(**conditions: Any) -> list[str]:
+        return [entry.subject async for entry in read_audit(store, **conditions)]
 
-        assert ["order:1", "order:4"] == await found(actor="a")
-        assert ["order:4"] == await found(actor="a", since=NOW + 1)
-        assert ["order:1"] == await found(actor="a", until=NOW + 3)
-        assert ["import", "order:3"] == await found(order=3)
-        assert ["account:acme"] == await found(account="acme")
-        newest = (await store.audit.page(AuditFilters(), 10)).entries
-        assert "order:5" == newest[0].subject
-        assert ["req-4", "req-3"] == [entry.request_id for entry in newest[:2]]
-        assert {"status": "cancelled"} == newest[0].after
-        assert None is newest[-1].request_id
-        page = await store.audit.page(AuditFilters(about=(("order:2", "operator:c"),)), 10)
-        assert ["order:3", "order:2"] == [entry.subject for entry in page.entries]
-
-
-@pytest.mark.anyio
-async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await account(store)
-        issued = await issue(store)
-        closed, revoked = await accounts.close_account(store, "acme", ACTOR)
-        assert ("closed", 1) == (closed.state, revoked)
-        refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
-        assert isinstance(refused, RefusedKey)
-        with pytest.raises(AccountClosed):
-            await store.accounts.change("acme", RESUME, ACTOR)
-        with pytest.raises(AccountClosed):
-            await issue(store)
-        assert 1 == len(await store.keys.list("acme"))
+    assert ["order:1", "order:4"] == await found(actor="a")
+    assert ["order:4"] == await found(actor="a", since=NOW + 1)
+    assert ["order:1"] == await found(actor="a", until=NOW + 3)
+    assert ["import", "order:3"] == await found(order=3)
+    assert ["account:acme"] == await found(account="acme")
+    newest = (await store.audit.page(AuditFilters(), 10)).entries
+    assert "order:5" == newest[0].subject
+    assert ["req-4", "req-3"] == [entry.request_id for entry in newest[:2]]
+    assert {"status": "cancelled"} == newest[0].after
+    assert None is newest[-1].request_id
+    page = await store.audit.page(AuditFilters(about=(("order:2", "operator:c"),)), 10)
+    assert ["order:3", "order:2"] == [entry.subject for entry in page.entries]
 
 
 @pytest.mark.anyio
-async def test_the_last_backup_is_recorded(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        assert None is await store.audit.last_backup()
-        await store.audit.record_backup("orders.db", ACTOR)
-        assert NOW == await store.audit.last_backup()
+async def test_a_closed_account_has_no_valid_key_and_stays_closed(store: Store) -> None:
+    await account(store)
+    issued = await issue(store)
+    closed, revoked = await accounts.close_account(store, "acme", ACTOR)
+    assert ("closed", 1) == (closed.state, revoked)
+    refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
+    assert isinstance(refused, RefusedKey)
+    with pytest.raises(AccountClosed):
+        await store.accounts.change("acme", RESUME, ACTOR)
+    with pytest.raises(AccountClosed):
+        await issue(store)
+    assert 1 == len(await store.keys.list("acme"))
+
+
+@pytest.mark.anyio
+async def test_the_last_backup_is_recorded(store: Store) -> None:
+    assert None is await store.audit.last_backup()
+    await store.audit.record_backup("orders.db", ACTOR)
+    assert NOW == await store.audit.last_backup()

@@ -37,20 +37,19 @@ async def found(store: Store, *statuses: Status, pet_id: int | None = None, limi
     return [each async for batch in list_orders(store, statuses, pet_id, limit) for each in batch]
 
 
-async def test_orders_are_found_by_status_and_pet_in_any_number(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        orders = await fill(store)
-        assert orders == await found(store)
-        assert orders[:1001] == await found(store, limit=1001)
-        pending = [each for each in orders if each.status is Status.PENDING]
-        assert pending == await found(store, Status.PENDING)
-        for limit in (1, 999, 1000, 1001):
-            assert pending[:limit] == await found(store, Status.PENDING, limit=limit)
-        several = [each for each in orders if each.status is not Status.PENDING and each.pet_id == 3]
-        assert several == await found(store, Status.SHIPPED, Status.CANCELLED, pet_id=3)
-        assert [] == await found(store, pet_id=99)
-        await store.orders.change(pending[0].id, CANCEL, ACTOR)
-        assert pending[1:] == await found(store, Status.PENDING)
+async def test_orders_are_found_by_status_and_pet_in_any_number(store: Store) -> None:
+    orders = await fill(store)
+    assert orders == await found(store)
+    assert orders[:1001] == await found(store, limit=1001)
+    pending = [each for each in orders if each.status is Status.PENDING]
+    assert pending == await found(store, Status.PENDING)
+    for limit in (1, 999, 1000, 1001):
+        assert pending[:limit] == await found(store, Status.PENDING, limit=limit)
+    several = [each for each in orders if each.status is not Status.PENDING and each.pet_id == 3]
+    assert several == await found(store, Status.SHIPPED, Status.CANCELLED, pet_id=3)
+    assert [] == await found(store, pet_id=99)
+    await store.orders.change(pending[0].id, CANCEL, ACTOR)
+    assert pending[1:] == await found(store, Status.PENDING)
 
 
 @contextmanager
@@ -65,14 +64,13 @@ def abandoned_generators() -> Iterator[list[AsyncGenerator[object]]]:
         sys.set_asyncgen_hooks(*usual)
 
 
-async def test_a_list_that_is_left_early_ends_its_transaction_at_once(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await fill(store)
-        with abandoned_generators() as abandoned:
-            assert 1 == len(await found(store, limit=1))
-            async with aclosing(list_orders(store)) as batches:
-                await anext(batches)
-        assert [] == abandoned
+async def test_a_list_that_is_left_early_ends_its_transaction_at_once(store: Store) -> None:
+    await fill(store)
+    with abandoned_generators() as abandoned:
+        assert 1 == len(await found(store, limit=1))
+        async with aclosing(list_orders(store)) as batches:
+            await anext(batches)
+    assert [] == abandoned
 
 
 async def test_a_condition_does_not_read_all_orders(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +87,10 @@ async def test_a_condition_does_not_read_all_orders(each_backend: Stores, monkey
         assert 20 == len(read)
 
 
-async def test_a_damaged_record_fails_the_list_that_shows_it(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await fill(store)
-        set_record(each_backend, 7, "{")
-        for statuses in ((), (Status.PENDING,)):
-            with pytest.raises(DamagedRecord):
-                await found(store, *statuses)
-        assert [order(2)] == await found(store, Status.CANCELLED, limit=1, pet_id=2)
+async def test_a_damaged_record_fails_the_list_that_shows_it(each_backend: Stores, store: Store) -> None:
+    await fill(store)
+    set_record(each_backend, 7, "{")
+    for statuses in ((), (Status.PENDING,)):
+        with pytest.raises(DamagedRecord):
+            await found(store, *statuses)
+    assert [order(2)] == await found(store, Status.CANCELLED, limit=1, pet_id=2)

@@ -38,22 +38,21 @@ def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement
     return Placement(account_id, key, 7, quantity, "2026-11-01T10:00:00Z")
 
 
-async def test_a_placed_order_is_pending_and_is_found_at_once(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        placed = await store.orders.place(placement(await account(store)), BY)
-        found = await store.search.find(placed.order_id)
-        assert Placed(1, found.text().encode()) == placed
-        assert msgspec.json.decode(placed.body) == {
-            "id": 1,
-            "petId": 7,
-            "quantity": 1,
-            "shipDate": "2026-11-01T10:00:00Z",
-            "status": "pending",
-            "createdAt": msgspec.json.decode(placed.body)["updatedAt"],
-            "updatedAt": msgspec.json.decode(placed.body)["updatedAt"],
-        }
-        entry = (await log(store))[-1]
-        assert ("order.place", "order:1", None) == (entry.action, entry.subject, entry.before)
+async def test_a_placed_order_is_pending_and_is_found_at_once(store: Store) -> None:
+    placed = await store.orders.place(placement(await account(store)), BY)
+    found = await store.search.find(placed.order_id)
+    assert Placed(1, found.text().encode()) == placed
+    assert msgspec.json.decode(placed.body) == {
+        "id": 1,
+        "petId": 7,
+        "quantity": 1,
+        "shipDate": "2026-11-01T10:00:00Z",
+        "status": "pending",
+        "createdAt": msgspec.json.decode(placed.body)["updatedAt"],
+        "updatedAt": msgspec.json.decode(placed.body)["updatedAt"],
+    }
+    entry = (await log(store))[-1]
+    assert ("order.place", "order:1", None) == (entry.action, entry.subject, entry.before)
 
 
 async def test_the_same_key_and_body_get_the_first_response_again(each_backend: Stores) -> None:
@@ -81,57 +80,52 @@ async def test_concurrent_requests_with_one_key_place_one_order(each_backend: St
         assert [1] == [order.id async for batch in one.orders.scan() for order in batch]
 
 
-async def test_requests_that_share_a_commit_each_get_their_own_outcome(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        first = await store.orders.place(placement(account_id, "used"), BY)
-        outcomes = await asyncio.gather(
-            store.orders.place(placement(account_id, "new"), BY),
-            store.orders.place(placement(account_id, "used"), BY),
-            store.orders.place(placement(account_id, "used", quantity=2), BY),
-            store.orders.place(placement(account_id, "new"), BY),
-            store.orders.place(placement(account_id, "new", quantity=2), BY),
-            store.orders.place(placement(account_id, "other"), BY),
-            return_exceptions=True,
-        )
-        new, replayed, reused, repeated, changed, other = outcomes
-        assert isinstance(new, Placed)
-        assert isinstance(other, Placed)
-        assert (2, 3, False) == (new.order_id, other.order_id, new.replayed or other.replayed)
-        assert first._replace(replayed=True) == replayed
-        assert new._replace(replayed=True) == repeated
-        assert [IdempotencyKeyReused] * 2 == [type(reused), type(changed)]
-        assert [1, 2, 3] == [order.id async for batch in store.orders.scan() for order in batch]
-        placements = [entry.subject for entry in await log(store) if entry.action == "order.place"]
-        assert ["order:1", "order:2", "order:3"] == placements
+async def test_requests_that_share_a_commit_each_get_their_own_outcome(store: Store) -> None:
+    account_id = await account(store)
+    first = await store.orders.place(placement(account_id, "used"), BY)
+    outcomes = await asyncio.gather(
+        store.orders.place(placement(account_id, "new"), BY),
+        store.orders.place(placement(account_id, "used"), BY),
+        store.orders.place(placement(account_id, "used", quantity=2), BY),
+        store.orders.place(placement(account_id, "new"), BY),
+        store.orders.place(placement(account_id, "new", quantity=2), BY),
+        store.orders.place(placement(account_id, "other"), BY),
+        return_exceptions=True,
+    )
+    new, replayed, reused, repeated, changed, other = outcomes
+    assert isinstance(new, Placed)
+    assert isinstance(other, Placed)
+    assert (2, 3, False) == (new.order_id, other.order_id, new.replayed or other.replayed)
+    assert first._replace(replayed=True) == replayed
+    assert new._replace(replayed=True) == repeated
+    assert [IdempotencyKeyReused] * 2 == [type(reused), type(changed)]
+    assert [1, 2, 3] == [order.id async for batch in store.orders.scan() for order in batch]
+    placements = [entry.subject for entry in await log(store) if entry.action == "order.place"]
+    assert ["order:1", "order:2", "order:3"] == placements
 
 
-async def test_the_last_free_identifier_is_given_to_one_request(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 1)], "import:1", BY)
-        assert MAX_ASSIGNED_ID == (await store.orders.place(placement(account_id, "one"), BY)).order_id
-        for key in ("two", "three"):
-            with pytest.raises(NoIdentifierLeft):
-                await store.orders.place(placement(account_id, key), BY)
-        assert (await store.orders.place(placement(account_id, "one"), BY)).replayed
+async def test_the_last_free_identifier_is_given_to_one_request(store: Store) -> None:
+    account_id = await account(store)
+    await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 1)], "import:1", BY)
+    assert MAX_ASSIGNED_ID == (await store.orders.place(placement(account_id, "one"), BY)).order_id
+    for key in ("two", "three"):
+        with pytest.raises(NoIdentifierLeft):
+            await store.orders.place(placement(account_id, key), BY)
+    assert (await store.orders.place(placement(account_id, "one"), BY)).replayed
 
 
-async def test_requests_that_share_a_commit_are_refused_together_where_identifiers_do_not_suffice(
-    each_backend: Stores,
-) -> None:
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 2)], "import:1", BY)
-        outcomes = await asyncio.gather(
-            *(store.orders.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
-        )
-        placed = [outcome.order_id for outcome in outcomes if isinstance(outcome, Placed)]
-        refused = [outcome for outcome in outcomes if isinstance(outcome, NoIdentifierLeft)]
-        assert set(placed) <= {MAX_ASSIGNED_ID - 1, MAX_ASSIGNED_ID}
-        assert 20 - len(set(placed)) == len(refused)
-        stored = [order.id async for batch in store.orders.scan() for order in batch]
-        assert [MAX_ASSIGNED_ID - 2, *sorted(placed)] == stored
+async def test_requests_that_share_a_commit_are_refused_together_where_identifiers_do_not_suffice(store: Store) -> None:
+    account_id = await account(store)
+    await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 2)], "import:1", BY)
+    outcomes = await asyncio.gather(
+        *(store.orders.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
+    )
+    placed = [outcome.order_id for outcome in outcomes if isinstance(outcome, Placed)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, NoIdentifierLeft)]
+    assert set(placed) <= {MAX_ASSIGNED_ID - 1, MAX_ASSIGNED_ID}
+    assert 20 - len(set(placed)) == len(refused)
+    stored = [order.id async for batch in store.orders.scan() for order in batch]
+    assert [MAX_ASSIGNED_ID - 2, *sorted(placed)] == stored
 
 
 async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: Stores) -> None:
@@ -161,13 +155,12 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
         assert 61 == (await store.orders.place(placement(account_id, "two"), BY)).order_id
 
 
-async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        await store.orders.import_batch([Order(MAX_ASSIGNED_ID)], "import:1", BY)
-        with pytest.raises(NoIdentifierLeft):
-            await store.orders.place(placement(account_id), BY)
-        assert [MAX_ASSIGNED_ID] == [order.id async for batch in store.orders.scan() for order in batch]
+async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(store: Store) -> None:
+    account_id = await account(store)
+    await store.orders.import_batch([Order(MAX_ASSIGNED_ID)], "import:1", BY)
+    with pytest.raises(NoIdentifierLeft):
+        await store.orders.place(placement(account_id), BY)
+    assert [MAX_ASSIGNED_ID] == [order.id async for batch in store.orders.scan() for order in batch]
 
 
 async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room_for_new_orders(
@@ -185,12 +178,11 @@ async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room
         assert [7, 8, 9, 10, *largest] == [order.id async for batch in store.orders.scan() for order in batch]
 
 
-async def test_old_keys_are_forgotten(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        await store.orders.place(placement(account_id), BY)
-        await store.orders.forget(BY.at - 1, 10)
-        assert (await store.orders.place(placement(account_id), BY)).replayed
-        await store.orders.forget(BY.at, 10)
-        assert 2 == (await store.orders.place(placement(account_id), BY)).order_id
-        assert Status.PENDING == (await store.search.find(1)).status
+async def test_old_keys_are_forgotten(store: Store) -> None:
+    account_id = await account(store)
+    await store.orders.place(placement(account_id), BY)
+    await store.orders.forget(BY.at - 1, 10)
+    assert (await store.orders.place(placement(account_id), BY)).replayed
+    await store.orders.forget(BY.at, 10)
+    assert 2 == (await store.orders.place(placement(account_id), BY)).order_id
+    assert Status.PENDING == (await store.search.find(1)).status

@@ -13,6 +13,7 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres.connections import DAMAGE
+from petstore_server.store import Store
 from petstore_server.store.engine import Damage, Query
 from testing.engines import PostgresEngine, running_engine
 from testing.process import UNLIMITED, URLS, new_key, petstore, serving
@@ -194,7 +195,6 @@ def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> No
 
 
 @pytest.mark.anyio
-async def test_a_check_reads_what_requests_read(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await asyncio.wait_for(store.check(), 10 + busy())
-        assert None is store.fault()
+async def test_a_check_reads_what_requests_read(store: Store) -> None:
+    await asyncio.wait_for(store.check(), 10 + busy())
+    assert None is store.fault()

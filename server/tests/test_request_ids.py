@@ -1,12 +1,10 @@
 """X-Request-Id: which ids of clients are used, and that the audit log keeps the one of each change."""
 
-from pathlib import Path
-
 import pytest
 
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from testing.service import Service, bearer, in_service
+from testing.service import Service, bearer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
@@ -22,34 +20,28 @@ async def recorded(service: Service, action: str) -> list[tuple[str, str | None]
     return [(entry.subject, entry.request_id) for entry in entries if entry.action == action]
 
 
-async def test_the_audit_entry_of_a_cancel_has_the_request_id_of_its_response(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(*map(Order, range(1, 5)))
-        key = await service.key()
-        expected = []
-        for number, path in enumerate((V1, V2), 1):
-            response = await service.client.delete(f"{path}/{number}", headers=bearer(key))
-            assert 204 == response.status_code
-            expected.append((f"order:{number}", response.headers["x-request-id"]))
-        for number, path in enumerate((V1, V2), 3):
-            headers = bearer(key, **{"X-Request-Id": f"mine-{number}"})
-            assert 204 == (await service.client.delete(f"{path}/{number}", headers=headers)).status_code
-            expected.append((f"order:{number}", f"mine-{number}"))
-        assert expected == await recorded(service, "order.cancel")
-        assert 4 == len({request_id for _, request_id in expected})
-
-    await in_service(tmp_path, story)
+async def test_the_audit_entry_of_a_cancel_has_the_request_id_of_its_response(service: Service) -> None:
+    await service.orders(*map(Order, range(1, 5)))
+    key = await service.key()
+    expected = []
+    for number, path in enumerate((V1, V2), 1):
+        response = await service.client.delete(f"{path}/{number}", headers=bearer(key))
+        assert 204 == response.status_code
+        expected.append((f"order:{number}", response.headers["x-request-id"]))
+    for number, path in enumerate((V1, V2), 3):
+        headers = bearer(key, **{"X-Request-Id": f"mine-{number}"})
+        assert 204 == (await service.client.delete(f"{path}/{number}", headers=headers)).status_code
+        expected.append((f"order:{number}", f"mine-{number}"))
+    assert expected == await recorded(service, "order.cancel")
+    assert 4 == len({request_id for _, request_id in expected})
 
 
-async def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
-        headers = bearer(key, **{"X-Request-Id": "mine", "Idempotency-Key": "one"})
-        placed = await service.client.post(V2, headers=headers, json={"petId": 1, "quantity": 1})
-        assert 201 == placed.status_code
-        assert [(f"order:{placed.json()['id']}", "mine")] == await recorded(service, "order.place")
-
-    await in_service(tmp_path, story)
+async def test_the_audit_entry_of_a_placement_has_its_request_id(service: Service) -> None:
+    key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
+    headers = bearer(key, **{"X-Request-Id": "mine", "Idempotency-Key": "one"})
+    placed = await service.client.post(V2, headers=headers, json={"petId": 1, "quantity": 1})
+    assert 201 == placed.status_code
+    assert [(f"order:{placed.json()['id']}", "mine")] == await recorded(service, "order.place")
 
 
 @embedded
@@ -57,29 +49,23 @@ async def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path)
     "hostile",
     ["a" * 129, "two words", "tab\there", "caf\xe9", "pso_live_" + "a" * 33, "x-pso_test_abc", "pso%255FLive-a-b", ""],
 )
-async def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hostile: str) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(1))
-        headers = [(b"Authorization", f"Bearer {await service.key()}".encode())]
-        headers.append((b"X-Request-Id", hostile.encode("latin-1")))
-        response = await service.client.delete(f"{V1}/1", headers=headers)
-        assert 204 == response.status_code
-        used = response.headers["x-request-id"]
-        assert hostile != used
-        assert used.isascii()
-        assert [("order:1", used)] == await recorded(service, "order.cancel")
-
-    await in_service(tmp_path, story)
+async def test_an_unusable_request_id_is_replaced_everywhere(service: Service, hostile: str) -> None:
+    await service.orders(Order(1))
+    headers = [(b"Authorization", f"Bearer {await service.key()}".encode())]
+    headers.append((b"X-Request-Id", hostile.encode("latin-1")))
+    response = await service.client.delete(f"{V1}/1", headers=headers)
+    assert 204 == response.status_code
+    used = response.headers["x-request-id"]
+    assert hostile != used
+    assert used.isascii()
+    assert [("order:1", used)] == await recorded(service, "order.cancel")
 
 
 @embedded
-async def test_the_longest_request_id_is_used(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(1))
-        longest = "~" * 128
-        headers = bearer(await service.key(), **{"X-Request-Id": longest})
-        response = await service.client.delete(f"{V1}/1", headers=headers)
-        assert longest == response.headers["x-request-id"]
-        assert [("order:1", longest)] == await recorded(service, "order.cancel")
-
-    await in_service(tmp_path, story)
+async def test_the_longest_request_id_is_used(service: Service) -> None:
+    await service.orders(Order(1))
+    longest = "~" * 128
+    headers = bearer(await service.key(), **{"X-Request-Id": longest})
+    response = await service.client.delete(f"{V1}/1", headers=headers)
+    assert longest == response.headers["x-request-id"]
+    assert [("order:1", longest)] == await recorded(service, "order.cancel")

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from testing.service import running
+from testing.service import Service
 from testing.stores import new_store_file
 
 _SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.api", "petstore_server.server"}
@@ -90,6 +90,7 @@ atexit.register(lambda: print(len(early), gc.get_freeze_count() > 0, gc.isenable
 
 _SHOW_MODULES = """
 import os, signal, sys
+from testing.service import Service
 from petstore_server.cli.main import main
 from petstore_server.runtime import servers
 
@@ -117,15 +118,12 @@ def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_reques
 
 
 @pytest.mark.anyio
-async def test_the_console_responds_as_soon_as_the_server_is_ready(tmp_path: Path) -> None:
-    async with running(tmp_path) as service:
-        transport = httpx2.ASGITransport(app=service.application.admin)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:
-            pages = await asyncio.gather(
-                *[client.get(f"/console{path}") for path in ("/", "/none", "/static/icon.svg")]
-            )
-            assert [401, 401, 200] == [page.status_code for page in pages]
-            assert "petstore console" in pages[0].text
-            assert 307 == (await client.get("/console")).status_code
-        assert service.application.console is not None
-        await service.application.console.sources.close()
+async def test_the_console_responds_as_soon_as_the_server_is_ready(service: Service) -> None:
+    transport = httpx2.ASGITransport(app=service.application.admin)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:
+        pages = await asyncio.gather(*[client.get(f"/console{path}") for path in ("/", "/none", "/static/icon.svg")])
+        assert [401, 401, 200] == [page.status_code for page in pages]
+        assert "petstore console" in pages[0].text
+        assert 307 == (await client.get("/console")).status_code
+    assert service.application.console is not None
+    await service.application.console.sources.close()

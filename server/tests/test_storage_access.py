@@ -51,58 +51,54 @@ async def granted(store: Store, name: str, now: float = NOW) -> bool:
     return isinstance(await store.keys.principal(api_key(name).digest, LIVE, now), Principal)
 
 
-async def test_a_grant_holds_all_that_a_request_needs(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        account = await store.accounts.create("big", Plan.ENTERPRISE, Limits(7, 70), BY)
-        key = replace(api_key("one", "big"), scopes=frozenset({Scope.ORDERS_READ, Scope.PETS_READ}), expires_at=NOW + 1)
-        assert await store.keys.create(key, BY) == key
-        assert await store.keys.find(key.id) == key
-        assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
-            key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
-        )
+async def test_a_grant_holds_all_that_a_request_needs(store: Store) -> None:
+    account = await store.accounts.create("big", Plan.ENTERPRISE, Limits(7, 70), BY)
+    key = replace(api_key("one", "big"), scopes=frozenset({Scope.ORDERS_READ, Scope.PETS_READ}), expires_at=NOW + 1)
+    assert await store.keys.create(key, BY) == key
+    assert await store.keys.find(key.id) == key
+    assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
+        key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
+    )
 
 
-async def test_a_key_is_valid_until_it_expires_and_only_in_its_environment(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-        await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
-        assert await granted(store, "one", NOW - 0.001)
-        assert not await granted(store, "one", NOW)
-        assert not await granted(store, "unknown")
-        assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
+async def test_a_key_is_valid_until_it_expires_and_only_in_its_environment(store: Store) -> None:
+    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
+    assert await granted(store, "one", NOW - 0.001)
+    assert not await granted(store, "one", NOW)
+    assert not await granted(store, "unknown")
+    assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
 
 
-async def test_a_key_permits_requests_exactly_while_its_state_is_valid(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        states = set()
-        for account, ends in product(("zoo", "closed"), (None, NOW - 1, NOW, NOW + 1)):
-            if ends is None:
-                await store.accounts.create(account, Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-            for revoked in (False, True):
-                key = replace(api_key(f"{account} {ends} {revoked}", account), expires_at=ends)
-                await store.keys.create(key, BY)
-                if revoked:
-                    await store.keys.change(key.id, revoke(NOW), BY)
-        await store.accounts.change("closed", close(NOW), BY)
-        for key, now in product(await store.keys.list(), (NOW - 0.5, NOW, NOW + 0.5, NOW + 1)):
-            state, principal = key.state(now), await store.keys.principal(key.digest, LIVE, now)
-            if state in VALID:
-                assert isinstance(principal, Principal)
-                assert principal.holds(now)
-            else:
-                assert principal == RefusedKey(key.id, key.account, state)
-            states.add(state)
-        assert set(KeyState) == states
+async def test_a_key_permits_requests_exactly_while_its_state_is_valid(store: Store) -> None:
+    states = set()
+    for account, ends in product(("zoo", "closed"), (None, NOW - 1, NOW, NOW + 1)):
+        if ends is None:
+            await store.accounts.create(account, Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        for revoked in (False, True):
+            key = replace(api_key(f"{account} {ends} {revoked}", account), expires_at=ends)
+            await store.keys.create(key, BY)
+            if revoked:
+                await store.keys.change(key.id, revoke(NOW), BY)
+    await store.accounts.change("closed", close(NOW), BY)
+    for key, now in product(await store.keys.list(), (NOW - 0.5, NOW, NOW + 0.5, NOW + 1)):
+        state, principal = key.state(now), await store.keys.principal(key.digest, LIVE, now)
+        if state in VALID:
+            assert isinstance(principal, Principal)
+            assert principal.holds(now)
+        else:
+            assert principal == RefusedKey(key.id, key.account, state)
+        states.add(state)
+    assert set(KeyState) == states
 
 
-async def test_a_known_principal_holds_exactly_while_its_key_is_valid(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        key = await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
-        principal = await store.keys.principal(key.digest, LIVE, NOW - 1)
-        assert isinstance(principal, Principal)
-        for now in (NOW - 1, NOW - 0.001, NOW, NOW + 1):
-            assert (key.state(now) in VALID) == principal.holds(now)
+async def test_a_known_principal_holds_exactly_while_its_key_is_valid(store: Store) -> None:
+    await add_key(store)
+    key = await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
+    principal = await store.keys.principal(key.digest, LIVE, NOW - 1)
+    assert isinstance(principal, Principal)
+    for now in (NOW - 1, NOW - 0.001, NOW, NOW + 1):
+        assert (key.state(now) in VALID) == principal.holds(now)
 
 
 async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(each_backend: Stores) -> None:
@@ -118,207 +114,192 @@ async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(eac
         assert (await other.keys.find(key.id)).revoked_at == 6.0
 
 
-async def test_closing_a_suspended_account_keeps_the_time_of_its_suspension(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        await store.accounts.change("zoo", suspend(5.0), Actor("operator:x", 5.0))
-        closed = await store.accounts.change("zoo", close(7.0), Actor("operator:x", 7.0))
-        assert (closed.suspended_at, closed.closed_at) == (5.0, 7.0)
+async def test_closing_a_suspended_account_keeps_the_time_of_its_suspension(store: Store) -> None:
+    await add_key(store)
+    await store.accounts.change("zoo", suspend(5.0), Actor("operator:x", 5.0))
+    closed = await store.accounts.change("zoo", close(7.0), Actor("operator:x", 7.0))
+    assert (closed.suspended_at, closed.closed_at) == (5.0, 7.0)
 
 
-async def test_doing_it_twice_changes_nothing(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        first = Actor("operator:x", 5.0)
-        await store.keys.change(key.id, revoke(first.at), first)
-        await store.accounts.change("zoo", suspend(first.at), first)
-        version, entries = await store.access_version(), len(await log(store))
-        later = Actor("operator:y", 6.0)
-        assert (await store.keys.change(key.id, revoke(later.at), later)).revoked_at == 5.0
-        assert (await store.accounts.change("zoo", suspend(later.at), later)).suspended_at == 5.0
-        await store.accounts.change("zoo", set_plan(Plan.FREE, PLAN_LIMITS[Plan.FREE]), later)
-        assert (await store.access_version(), len(await log(store))) == (version, entries)
-        await store.accounts.change("zoo", RESUME, later)
-        version, entries = await store.access_version(), len(await log(store))
-        await store.accounts.change("zoo", RESUME, later)
-        assert (await store.access_version(), len(await log(store))) == (version, entries)
+async def test_doing_it_twice_changes_nothing(store: Store) -> None:
+    key = await add_key(store)
+    first = Actor("operator:x", 5.0)
+    await store.keys.change(key.id, revoke(first.at), first)
+    await store.accounts.change("zoo", suspend(first.at), first)
+    version, entries = await store.access_version(), len(await log(store))
+    later = Actor("operator:y", 6.0)
+    assert (await store.keys.change(key.id, revoke(later.at), later)).revoked_at == 5.0
+    assert (await store.accounts.change("zoo", suspend(later.at), later)).suspended_at == 5.0
+    await store.accounts.change("zoo", set_plan(Plan.FREE, PLAN_LIMITS[Plan.FREE]), later)
+    assert (await store.access_version(), len(await log(store))) == (version, entries)
+    await store.accounts.change("zoo", RESUME, later)
+    version, entries = await store.access_version(), len(await log(store))
+    await store.accounts.change("zoo", RESUME, later)
+    assert (await store.access_version(), len(await log(store))) == (version, entries)
 
 
-async def test_what_is_not_there_is_named(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        limits = PLAN_LIMITS[Plan.PRO]
-        for asked in (
-            store.accounts.find("unknown"),
-            store.accounts.change("unknown", set_plan(Plan.PRO, limits), BY),
-            store.accounts.change("unknown", suspend(BY.at), BY),
-            store.accounts.change("unknown", RESUME, BY),
-            store.keys.create(api_key("one", "unknown"), BY),
-            store.keys.list("unknown"),
-        ):
-            with pytest.raises(AccountNotFound, match="'unknown'"):
-                await asked
-        for asked_key in (
-            store.keys.find("key_x"),
-            store.keys.change("key_x", revoke(BY.at), BY),
-            store.keys.change("key_x", unban(BY.at), BY),
-            store.keys.rotate("key_x", successor("two"), NOW, BY),
-        ):
-            with pytest.raises(KeyNotFound, match="'key_x'"):
-                await asked_key
-        assert await log(store) == []
+async def test_what_is_not_there_is_named(store: Store) -> None:
+    limits = PLAN_LIMITS[Plan.PRO]
+    for asked in (
+        store.accounts.find("unknown"),
+        store.accounts.change("unknown", set_plan(Plan.PRO, limits), BY),
+        store.accounts.change("unknown", suspend(BY.at), BY),
+        store.accounts.change("unknown", RESUME, BY),
+        store.keys.create(api_key("one", "unknown"), BY),
+        store.keys.list("unknown"),
+    ):
+        with pytest.raises(AccountNotFound, match="'unknown'"):
+            await asked
+    for asked_key in (
+        store.keys.find("key_x"),
+        store.keys.change("key_x", revoke(BY.at), BY),
+        store.keys.change("key_x", unban(BY.at), BY),
+        store.keys.rotate("key_x", successor("two"), NOW, BY),
+    ):
+        with pytest.raises(KeyNotFound, match="'key_x'"):
+            await asked_key
+    assert await log(store) == []
 
 
-async def test_accounts_are_listed_by_name_and_keys_by_age(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store, "b", "second")
-        await add_key(store, "a", "first")
-        await store.keys.create(replace(api_key("c", "second"), created_at=1.0), BY)
-        with pytest.raises(AccountExists, match="'first'"):
-            await store.accounts.create("first", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY)
-        assert await store.accounts.list() == [
-            Account(2, "first", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
-            Account(1, "second", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
-        ]
-        assert [key.id for key in await store.keys.list()] == ["key_c", "key_b", "key_a"]
-        assert [key.id for key in await store.keys.list("second")] == ["key_c", "key_b"]
+async def test_accounts_are_listed_by_name_and_keys_by_age(store: Store) -> None:
+    await add_key(store, "b", "second")
+    await add_key(store, "a", "first")
+    await store.keys.create(replace(api_key("c", "second"), created_at=1.0), BY)
+    with pytest.raises(AccountExists, match="'first'"):
+        await store.accounts.create("first", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY)
+    assert await store.accounts.list() == [
+        Account(2, "first", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
+        Account(1, "second", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
+    ]
+    assert [key.id for key in await store.keys.list()] == ["key_c", "key_b", "key_a"]
+    assert [key.id for key in await store.keys.list("second")] == ["key_c", "key_b"]
 
 
-async def test_a_plan_change_shows_in_the_next_grant(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        after = await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
-        assert after == await store.accounts.find("zoo")
-        principal = await store.keys.principal(key.digest, LIVE, NOW)
-        assert isinstance(principal, Principal)
-        assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
+async def test_a_plan_change_shows_in_the_next_grant(store: Store) -> None:
+    key = await add_key(store)
+    after = await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
+    assert after == await store.accounts.find("zoo")
+    principal = await store.keys.principal(key.digest, LIVE, NOW)
+    assert isinstance(principal, Principal)
+    assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
 
 
-async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_inherits_the_rest(
-    each_backend: Stores,
-) -> None:
-    async with each_backend.opened() as store:
-        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-        old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
-        await store.keys.create(old, BY)
-        ban = Ban(old.id, 1_900, 2_900, 2)
-        await store.usage.save({}, [ban])
-        rotated = await store.keys.rotate(old.id, successor("new"), 3_000.0, Actor("operator:x", NOW))
-        inherited = replace(
-            old,
-            id="key_new",
-            digest=api_key("new").digest,
-            created_at=NOW,
-            rotated_from=old.id,
-            ban=replace(ban, key_id="key_new"),
-        )
-        assert rotated == Rotated(replace(old, expires_at=3_000.0, ban=ban, rotated_to="key_new"), inherited)
-        assert await store.keys.find("key_new") == inherited
-        assert await store.keys.find(old.id) == rotated.old
-        assert await store.usage.bans() == [replace(ban, key_id="key_new"), ban]
-        assert await granted(store, "old", 2_999.0)
-        assert not await granted(store, "old", 3_000.0)
-        assert await granted(store, "new", 8_999.0)
+async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_inherits_the_rest(store: Store) -> None:
+    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
+    await store.keys.create(old, BY)
+    ban = Ban(old.id, 1_900, 2_900, 2)
+    await store.usage.save({}, [ban])
+    rotated = await store.keys.rotate(old.id, successor("new"), 3_000.0, Actor("operator:x", NOW))
+    inherited = replace(
+        old,
+        id="key_new",
+        digest=api_key("new").digest,
+        created_at=NOW,
+        rotated_from=old.id,
+        ban=replace(ban, key_id="key_new"),
+    )
+    assert rotated == Rotated(replace(old, expires_at=3_000.0, ban=ban, rotated_to="key_new"), inherited)
+    assert await store.keys.find("key_new") == inherited
+    assert await store.keys.find(old.id) == rotated.old
+    assert await store.usage.bans() == [replace(ban, key_id="key_new"), ban]
+    assert await granted(store, "old", 2_999.0)
+    assert not await granted(store, "old", 3_000.0)
+    assert await granted(store, "new", 8_999.0)
 
 
-async def test_a_successor_can_be_given_another_end(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-        await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-        rotated = await store.keys.rotate("key_old", successor("new")._replace(expires_at=9_000.0), 2_100.0, BY)
-        assert (rotated.old.expires_at, rotated.new.expires_at) == (2_100.0, 9_000.0)
-        assert await store.keys.find("key_new") == rotated.new
+async def test_a_successor_can_be_given_another_end(store: Store) -> None:
+    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
+    rotated = await store.keys.rotate("key_old", successor("new")._replace(expires_at=9_000.0), 2_100.0, BY)
+    assert (rotated.old.expires_at, rotated.new.expires_at) == (2_100.0, 9_000.0)
+    assert await store.keys.find("key_new") == rotated.new
 
 
-async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(each_backend: Stores) -> None:
+async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(store: Store) -> None:
     """Bans are stored a quarter of a second after they begin."""
-    async with each_backend.opened() as store:
-        await add_key(store, "one")
-        await store.keys.rotate("key_one", successor("two"), 9_000.0, Actor("operator:x", 2_000.2))
-        await store.keys.rotate("key_two", successor("three"), 9_000.0, Actor("operator:x", 2_000.3))
-        version = await store.access_version()
-        ban = Ban("key_one", 2_000, 2_120, 1)
-        await store.usage.save({}, [ban])
-        assert await store.access_version() != version
-        banned = sorted(await store.usage.bans(), key=lambda one: one.key_id)
-        assert banned == [ban, replace(ban, key_id="key_three"), replace(ban, key_id="key_two")]
-        await store.usage.save({}, [Ban("key_one", 2_300, 2_540, 2)])  # of the old key, after the rotation
-        assert (await store.keys.find("key_two")).ban == replace(ban, key_id="key_two")
+    await add_key(store, "one")
+    await store.keys.rotate("key_one", successor("two"), 9_000.0, Actor("operator:x", 2_000.2))
+    await store.keys.rotate("key_two", successor("three"), 9_000.0, Actor("operator:x", 2_000.3))
+    version = await store.access_version()
+    ban = Ban("key_one", 2_000, 2_120, 1)
+    await store.usage.save({}, [ban])
+    assert await store.access_version() != version
+    banned = sorted(await store.usage.bans(), key=lambda one: one.key_id)
+    assert banned == [ban, replace(ban, key_id="key_three"), replace(ban, key_id="key_two")]
+    await store.usage.save({}, [Ban("key_one", 2_300, 2_540, 2)])  # of the old key, after the rotation
+    assert (await store.keys.find("key_two")).ban == replace(ban, key_id="key_two")
 
 
-async def test_keys_tell_whether_their_account_is_suspended(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        assert not (await store.keys.find(key.id)).account_suspended
-        await store.accounts.change("zoo", suspend(BY.at), BY)
-        assert [one.account_suspended for one in await store.keys.list()] == [True]
+async def test_keys_tell_whether_their_account_is_suspended(store: Store) -> None:
+    key = await add_key(store)
+    assert not (await store.keys.find(key.id)).account_suspended
+    await store.accounts.change("zoo", suspend(BY.at), BY)
+    assert [one.account_suspended for one in await store.keys.list()] == [True]
 
 
-async def test_a_grace_never_prolongs_a_key(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-        await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-        await store.keys.rotate("key_old", successor("new"), 3_000.0, Actor("operator:x", NOW))
-        assert (await store.keys.find("key_old")).expires_at == 2_500.0
+async def test_a_grace_never_prolongs_a_key(store: Store) -> None:
+    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
+    await store.keys.rotate("key_old", successor("new"), 3_000.0, Actor("operator:x", NOW))
+    assert (await store.keys.find("key_old")).expires_at == 2_500.0
 
 
-async def test_expired_revoked_and_rotated_keys_cannot_be_rotated(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store, "rotated")
-        for name, expires_at in (("expired", NOW), ("revoked", None)):
-            await store.keys.create(replace(api_key(name), expires_at=expires_at), BY)
-        await store.keys.change("key_revoked", revoke(BY.at), BY)
-        await store.keys.rotate("key_rotated", successor("next"), 3_000.0, BY)
-        for name, reason in (("expired", "expired"), ("revoked", "revoked"), ("rotated", "rotated to key_next")):
-            with pytest.raises(KeyNotUsable, match=reason):
-                await store.keys.rotate(f"key_{name}", successor("new"), 3_000.0, Actor("operator:x", NOW))
-        assert len(await store.keys.list()) == 4
+async def test_expired_revoked_and_rotated_keys_cannot_be_rotated(store: Store) -> None:
+    await add_key(store, "rotated")
+    for name, expires_at in (("expired", NOW), ("revoked", None)):
+        await store.keys.create(replace(api_key(name), expires_at=expires_at), BY)
+    await store.keys.change("key_revoked", revoke(BY.at), BY)
+    await store.keys.rotate("key_rotated", successor("next"), 3_000.0, BY)
+    for name, reason in (("expired", "expired"), ("revoked", "revoked"), ("rotated", "rotated to key_next")):
+        with pytest.raises(KeyNotUsable, match=reason):
+            await store.keys.rotate(f"key_{name}", successor("new"), 3_000.0, Actor("operator:x", NOW))
+    assert len(await store.keys.list()) == 4
 
 
-async def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        ban = Ban(key.id, 2_000, 2_120, 1)
-        await store.usage.save({}, [ban])
-        assert (await store.keys.find(key.id)).ban == ban
-        with pytest.raises(KeyNotBanned):
-            await store.keys.change(key.id, unban(2_120.0), Actor("operator:x", 2_120.0))
-        assert await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0)) == key
-        assert await store.usage.bans() == []
-        with pytest.raises(KeyNotBanned):
-            await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0))
+async def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(store: Store) -> None:
+    key = await add_key(store)
+    ban = Ban(key.id, 2_000, 2_120, 1)
+    await store.usage.save({}, [ban])
+    assert (await store.keys.find(key.id)).ban == ban
+    with pytest.raises(KeyNotBanned):
+        await store.keys.change(key.id, unban(2_120.0), Actor("operator:x", 2_120.0))
+    assert await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0)) == key
+    assert await store.usage.bans() == []
+    with pytest.raises(KeyNotBanned):
+        await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0))
 
 
-async def test_only_keys_that_would_work_without_their_ban_count_as_banned(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store, "good", "zoo")
-        await add_key(store, "paused", "quiet")
-        for name in ("revoked", "ending"):
-            await store.keys.create(api_key(name, "zoo"), BY)
-        await store.keys.rotate("key_ending", successor("next"), 2_060.0, BY)
-        await store.keys.change("key_revoked", revoke(BY.at), BY)
-        await store.usage.save(
-            {}, [Ban(f"key_{each}", 2_000, 2_120, 1) for each in ("good", "revoked", "ending", "paused")]
-        )
+async def test_only_keys_that_would_work_without_their_ban_count_as_banned(store: Store) -> None:
+    await add_key(store, "good", "zoo")
+    await add_key(store, "paused", "quiet")
+    for name in ("revoked", "ending"):
+        await store.keys.create(api_key(name, "zoo"), BY)
+    await store.keys.rotate("key_ending", successor("next"), 2_060.0, BY)
+    await store.keys.change("key_revoked", revoke(BY.at), BY)
+    await store.usage.save(
+        {}, [Ban(f"key_{each}", 2_000, 2_120, 1) for each in ("good", "revoked", "ending", "paused")]
+    )
 
-        async def banned(now: float) -> list[str]:
-            found = [key.id for key in (await store.keys.banned(now, 9)).items]
-            assert found == sorted(key.id for key in await store.keys.list() if key.is_banned(now))
-            return found
+    async def banned(now: float) -> list[str]:
+        found = [key.id for key in (await store.keys.banned(now, 9)).items]
+        assert found == sorted(key.id for key in await store.keys.list() if key.is_banned(now))
+        return found
 
-        assert ["key_ending", "key_good", "key_paused"] == await banned(2_059)
-        assert ["key_good", "key_paused"] == await banned(2_060)
-        await store.accounts.change("quiet", suspend(2_061), BY)
-        assert ["key_good"] == await banned(2_061)
-        assert frozenset({(await store.accounts.find("zoo")).id}) == await store.keys.banned_accounts(2_061)
-        assert [] == (await store.keys.banned(2_061, 9, name="quiet")).items
-        # The ban goes on while the account is suspended, and can be lifted before it is resumed.
-        await store.accounts.change("quiet", RESUME, BY)
-        assert ["key_good", "key_paused"] == await banned(2_061)
-        await store.accounts.change("quiet", suspend(2_062), BY)
-        await store.keys.change("key_paused", unban(2_063.0), Actor("operator:x", 2_063.0))
-        await store.accounts.change("quiet", RESUME, BY)
-        assert ["key_good"] == await banned(2_063)
-        assert [] == await banned(2_120)
+    assert ["key_ending", "key_good", "key_paused"] == await banned(2_059)
+    assert ["key_good", "key_paused"] == await banned(2_060)
+    await store.accounts.change("quiet", suspend(2_061), BY)
+    assert ["key_good"] == await banned(2_061)
+    assert frozenset({(await store.accounts.find("zoo")).id}) == await store.keys.banned_accounts(2_061)
+    assert [] == (await store.keys.banned(2_061, 9, name="quiet")).items
+    # The ban goes on while the account is suspended, and can be lifted before it is resumed.
+    await store.accounts.change("quiet", RESUME, BY)
+    assert ["key_good", "key_paused"] == await banned(2_061)
+    await store.accounts.change("quiet", suspend(2_062), BY)
+    await store.keys.change("key_paused", unban(2_063.0), Actor("operator:x", 2_063.0))
+    await store.accounts.change("quiet", RESUME, BY)
+    assert ["key_good"] == await banned(2_063)
+    assert [] == await banned(2_120)
 
 
 async def test_usage_and_bans_are_kept_as_last_saved(each_backend: Stores) -> None:
@@ -334,13 +315,12 @@ async def test_usage_and_bans_are_kept_as_last_saved(each_backend: Stores) -> No
         assert await store.usage.bans() == [Ban(key.id, 3, 4, 2)]
 
 
-async def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        usage = Usage(Count(1, 1), Count(1, 1))
-        await store.usage.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
-        assert await store.usage.all() == {1: usage}
-        assert await store.usage.bans() == []
+async def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(store: Store) -> None:
+    await add_key(store)
+    usage = Usage(Count(1, 1), Count(1, 1))
+    await store.usage.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
+    assert await store.usage.all() == {1: usage}
+    assert await store.usage.bans() == []
 
 
 async def test_every_change_of_access_is_heard_and_nothing_else(each_backend: Stores) -> None:
@@ -370,48 +350,46 @@ async def test_every_change_of_access_is_heard_and_nothing_else(each_backend: St
         assert (len(heard), await other.access_version()) == (10, version)
 
 
-async def test_operators_actions_are_in_the_audit_log_without_a_key(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
-        await store.accounts.change("zoo", suspend(BY.at), BY)
-        await store.accounts.change("zoo", RESUME, BY)
-        await store.usage.save({}, [Ban(key.id, 1_000, 9_000, 1)])
-        await store.keys.change(key.id, unban(BY.at), BY)
-        await store.keys.rotate(key.id, successor("two"), 3_000.0, BY)
-        await store.keys.change(key.id, revoke(BY.at), BY)
-        entries = await log(store)
-        free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
-        created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
-        assert [(entry.action, entry.subject, entry.before, entry.after) for entry in entries] == [
-            ("account.create", "account:zoo", None, free),
-            ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
-            ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
-            ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),
-            ("account.resume", "account:zoo", {"suspended_at": 1_000.0}, {"suspended_at": None}),
-            (
-                "key.ban",
-                "key:key_one",
-                None,
-                {"began": 1_000, "until": 9_000, "level": 1, "reason": "requests that ignored Retry-After"},
-            ),
-            ("key.unban", "key:key_one", {"ban": {"began": 1_000, "until": 9_000, "level": 1}}, {"ban": None}),
-            (
-                "key.rotate",
-                "key:key_one",
-                {"expires_at": None, "rotated_to": None},
-                {"expires_at": 3_000.0, "rotated_to": "key_two"},
-            ),
-            ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
-        ]
-        assert {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"} == {BY}
+async def test_operators_actions_are_in_the_audit_log_without_a_key(store: Store) -> None:
+    key = await add_key(store)
+    await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
+    await store.accounts.change("zoo", suspend(BY.at), BY)
+    await store.accounts.change("zoo", RESUME, BY)
+    await store.usage.save({}, [Ban(key.id, 1_000, 9_000, 1)])
+    await store.keys.change(key.id, unban(BY.at), BY)
+    await store.keys.rotate(key.id, successor("two"), 3_000.0, BY)
+    await store.keys.change(key.id, revoke(BY.at), BY)
+    entries = await log(store)
+    free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
+    created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
+    assert [(entry.action, entry.subject, entry.before, entry.after) for entry in entries] == [
+        ("account.create", "account:zoo", None, free),
+        ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
+        ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
+        ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),
+        ("account.resume", "account:zoo", {"suspended_at": 1_000.0}, {"suspended_at": None}),
+        (
+            "key.ban",
+            "key:key_one",
+            None,
+            {"began": 1_000, "until": 9_000, "level": 1, "reason": "requests that ignored Retry-After"},
+        ),
+        ("key.unban", "key:key_one", {"ban": {"began": 1_000, "until": 9_000, "level": 1}}, {"ban": None}),
+        (
+            "key.rotate",
+            "key:key_one",
+            {"expires_at": None, "rotated_to": None},
+            {"expires_at": 3_000.0, "rotated_to": "key_two"},
+        ),
+        ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
+    ]
+    assert {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"} == {BY}
 
 
-async def test_the_audit_log_is_read_from_a_given_time_oldest_first(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        times = [float(number % 7) for number in range(550)]  # more than a page
-        for number, at in enumerate(times):
-            await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
-        assert [entry.at for entry in await log(store)] == sorted(times)
-        assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in times if at >= 3.0)
-        assert await log(store, 6.5) == []
+async def test_the_audit_log_is_read_from_a_given_time_oldest_first(store: Store) -> None:
+    times = [float(number % 7) for number in range(550)]  # more than a page
+    for number, at in enumerate(times):
+        await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
+    assert [entry.at for entry in await log(store)] == sorted(times)
+    assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in times if at >= 3.0)
+    assert await log(store, 6.5) == []

@@ -17,6 +17,7 @@ from petstore_server.domain.orders import KEY_LIFETIME, Placement
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import connections, engine
 from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.store import Store
 from petstore_server.store.engine import Command, Engine, Query, Work
 from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
@@ -148,15 +149,14 @@ async def test_no_more_idempotency_keys_are_forgotten_in_one_transaction_than_as
         assert [(1,)] == await opened.query("SELECT count(*) FROM petstore.idempotency_keys")
 
 
-async def test_a_key_stops_being_usable_when_it_expires(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
-        account_id = (await store.accounts.find("zoo")).id
-        for now, usable in ((NOW - 0.5, 2), (NOW, 1)):
-            page = await store.keys.page(account_id, now, 10, usable=True)
-            others = await store.keys.page(account_id, now, 10, usable=False)
-            assert (usable, 2 - usable) == (page.total, others.total)
+async def test_a_key_stops_being_usable_when_it_expires(store: Store) -> None:
+    await add_key(store)
+    await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
+    account_id = (await store.accounts.find("zoo")).id
+    for now, usable in ((NOW - 0.5, 2), (NOW, 1)):
+        page = await store.keys.page(account_id, now, 10, usable=True)
+        others = await store.keys.page(account_id, now, 10, usable=False)
+        assert (usable, 2 - usable) == (page.total, others.total)
 
 
 async def test_a_key_is_listed_as_banned_exactly_while_its_ban_holds(each_backend: Stores) -> None:

@@ -129,33 +129,30 @@ async def test_a_renewed_list_equals_one_read_again(each_backend: Stores, steps:
         assert again.digest == held.digest
 
 
-async def test_a_change_renews_only_its_own_piece(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number) for number in range(8_000)], "import:1", BY)
-        before = await store.listing.current()
-        await store.orders.change(4_000, SHIP, BY)
-        after = await store.listing.current()
-        assert len(after.pieces) > 3
-        assert sum(new is not old for new, old in zip(after.pieces, before.pieces, strict=True)) == 1
+async def test_a_change_renews_only_its_own_piece(store: Store) -> None:
+    await store.orders.import_batch([Order(number) for number in range(8_000)], "import:1", BY)
+    before = await store.listing.current()
+    await store.orders.change(4_000, SHIP, BY)
+    after = await store.listing.current()
+    assert len(after.pieces) > 3
+    assert sum(new is not old for new, old in zip(after.pieces, before.pieces, strict=True)) == 1
 
 
-async def test_an_order_that_starts_a_piece_renews_no_other_than_the_two_halves(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        new = BEGINNINGS[len(BEGINNINGS) // 2]
-        others = [Order(number) for number in range(new - 3_000, new + 3_000) if number != new]
-        await store.orders.import_batch(others, "import:1", BY)
-        before = await store.listing.current()
-        await store.orders.import_batch([Order(new)], "import:2", BY)
-        after = await store.listing.current()
-        assert len(after.pieces) == len(before.pieces) + 1
-        assert len({*after.pieces} - {*before.pieces}) == 2
+async def test_an_order_that_starts_a_piece_renews_no_other_than_the_two_halves(store: Store) -> None:
+    new = BEGINNINGS[len(BEGINNINGS) // 2]
+    others = [Order(number) for number in range(new - 3_000, new + 3_000) if number != new]
+    await store.orders.import_batch(others, "import:1", BY)
+    before = await store.listing.current()
+    await store.orders.import_batch([Order(new)], "import:2", BY)
+    after = await store.listing.current()
+    assert len(after.pieces) == len(before.pieces) + 1
+    assert len({*after.pieces} - {*before.pieces}) == 2
 
 
-async def test_the_list_is_ascending_whatever_the_order_of_import(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        for order_id in (5, INT64_MAX, -3, INT64_MIN):
-            await store.orders.import_batch([Order(order_id)], "import:1", BY)
-        assert await body(store) == (b'[{"id":-9223372036854775808},{"id":-3},{"id":5},{"id":9223372036854775807}]')
+async def test_the_list_is_ascending_whatever_the_order_of_import(store: Store) -> None:
+    for order_id in (5, INT64_MAX, -3, INT64_MIN):
+        await store.orders.import_batch([Order(order_id)], "import:1", BY)
+    assert await body(store) == (b'[{"id":-9223372036854775808},{"id":-3},{"id":5},{"id":9223372036854775807}]')
 
 
 async def test_a_change_of_the_status_only_is_the_same_list_in_every_process(each_backend: Stores) -> None:
@@ -270,14 +267,13 @@ async def test_what_a_renewal_reads_is_found_by_an_index(each_backend: Stores, a
         assert [plan for plan in plans if "orders_by_revision" in plan]
 
 
-async def test_the_time_of_each_reading_is_reported(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        seconds: list[float] = []
-        store.stats.rebuilt = seconds.append
-        await store.listing.current()
-        await store.listing.current()
-        assert len(seconds) == 1
-        assert 0 < seconds[0] < 5
+async def test_the_time_of_each_reading_is_reported(store: Store) -> None:
+    seconds: list[float] = []
+    store.stats.rebuilt = seconds.append
+    await store.listing.current()
+    await store.listing.current()
+    assert len(seconds) == 1
+    assert 0 < seconds[0] < 5
 
 
 async def test_after_a_restore_the_list_is_read_again_though_revisions_are_given_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, 
 from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Import, Order, Status, ship
 from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from testing.damage import execute, set_record
 from testing.preloaded import forking
@@ -26,69 +27,65 @@ pytestmark = pytest.mark.anyio
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 
 
-async def test_each_caller_of_a_shared_commit_gets_its_own_answer(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
-        commits: list[int] = []
-        store.stats.committed = commits.append
-        ids = [1, 1, 2, 3, 4]
-        responses = await asyncio.gather(
-            *(store.orders.change(order_id, CANCEL, BY) for order_id in ids), return_exceptions=True
-        )
-        assert [type(response) for response in responses] == [
-            Order,
-            OrderAlreadyCancelled,
-            Order,
-            OrderAlreadyShipped,
-            OrderNotFound,
-        ]
-        assert len(commits) <= 2
+async def test_each_caller_of_a_shared_commit_gets_its_own_answer(store: Store) -> None:
+    await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
+    commits: list[int] = []
+    store.stats.committed = commits.append
+    ids = [1, 1, 2, 3, 4]
+    responses = await asyncio.gather(
+        *(store.orders.change(order_id, CANCEL, BY) for order_id in ids), return_exceptions=True
+    )
+    assert [type(response) for response in responses] == [
+        Order,
+        OrderAlreadyCancelled,
+        Order,
+        OrderAlreadyShipped,
+        OrderNotFound,
+    ]
+    assert len(commits) <= 2
 
 
-async def test_concurrent_cancels_share_commits(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        sizes: list[int] = []
-        await store.orders.import_batch([Order(number) for number in range(500)], "import:1", BY)
-        store.stats.committed = sizes.append
-        await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in range(500)))
-        assert sum(sizes) == 500
-        assert len(sizes) <= 10
-        assert len(await log(store)) == 501
+async def test_concurrent_cancels_share_commits(store: Store) -> None:
+    sizes: list[int] = []
+    await store.orders.import_batch([Order(number) for number in range(500)], "import:1", BY)
+    store.stats.committed = sizes.append
+    await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in range(500)))
+    assert sum(sizes) == 500
+    assert len(sizes) <= 10
+    assert len(await log(store)) == 501
 
 
-async def test_a_change_is_written_with_what_it_changed(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(7, 3), Order(8)], "import:1", BY)
-        await store.orders.change(7, CANCEL, Actor("key:key_a", 5.5))
-        await store.orders.change(8, SHIP, Actor("operator:ann", 6.0))
-        await store.orders.change(8, COMPLETE, Actor("operator:ann", 7.0))
-        assert await store.orders.find(7) == Order(7, 3, status=Status.CANCELLED)
-        assert await store.orders.find(8) == Order(
-            8, ship_date="2026-11-01T00:00:00Z", complete=True, status=Status.SHIPPED
-        )
-        recorded = [entry[1:7] for entry in await log(store) if entry.action != "orders.import"]
-        assert recorded == [
-            (5.5, "key:key_a", "order.cancel", "order:7", {"status": "pending"}, {"status": "cancelled"}),
-            (
-                6.0,
-                "operator:ann",
-                "order.ship",
-                "order:8",
-                {"status": "pending"},
-                {"status": "shipped", "shipDate": "2026-11-01T00:00:00Z"},
-            ),
-            (7.0, "operator:ann", "order.complete", "order:8", {}, {"complete": True}),
-        ]
+async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
+    await store.orders.import_batch([Order(7, 3), Order(8)], "import:1", BY)
+    await store.orders.change(7, CANCEL, Actor("key:key_a", 5.5))
+    await store.orders.change(8, SHIP, Actor("operator:ann", 6.0))
+    await store.orders.change(8, COMPLETE, Actor("operator:ann", 7.0))
+    assert await store.orders.find(7) == Order(7, 3, status=Status.CANCELLED)
+    assert await store.orders.find(8) == Order(
+        8, ship_date="2026-11-01T00:00:00Z", complete=True, status=Status.SHIPPED
+    )
+    recorded = [entry[1:7] for entry in await log(store) if entry.action != "orders.import"]
+    assert recorded == [
+        (5.5, "key:key_a", "order.cancel", "order:7", {"status": "pending"}, {"status": "cancelled"}),
+        (
+            6.0,
+            "operator:ann",
+            "order.ship",
+            "order:8",
+            {"status": "pending"},
+            {"status": "shipped", "shipDate": "2026-11-01T00:00:00Z"},
+        ),
+        (7.0, "operator:ann", "order.complete", "order:8", {}, {"complete": True}),
+    ]
 
 
-async def test_a_refused_change_leaves_no_trace(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1, status=Status.SHIPPED)], "import:1", BY)
-        with pytest.raises(OrderAlreadyShipped):
-            await store.orders.change(1, CANCEL, BY)
-        with pytest.raises(OrderNotFound):
-            await store.orders.find(2)
-        assert [entry.action for entry in await log(store)] == ["orders.import"]
+async def test_a_refused_change_leaves_no_trace(store: Store) -> None:
+    await store.orders.import_batch([Order(1, status=Status.SHIPPED)], "import:1", BY)
+    with pytest.raises(OrderAlreadyShipped):
+        await store.orders.change(1, CANCEL, BY)
+    with pytest.raises(OrderNotFound):
+        await store.orders.find(2)
+    assert [entry.action for entry in await log(store)] == ["orders.import"]
 
 
 @pytest.mark.parametrize(
@@ -99,50 +96,47 @@ async def test_a_refused_change_leaves_no_trace(each_backend: Stores) -> None:
     ],
     indirect=["each_backend"],
 )
-async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, record: str) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        set_record(each_backend, 5, record)
-        commits: list[int] = []
-        store.stats.committed = commits.append
-        changes = (store.orders.change(number, CANCEL, BY) for number in range(10))
-        outcomes = await asyncio.gather(*changes, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [Order] * 5 + [DamagedRecord] + [Order] * 4
-        assert "order 5 " in str(outcomes[5])
-        assert len(commits) <= 2
-        for asked in (store.orders.find(5), store.orders.import_batch([Order(5), Order(11)], "import:2", BY)):
-            with pytest.raises(DamagedRecord):
-                await asked
-        assert (await store.orders.import_batch([Order(11)], "import:2", BY)) == [Import.CREATED]
+async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, record: str, store: Store) -> None:
+    await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
+    set_record(each_backend, 5, record)
+    commits: list[int] = []
+    store.stats.committed = commits.append
+    changes = (store.orders.change(number, CANCEL, BY) for number in range(10))
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Order] * 5 + [DamagedRecord] + [Order] * 4
+    assert "order 5 " in str(outcomes[5])
+    assert len(commits) <= 2
+    for asked in (store.orders.find(5), store.orders.import_batch([Order(5), Order(11)], "import:2", BY)):
+        with pytest.raises(DamagedRecord):
+            await asked
+    assert (await store.orders.import_batch([Order(11)], "import:2", BY)) == [Import.CREATED]
 
 
-async def test_a_store_refuses_an_unknown_status(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        for status in (*map(str, Status), "pending"):
-            execute(each_backend, "UPDATE petstore.orders SET status = %s", status)
-        for unknown in ("lost", "", None):
-            with pytest.raises((apsw.ConstraintError, psycopg.IntegrityError)):
-                execute(each_backend, "UPDATE petstore.orders SET status = %s", unknown)
-        assert await store.orders.find(1) == Order(1)
+async def test_a_store_refuses_an_unknown_status(each_backend: Stores, store: Store) -> None:
+    await store.orders.import_batch([Order(1)], "import:1", BY)
+    for status in (*map(str, Status), "pending"):
+        execute(each_backend, "UPDATE petstore.orders SET status = %s", status)
+    for unknown in ("lost", "", None):
+        with pytest.raises((apsw.ConstraintError, psycopg.IntegrityError)):
+            execute(each_backend, "UPDATE petstore.orders SET status = %s", unknown)
+    assert await store.orders.find(1) == Order(1)
 
 
-async def test_a_transaction_that_fails_midway_keeps_nothing_and_does_not_affect_others(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        await store.orders.import_batch([Order(1)], "import:1", BY)
+async def test_a_transaction_that_fails_midway_keeps_nothing_and_does_not_affect_others(store: Store) -> None:
+    await add_key(store)
+    await store.orders.import_batch([Order(1)], "import:1", BY)
 
-        def broken(account: Account) -> Account:
-            raise ZeroDivisionError
+    def broken(account: Account) -> Account:
+        raise ZeroDivisionError
 
-        outcomes = await asyncio.gather(
-            store.accounts.change("zoo", Transition("account.break", broken), BY),
-            store.keys.create(api_key("two", "zoo"), BY),
-            store.orders.change(1, CANCEL, BY),
-            return_exceptions=True,
-        )
-        assert [type(outcome) for outcome in outcomes] == [ZeroDivisionError, ApiKey, Order]
-        assert {entry.action for entry in (await log(store))[-2:]} == {"key.create", "order.cancel"}
+    outcomes = await asyncio.gather(
+        store.accounts.change("zoo", Transition("account.break", broken), BY),
+        store.keys.create(api_key("two", "zoo"), BY),
+        store.orders.change(1, CANCEL, BY),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [ZeroDivisionError, ApiKey, Order]
+    assert {entry.action for entry in (await log(store))[-2:]} == {"key.create", "order.cancel"}
 
 
 async def test_what_the_schema_refuses_in_one_transaction_does_not_affect_others(each_backend: Stores) -> None:
@@ -186,63 +180,61 @@ async def test_a_defect_in_one_change_is_reported_and_others_still_work(each_bac
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_an_import_has_an_outcome_for_each_order(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
-        await store.orders.import_batch(before, "import:1", BY)
-        await store.orders.change(3, CANCEL, BY)
-        decisions = await store.orders.import_batch(
-            [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
-        )
-        assert decisions == [
-            Import.UNCHANGED,
-            Import.REPLACED,
-            Import.REJECTED,
-            Import.UNCHANGED,
-            Import.CREATED,
-        ]
-        assert [order async for batch in store.orders.scan() for order in batch] == [
-            Order(1, 1),
-            Order(2, 20),
-            Order(3, 3, status=Status.CANCELLED),
-            Order(4, 4, status=Status.SHIPPED),
-            Order(5),
-        ]
-        entry = (await log(store))[-1]
-        assert (entry.action, entry.subject) == ("orders.import", "import:2")
-        assert (entry.before, entry.after) == (None, {"created": 1, "replaced": 1, "unchanged": 2})
-        [entry] = await batches(store, "import:2")
-        assert entry.before == {"orders": [{"id": 2, "petId": 2, "status": "pending"}]}
-        assert entry.after == {
-            "created": 1,
-            "unchanged": 2,
-            "replaced": 1,
-            "rejected": 1,
-            "orders": [{"id": 2, "petId": 20, "status": "pending"}],
-            "createdIds": [[5, 5]],
-        }
+async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
+    before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
+    await store.orders.import_batch(before, "import:1", BY)
+    await store.orders.change(3, CANCEL, BY)
+    decisions = await store.orders.import_batch(
+        [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
+    )
+    assert decisions == [
+        Import.UNCHANGED,
+        Import.REPLACED,
+        Import.REJECTED,
+        Import.UNCHANGED,
+        Import.CREATED,
+    ]
+    assert [order async for batch in store.orders.scan() for order in batch] == [
+        Order(1, 1),
+        Order(2, 20),
+        Order(3, 3, status=Status.CANCELLED),
+        Order(4, 4, status=Status.SHIPPED),
+        Order(5),
+    ]
+    entry = (await log(store))[-1]
+    assert (entry.action, entry.subject) == ("orders.import", "import:2")
+    assert (entry.before, entry.after) == (None, {"created": 1, "replaced": 1, "unchanged": 2})
+    [entry] = await batches(store, "import:2")
+    assert entry.before == {"orders": [{"id": 2, "petId": 2, "status": "pending"}]}
+    assert entry.after == {
+        "created": 1,
+        "unchanged": 2,
+        "replaced": 1,
+        "rejected": 1,
+        "orders": [{"id": 2, "petId": 20, "status": "pending"}],
+        "createdIds": [[5, 5]],
+    }
 
 
-async def test_the_same_id_twice_in_a_batch_is_as_if_imported_one_after_another(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        orders = [
-            Order(INT64_MIN),
-            Order(INT64_MIN),
-            Order(INT64_MIN, 5),
-            Order(INT64_MIN, 5, status=Status.SHIPPED),
-            Order(INT64_MIN, 6),
-            Order(INT64_MAX, INT64_MAX, INT64_MIN),
-        ]
-        assert await store.orders.import_batch(orders, "import:1", BY) == [
-            Import.CREATED,
-            Import.UNCHANGED,
-            Import.REPLACED,
-            Import.REPLACED,
-            Import.REJECTED,
-            Import.CREATED,
-        ]
-        assert await store.orders.find(INT64_MIN) == orders[3]
-        assert await store.orders.find(INT64_MAX) == orders[5]
+async def test_the_same_id_twice_in_a_batch_is_as_if_imported_one_after_another(store: Store) -> None:
+    orders = [
+        Order(INT64_MIN),
+        Order(INT64_MIN),
+        Order(INT64_MIN, 5),
+        Order(INT64_MIN, 5, status=Status.SHIPPED),
+        Order(INT64_MIN, 6),
+        Order(INT64_MAX, INT64_MAX, INT64_MIN),
+    ]
+    assert await store.orders.import_batch(orders, "import:1", BY) == [
+        Import.CREATED,
+        Import.UNCHANGED,
+        Import.REPLACED,
+        Import.REPLACED,
+        Import.REJECTED,
+        Import.CREATED,
+    ]
+    assert await store.orders.find(INT64_MIN) == orders[3]
+    assert await store.orders.find(INT64_MAX) == orders[5]
 
 
 async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each_backend: Stores) -> None:
@@ -255,10 +247,9 @@ async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each
         assert 3 == outcomes.count([Import.UNCHANGED] * 500)
 
 
-async def test_importing_nothing_leaves_no_trace(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        assert await store.orders.import_batch([], "import:1", BY) == []
-        assert await log(store) == []
+async def test_importing_nothing_leaves_no_trace(store: Store) -> None:
+    assert await store.orders.import_batch([], "import:1", BY) == []
+    assert await log(store) == []
 
 
 def _import_many(url: str, batches: int) -> None:
@@ -291,40 +282,37 @@ async def test_a_cancel_gets_in_between_the_batches_of_an_importer(each_backend:
     assert batches_before[len(batches_before) // 2] <= 2
 
 
-async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        for start in range(0, 15_000, 5_000):
-            await store.orders.import_batch(
-                [Order(start + number, 1, 1, "2026-11-01T00:00:00Z", False) for number in range(5_000)], "i", BY
-            )
-        tracemalloc.start()
-        seen, last = 0, -1
-        async for batch in store.orders.scan(batch_size=500):
-            if seen == 0:
-                await store.orders.change(14_999, SHIP, BY)
-            seen += len(batch)
-            assert batch[0].id == last + 1
-            last = batch[-1].id
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert (seen, batch[-1].status) == (15_000, Status.PENDING)
-        assert peak < 1_000_000, "15,000 orders take several megabytes"
+async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(store: Store) -> None:
+    for start in range(0, 15_000, 5_000):
+        await store.orders.import_batch(
+            [Order(start + number, 1, 1, "2026-11-01T00:00:00Z", False) for number in range(5_000)], "i", BY
+        )
+    tracemalloc.start()
+    seen, last = 0, -1
+    async for batch in store.orders.scan(batch_size=500):
+        if seen == 0:
+            await store.orders.change(14_999, SHIP, BY)
+        seen += len(batch)
+        assert batch[0].id == last + 1
+        last = batch[-1].id
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (seen, batch[-1].status) == (15_000, Status.PENDING)
+    assert peak < 1_000_000, "15,000 orders take several megabytes"
 
 
-async def test_a_scan_that_is_left_early_leaves_no_connection_open(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        scan = store.orders.scan(batch_size=3)
-        assert len(await anext(scan)) == 3
-        await scan.aclose()
+async def test_a_scan_that_is_left_early_leaves_no_connection_open(store: Store) -> None:
+    await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
+    scan = store.orders.scan(batch_size=3)
+    assert len(await anext(scan)) == 3
+    await scan.aclose()
     # the fixture sees to it that no connection is left
 
 
-async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        orders = [Order(number % 2500) for number in range(3000)]
-        outcomes = await store.orders.import_batch(orders, "import:1", BY)
-        assert outcomes == [Import.CREATED] * 2500 + [Import.UNCHANGED] * 500
-        assert [entry.after for entry in await log(store)] == [{"created": 2500, "unchanged": 500}]
-        created = [entry.after["createdIds"] for entry in await batches(store, "import:1")]
-        assert created == [[[0, 999]], [[1000, 1999]], [[2000, 2499]]]
+async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches(store: Store) -> None:
+    orders = [Order(number % 2500) for number in range(3000)]
+    outcomes = await store.orders.import_batch(orders, "import:1", BY)
+    assert outcomes == [Import.CREATED] * 2500 + [Import.UNCHANGED] * 500
+    assert [entry.after for entry in await log(store)] == [{"created": 2500, "unchanged": 500}]
+    created = [entry.after["createdIds"] for entry in await batches(store, "import:1")]
+    assert created == [[[0, 999]], [[1000, 1999]], [[2000, 2499]]]

@@ -17,7 +17,7 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, check, connections, restore
 from petstore_server.store import Store
-from testing.stores import BY, Stores, body, log, opened, records_of
+from testing.stores import BY, body, log, opened, records_of
 
 pytestmark = pytest.mark.anyio
 
@@ -195,51 +195,47 @@ def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-async def test_a_closed_store_is_unavailable(each_backend: Stores, listed: bool) -> None:
-    async with each_backend.opened() as store:
-        if listed:
-            await store.listing.current()
-        await store.close()
-        for asked in (
-            store.listing.current(),
-            store.orders.change(1, CANCEL, BY),
-            store.orders.find(1),
-            store.search.page(PageQuery(Filters(), Sort())),
-            store.search.page(PageQuery(Filters(complete=True), Sort())),
-            store.orders.place(Placement(1, "key", 1, 1, None), BY),
-            store.keys.principal(b"", Environment.PRODUCTION, 1.0),
-            store.keys.list(),
-            store.access_version(),
-            store.check(),
-        ):
-            with pytest.raises(ServiceUnavailable) as caught:
-                await asked
-            assert "closed" in caught.value.reason
+async def test_a_closed_store_is_unavailable(listed: bool, store: Store) -> None:
+    if listed:
+        await store.listing.current()
+    await store.close()
+    for asked in (
+        store.listing.current(),
+        store.orders.change(1, CANCEL, BY),
+        store.orders.find(1),
+        store.search.page(PageQuery(Filters(), Sort())),
+        store.search.page(PageQuery(Filters(complete=True), Sort())),
+        store.orders.place(Placement(1, "key", 1, 1, None), BY),
+        store.keys.principal(b"", Environment.PRODUCTION, 1.0),
+        store.keys.list(),
+        store.access_version(),
+        store.check(),
+    ):
+        with pytest.raises(ServiceUnavailable) as caught:
+            await asked
+        assert "closed" in caught.value.reason
 
 
-async def test_closing_finishes_what_is_queued(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number) for number in range(100)], "import:1", BY)
-        changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(100)]
-        await asyncio.sleep(0)
-        await store.close()
-        assert {(await change).status for change in changes} == {Status.CANCELLED}
+async def test_closing_finishes_what_is_queued(store: Store) -> None:
+    await store.orders.import_batch([Order(number) for number in range(100)], "import:1", BY)
+    changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(100)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert {(await change).status for change in changes} == {Status.CANCELLED}
 
 
-async def test_closing_waits_for_the_list_that_is_being_read(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number) for number in range(5_000)], "import:1", BY)
-        reading = asyncio.create_task(store.listing.current())
-        await asyncio.sleep(0)
-        await store.close()
-        assert 5_000 == records_of(await reading).count(b"id")
+async def test_closing_waits_for_the_list_that_is_being_read(store: Store) -> None:
+    await store.orders.import_batch([Order(number) for number in range(5_000)], "import:1", BY)
+    reading = asyncio.create_task(store.listing.current())
+    await asyncio.sleep(0)
+    await store.close()
+    assert 5_000 == records_of(await reading).count(b"id")
 
 
-async def test_a_caller_who_goes_away_does_not_disturb_the_others(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(10)]
-        await asyncio.sleep(0)
-        changes[3].cancel()
-        responses = await asyncio.gather(*changes, return_exceptions=True)
-        assert sum(isinstance(response, Order) for response in responses) == 9
+async def test_a_caller_who_goes_away_does_not_disturb_the_others(store: Store) -> None:
+    await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
+    changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(10)]
+    await asyncio.sleep(0)
+    changes[3].cancel()
+    responses = await asyncio.gather(*changes, return_exceptions=True)
+    assert sum(isinstance(response, Order) for response in responses) == 9

@@ -5,31 +5,31 @@ import pytest
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 from petstore_server.domain.pets import Pet
-from testing.stores import BY, Stores, batches, log
+from petstore_server.store import Store
+from testing.stores import BY, batches, log
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_pets_are_created_left_unchanged_or_replaced(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        assert await store.pets.import_batch([], "import:0", BY) == []
-        first = [Pet(INT64_MIN, "Ada", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
-        assert await store.pets.import_batch(first, "import:1", BY) == [Import.CREATED] * 3
-        second = [Pet(2), Pet(INT64_MAX, None, "dog"), Pet(INT64_MAX, None, "dog"), Pet(4)]
-        assert await store.pets.import_batch(second, "import:2", BY) == [
-            Import.UNCHANGED,
-            Import.REPLACED,
-            Import.UNCHANGED,
-            Import.CREATED,
-        ]
-        assert [await store.pets.find(pet.id) for pet in (first[0], *second[1:])] == [first[0], *second[1:]]
-        with pytest.raises(PetNotFound):
-            await store.pets.find(3)
-        recorded = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
-        assert recorded == [
-            ("pets.import", "import:1", None, {"created": 3}),
-            ("pets.import", "import:2", None, {"created": 1, "replaced": 1, "unchanged": 2}),
-        ]
-        [batch] = await batches(store, "import:2")
-        assert {"pets": [{"id": INT64_MAX, "name": "Bo"}]} == batch.before
-        assert [{"id": INT64_MAX, "tag": "dog"}] == batch.after["pets"]
+async def test_pets_are_created_left_unchanged_or_replaced(store: Store) -> None:
+    assert await store.pets.import_batch([], "import:0", BY) == []
+    first = [Pet(INT64_MIN, "Ada", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
+    assert await store.pets.import_batch(first, "import:1", BY) == [Import.CREATED] * 3
+    second = [Pet(2), Pet(INT64_MAX, None, "dog"), Pet(INT64_MAX, None, "dog"), Pet(4)]
+    assert await store.pets.import_batch(second, "import:2", BY) == [
+        Import.UNCHANGED,
+        Import.REPLACED,
+        Import.UNCHANGED,
+        Import.CREATED,
+    ]
+    assert [await store.pets.find(pet.id) for pet in (first[0], *second[1:])] == [first[0], *second[1:]]
+    with pytest.raises(PetNotFound):
+        await store.pets.find(3)
+    recorded = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
+    assert recorded == [
+        ("pets.import", "import:1", None, {"created": 3}),
+        ("pets.import", "import:2", None, {"created": 1, "replaced": 1, "unchanged": 2}),
+    ]
+    [batch] = await batches(store, "import:2")
+    assert {"pets": [{"id": INT64_MAX, "name": "Bo"}]} == batch.before
+    assert [{"id": INT64_MAX, "tag": "dog"}] == batch.after["pets"]

@@ -42,37 +42,37 @@ async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000
         await store.orders.import_batch(orders[start : start + size], "import:1", BY)
 
 
-async def test_an_order_has_its_creation_and_last_change(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-        one = await store.search.find(1)
-        assert order_of(one) == Order(1)
-        assert one.created_at == one.updated_at == (await store.search.find(2)).updated_at
-        await store.orders.change(1, CANCEL, BY)
-        cancelled = await store.search.find(1)
-        assert order_of(cancelled) == Order(1, status=Status.CANCELLED)
-        assert cancelled.created_at == one.created_at
-        assert cancelled.updated_at > one.updated_at
-        await store.orders.import_batch([Order(1, status=Status.CANCELLED), Order(2, 5)], "import:2", BY)
-        assert cancelled == await store.search.find(1)  # an import that changes nothing
-        two = await store.search.find(2)
-        assert order_of(two) == Order(2, 5)
-        assert (two.created_at, two.updated_at > cancelled.updated_at) == (one.created_at, True)
-        with pytest.raises(OrderNotFound):
-            await store.search.find(3)
+async def test_an_order_has_its_creation_and_last_change(store: Store) -> None:
+    await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+    one = await store.search.find(1)
+    assert order_of(one) == Order(1)
+    assert one.created_at == one.updated_at == (await store.search.find(2)).updated_at
+    await store.orders.change(1, CANCEL, BY)
+    cancelled = await store.search.find(1)
+    assert order_of(cancelled) == Order(1, status=Status.CANCELLED)
+    assert cancelled.created_at == one.created_at
+    assert cancelled.updated_at > one.updated_at
+    await store.orders.import_batch([Order(1, status=Status.CANCELLED), Order(2, 5)], "import:2", BY)
+    assert cancelled == await store.search.find(1)  # an import that changes nothing
+    two = await store.search.find(2)
+    assert order_of(two) == Order(2, 5)
+    assert (two.created_at, two.updated_at > cancelled.updated_at) == (one.created_at, True)
+    with pytest.raises(OrderNotFound):
+        await store.search.find(3)
 
 
-async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1), Order(2), Order(3), Order(4)], "import:1", BY)
-        execute(each_backend, "UPDATE petstore.clock SET at = at + %s", 3_600_000_000)  # as if it were an hour earlier
-        for number in (3, 1, 2):
-            await store.orders.change(number, CANCEL, BY)
-        await store.orders.import_batch([Order(4, 7), Order(5)], "import:2", BY)
-        found = await walk(store, Filters(), UPDATED)
-        assert [3, 1, 2] == [order_of(tracked).id for tracked in found[:3]]
-        assert len({tracked.updated_at for tracked in found[:4]}) == 4
-        assert found[0].updated_at > found[0].created_at + 3_600_000_000
+async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(
+    each_backend: Stores, store: Store
+) -> None:
+    await store.orders.import_batch([Order(1), Order(2), Order(3), Order(4)], "import:1", BY)
+    execute(each_backend, "UPDATE petstore.clock SET at = at + %s", 3_600_000_000)  # as if it were an hour earlier
+    for number in (3, 1, 2):
+        await store.orders.change(number, CANCEL, BY)
+    await store.orders.import_batch([Order(4, 7), Order(5)], "import:2", BY)
+    found = await walk(store, Filters(), UPDATED)
+    assert [3, 1, 2] == [order_of(tracked).id for tracked in found[:3]]
+    assert len({tracked.updated_at for tracked in found[:4]}) == 4
+    assert found[0].updated_at > found[0].created_at + 3_600_000_000
 
 
 class Follower:

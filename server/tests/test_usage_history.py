@@ -30,7 +30,8 @@ from petstore_server.limits.activity import UsageRecorder
 from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
 from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings
-from testing.service import START, bearer, running
+from petstore_server.store import Store
+from testing.service import START, Service, bearer, running
 from testing.stores import BY, Stores, add_key, successor
 
 pytestmark = pytest.mark.anyio
@@ -195,54 +196,50 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
         assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
 
 
-async def test_history_is_saved_with_usage_and_bans_in_one_transaction(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        account = (await store.accounts.find("zoo")).id
-        ban = Ban(key.id, FIRST, FIRST + 120, 1)
-        usage = {account: Usage(Count(FIRST, 1), Count(FIRST, 1))}
-        await store.usage.save(usage, [ban], activity(account, FIRST))
-        assert (usage, [ban]) == (await store.usage.all(), await store.usage.bans())
-        assert 1 == (await store.usage.history(account, *ALL_TIME, Granularity.HOUR))[FIRST].admitted
+async def test_history_is_saved_with_usage_and_bans_in_one_transaction(store: Store) -> None:
+    key = await add_key(store)
+    account = (await store.accounts.find("zoo")).id
+    ban = Ban(key.id, FIRST, FIRST + 120, 1)
+    usage = {account: Usage(Count(FIRST, 1), Count(FIRST, 1))}
+    await store.usage.save(usage, [ban], activity(account, FIRST))
+    assert (usage, [ban]) == (await store.usage.all(), await store.usage.bans())
+    assert 1 == (await store.usage.history(account, *ALL_TIME, Granularity.HOUR))[FIRST].admitted
 
 
-async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        ids = []
-        for name in ("one", "two"):
-            await add_key(store, name, name)
-            ids.append((await store.accounts.find(name)).id)
-        for start in (FIRST, FIRST + 23 * HOUR, FIRST + DAY):
-            await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
-            await store.usage.save({}, [], activity(ids[1], start, 5))
-        hours = await store.usage.history(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
-        assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == [
-            (start, counts.admitted, counts.refused) for start, counts in hours.items()
-        ]
-        days = await store.usage.history(ids[0], *ALL_TIME, Granularity.DAY)
-        assert [(FIRST, 4), (FIRST + DAY, 2)] == [(start, counts.admitted) for start, counts in days.items()]
-        together = await store.usage.history(None, *ALL_TIME, Granularity.DAY)
-        assert [(FIRST, 14), (FIRST + DAY, 7)] == [(start, counts.admitted) for start, counts in together.items()]
-        totals = await store.usage.totals(FIRST, FIRST + DAY)
-        assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
+async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(store: Store) -> None:
+    ids = []
+    for name in ("one", "two"):
+        await add_key(store, name, name)
+        ids.append((await store.accounts.find(name)).id)
+    for start in (FIRST, FIRST + 23 * HOUR, FIRST + DAY):
+        await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
+        await store.usage.save({}, [], activity(ids[1], start, 5))
+    hours = await store.usage.history(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
+    assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == [
+        (start, counts.admitted, counts.refused) for start, counts in hours.items()
+    ]
+    days = await store.usage.history(ids[0], *ALL_TIME, Granularity.DAY)
+    assert [(FIRST, 4), (FIRST + DAY, 2)] == [(start, counts.admitted) for start, counts in days.items()]
+    together = await store.usage.history(None, *ALL_TIME, Granularity.DAY)
+    assert [(FIRST, 14), (FIRST + DAY, 7)] == [(start, counts.admitted) for start, counts in together.items()]
+    totals = await store.usage.totals(FIRST, FIRST + DAY)
+    assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
 
 
-async def test_requests_without_a_key_have_a_history_of_their_own(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        for hour in (FIRST, FIRST + HOUR):
-            for _ in range(2):
-                await store.usage.save({}, [], Activity({}, {hour: KeylessCounts(3, 1)}, {}))
-        hours = await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
-        assert [(FIRST, KeylessCounts(6, 2)), (FIRST + HOUR, KeylessCounts(6, 2))] == list(hours.items())
-        days = await store.usage.keyless_history(*ALL_TIME, Granularity.DAY)
-        assert {FIRST: KeylessCounts(12, 4)} == days
+async def test_requests_without_a_key_have_a_history_of_their_own(store: Store) -> None:
+    for hour in (FIRST, FIRST + HOUR):
+        for _ in range(2):
+            await store.usage.save({}, [], Activity({}, {hour: KeylessCounts(3, 1)}, {}))
+    hours = await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
+    assert [(FIRST, KeylessCounts(6, 2)), (FIRST + HOUR, KeylessCounts(6, 2))] == list(hours.items())
+    days = await store.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+    assert {FIRST: KeylessCounts(12, 4)} == days
 
 
-async def test_an_account_that_a_restore_removed_is_skipped(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.usage.save({}, [], Activity({(99, FIRST, "getPet"): UsageCounts(1)}, {}, {"key_gone": FIRST}))
-        assert {} == await store.usage.totals(*ALL_TIME)
-        assert {} == await store.usage.users(0)
+async def test_an_account_that_a_restore_removed_is_skipped(store: Store) -> None:
+    await store.usage.save({}, [], Activity({(99, FIRST, "getPet"): UsageCounts(1)}, {}, {"key_gone": FIRST}))
+    assert {} == await store.usage.totals(*ALL_TIME)
+    assert {} == await store.usage.users(0)
 
 
 async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_late(each_backend: Stores) -> None:
@@ -326,68 +323,66 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
         assert counts.admitted + 100 == after[start].admitted
 
 
-async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_included(tmp_path: Path) -> None:
-    async with running(tmp_path) as service:
-        key = await service.key()
-        await service.orders(Order(1), Order(2))
-        codes: Counter[int] = Counter()
-        for path in ("/v1/store/orders/1", "/v1/store/orders/1", "/v1/store/orders/9", "/v1/nowhere"):
-            codes[(await service.client.delete(path, headers=bearer(key))).status_code] += 1
-        assert {204: 1, 409: 1, 404: 2} == codes
-        for _ in range(60):
-            await service.client.get("/v1/pets/1", headers=bearer(key))
-        await service.client.get("/v1/store/orders")
-        account = (await service.backend.store.accounts.find("account 1")).id
-        period = (int(START) - DAY, int(START) + DAY, Granularity.HOUR)
-        counts = UsageCounts(60, refused_minute=4, cancelled=1, conflict=1, not_found=58)
-        expected = {Granularity.HOUR.start(START): counts}
-        assert expected == await service.backend.history(account, *period)  # nothing is saved yet
-        assert {} == await service.backend.store.usage.history(account, *period)
-        await service.background_round()
-        assert expected == await service.backend.history(account, *period)
-        assert expected == await service.backend.store.usage.history(account, *period)
-        assert {
-            "cancelOrder": UsageCounts(3, cancelled=1, conflict=1, not_found=1),
-            "getPet": UsageCounts(56, refused_minute=4, not_found=56),
-            "none": UsageCounts(1, not_found=1),
-        } == await service.backend.store.usage.operations(account, *period[:2])
-        keyless = await service.backend.store.usage.keyless_history(*period)
-        assert [KeylessCounts(refused_key=1)] == list(keyless.values())
+async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_included(service: Service) -> None:
+    key = await service.key()
+    await service.orders(Order(1), Order(2))
+    codes: Counter[int] = Counter()
+    for path in ("/v1/store/orders/1", "/v1/store/orders/1", "/v1/store/orders/9", "/v1/nowhere"):
+        codes[(await service.client.delete(path, headers=bearer(key))).status_code] += 1
+    assert {204: 1, 409: 1, 404: 2} == codes
+    for _ in range(60):
+        await service.client.get("/v1/pets/1", headers=bearer(key))
+    await service.client.get("/v1/store/orders")
+    account = (await service.backend.store.accounts.find("account 1")).id
+    period = (int(START) - DAY, int(START) + DAY, Granularity.HOUR)
+    counts = UsageCounts(60, refused_minute=4, cancelled=1, conflict=1, not_found=58)
+    expected = {Granularity.HOUR.start(START): counts}
+    assert expected == await service.backend.history(account, *period)  # nothing is saved yet
+    assert {} == await service.backend.store.usage.history(account, *period)
+    await service.background_round()
+    assert expected == await service.backend.history(account, *period)
+    assert expected == await service.backend.store.usage.history(account, *period)
+    assert {
+        "cancelOrder": UsageCounts(3, cancelled=1, conflict=1, not_found=1),
+        "getPet": UsageCounts(56, refused_minute=4, not_found=56),
+        "none": UsageCounts(1, not_found=1),
+    } == await service.backend.store.usage.operations(account, *period[:2])
+    keyless = await service.backend.store.usage.keyless_history(*period)
+    assert [KeylessCounts(refused_key=1)] == list(keyless.values())
 
 
-async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        used = {}
-        for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
-            account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
-            used[account.id] = Usage(Count(FIRST, 300 if name == "busy" else 0), Count(FIRST, day_used))
-        busy, full, _ = used
-        await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
-        await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
+async def test_the_top_accounts_by_each_order(store: Store) -> None:
+    used = {}
+    for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
+        account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
+        used[account.id] = Usage(Count(FIRST, 300 if name == "busy" else 0), Count(FIRST, day_used))
+    busy, full, _ = used
+    await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
+    await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
 
-        def names(sort: AccountSort, limit: int = 10) -> list[str]:
-            return [entry.account.name for entry in top_accounts(rows, sort, limit)]
+    def names(sort: AccountSort, limit: int = 10) -> list[str]:
+        return [entry.account.name for entry in top_accounts(rows, sort, limit)]
 
-        totals = await store.usage.totals(FIRST, FIRST + 100)
-        rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
-        assert ["busy", "full"] == names(AccountSort.ADMITTED)
-        assert ["full", "busy"] == names(AccountSort.REFUSED)
-        assert ["full", "busy"] == names(AccountSort.SHARE)
-        assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
-        await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=331))
-        totals = await store.usage.totals(FIRST, FIRST + 100)
-        rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
-        assert (["busy", "full"], ["busy", "full"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
-        await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=1))
-        totals = await store.usage.totals(FIRST, FIRST + 100)
-        rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
-        assert (["busy", "full"], ["full", "busy"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
-        assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
-        # The console ranks by the same share, though the other account has used its minute.
-        rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
-        ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items
-        assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
-        assert [] == top_accounts(with_usage(await store.accounts.list(), None, totals, FIRST), AccountSort.SHARE, 10)
+    totals = await store.usage.totals(FIRST, FIRST + 100)
+    rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
+    assert ["busy", "full"] == names(AccountSort.ADMITTED)
+    assert ["full", "busy"] == names(AccountSort.REFUSED)
+    assert ["full", "busy"] == names(AccountSort.SHARE)
+    assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
+    await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=331))
+    totals = await store.usage.totals(FIRST, FIRST + 100)
+    rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
+    assert (["busy", "full"], ["busy", "full"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
+    await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=1))
+    totals = await store.usage.totals(FIRST, FIRST + 100)
+    rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
+    assert (["busy", "full"], ["full", "busy"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
+    assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
+    # The console ranks by the same share, though the other account has used its minute.
+    rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
+    ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items
+    assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
+    assert [] == top_accounts(with_usage(await store.accounts.list(), None, totals, FIRST), AccountSort.SHARE, 10)
 
 
 async def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(file_store: Stores) -> None:
@@ -409,17 +404,16 @@ async def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_firs
         assert ["d", "c", "b"] == [row.account.name for row in top_accounts(rows, AccountSort.SHARE, 5)]
 
 
-async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        account = (await store.accounts.find("zoo")).id
-        await store.usage.save({}, [], activity(account, FIRST, 7))
-        late = FIRST + 1800
-        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.HOUR)).rows[FIRST].admitted
-        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.DAY)).rows[FIRST].admitted
-        assert {} == (await report_usage(store, "zoo", late + HOUR, late + 2 * HOUR, Granularity.HOUR)).rows
-        whole = await report_usage(store, None, late, late + 1, Granularity.HOUR)
-        assert (7, {}) == (whole.rows[FIRST].admitted, whole.keyless)
+async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(store: Store) -> None:
+    await add_key(store)
+    account = (await store.accounts.find("zoo")).id
+    await store.usage.save({}, [], activity(account, FIRST, 7))
+    late = FIRST + 1800
+    assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.HOUR)).rows[FIRST].admitted
+    assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.DAY)).rows[FIRST].admitted
+    assert {} == (await report_usage(store, "zoo", late + HOUR, late + 2 * HOUR, Granularity.HOUR)).rows
+    whole = await report_usage(store, None, late, late + 1, Granularity.HOUR)
+    assert (7, {}) == (whole.rows[FIRST].admitted, whole.keyless)
 
 
 OFF = {"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0"}
@@ -444,15 +438,14 @@ async def test_without_a_history_nothing_is_recorded_and_limits_still_count(tmp_
 
 @pytest.mark.parametrize(("settings", "days"), [(OFF, []), ({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0"}, [FIRST])])
 async def test_hours_that_are_kept_for_no_days_end_with_their_day(
-    each_backend: Stores, settings: dict[str, str], days: list[int]
+    settings: dict[str, str], days: list[int], store: Store
 ) -> None:
-    async with each_backend.opened() as store:
-        account_id = (await store.accounts.create("acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)).id
-        today = FIRST + DAY
-        for start in (FIRST + HOUR, today):
-            await store.usage.save({}, [], activity(account_id, start))
-        await compact_history(store.usage, read_settings(settings), today + 2 * HOUR)
-        hours = await store.usage.history(account_id, FIRST, today + DAY, Granularity.HOUR)
-        assert [today] == list(hours)
-        found = await store.usage.history(account_id, FIRST, today + DAY, Granularity.DAY)
-        assert [*days, today] == list(found)
+    account_id = (await store.accounts.create("acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)).id
+    today = FIRST + DAY
+    for start in (FIRST + HOUR, today):
+        await store.usage.save({}, [], activity(account_id, start))
+    await compact_history(store.usage, read_settings(settings), today + 2 * HOUR)
+    hours = await store.usage.history(account_id, FIRST, today + DAY, Granularity.HOUR)
+    assert [today] == list(hours)
+    found = await store.usage.history(account_id, FIRST, today + DAY, Granularity.DAY)
+    assert [*days, today] == list(found)

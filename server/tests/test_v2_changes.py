@@ -88,226 +88,187 @@ def code(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["code"]
 
 
-async def test_every_order_comes_once_and_then_every_change_in_its_order(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        assert {"data": [], "more": False} == {k: v for k, v in (await client.page()).items() if k != "next"}
-        await service.orders(*(Order(number, reference=f"A {number}") for number in range(1, 8)))
-        first = await client.page(limit=3)
-        assert (["A 1", "A 2", "A 3"], True) == ([order["reference"] for order in first["data"]], first["more"])
-        last = await client.page(limit=4)
-        assert ([4, 5, 6, 7], False) == ([order["id"] for order in last["data"]], last["more"])
-        assert [] == await client.ids()
-        for number in (5, 2):
-            await service.backend.store.orders.change(number, CANCEL, service.actor)
-        assert [(5, "cancelled"), (2, "cancelled")] == [
-            (order["id"], order["status"]) for order in (await client.page())["data"]
-        ]
-        assert [] == await client.ids()
-        client.token = None
-        assert [1, 3, 4, 6, 7, 5, 2] == await client.ids()
-        assert [] == await client.ids(after="now")
-        await service.backend.store.orders.change(7, CANCEL, service.actor)
-        assert [7] == await client.ids()
-
-    await in_service(tmp_path, story)
+async def test_every_order_comes_once_and_then_every_change_in_its_order(service: Service) -> None:
+    client = await follower(service)
+    assert {"data": [], "more": False} == {k: v for k, v in (await client.page()).items() if k != "next"}
+    await service.orders(*(Order(number, reference=f"A {number}") for number in range(1, 8)))
+    first = await client.page(limit=3)
+    assert (["A 1", "A 2", "A 3"], True) == ([order["reference"] for order in first["data"]], first["more"])
+    last = await client.page(limit=4)
+    assert ([4, 5, 6, 7], False) == ([order["id"] for order in last["data"]], last["more"])
+    assert [] == await client.ids()
+    for number in (5, 2):
+        await service.backend.store.orders.change(number, CANCEL, service.actor)
+    assert [(5, "cancelled"), (2, "cancelled")] == [
+        (order["id"], order["status"]) for order in (await client.page())["data"]
+    ]
+    assert [] == await client.ids()
+    client.token = None
+    assert [1, 3, 4, 6, 7, 5, 2] == await client.ids()
+    assert [] == await client.ids(after="now")
+    await service.backend.store.orders.change(7, CANCEL, service.actor)
+    assert [7] == await client.ids()
 
 
 @embedded
-async def test_a_response_is_not_cached_and_compressed_on_request(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(*(Order(number) for number in range(100)))
-        client = await follower(service)
-        client.headers["Accept-Encoding"] = "gzip"
-        response = await client.ask()
-        assert ("no-store", "gzip") == (response.headers["cache-control"], response.headers["content-encoding"])
-        assert "etag" not in response.headers
-        for method in ("HEAD", "POST", "DELETE"):
-            refused = await service.client.request(method, CHANGES, headers=client.headers)
-            assert (405, "GET") == (refused.status_code, refused.headers["allow"])
-        restricted = Follower(service, await service.key(scopes=DEFAULT_SCOPES - {Scope.ORDERS_READ}))
-        assert (403, "insufficient_scope") == code(await restricted.ask())
-
-    await in_service(tmp_path, story)
+async def test_a_response_is_not_cached_and_compressed_on_request(service: Service) -> None:
+    await service.orders(*(Order(number) for number in range(100)))
+    client = await follower(service)
+    client.headers["Accept-Encoding"] = "gzip"
+    response = await client.ask()
+    assert ("no-store", "gzip") == (response.headers["cache-control"], response.headers["content-encoding"])
+    assert "etag" not in response.headers
+    for method in ("HEAD", "POST", "DELETE"):
+        refused = await service.client.request(method, CHANGES, headers=client.headers)
+        assert (405, "GET") == (refused.status_code, refused.headers["allow"])
+    restricted = Follower(service, await service.key(scopes=DEFAULT_SCOPES - {Scope.ORDERS_READ}))
+    assert (403, "insufficient_scope") == code(await restricted.ask())
 
 
 @embedded
-async def test_a_parameter_that_is_not_allowed_is_refused(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        for name, value in (("wait", "31"), ("wait", "-1"), ("wait", "1.5"), ("limit", "0"), ("limit", "1001")):
-            assert (400, "invalid_parameter") == code(await client.ask(**{name: value}))
-        for query in ("after=", "after=now&after=now", "status=pending", "cursor=a"):
-            refused = await service.client.get(f"{CHANGES}?{query}", headers=client.headers)
-            assert (400, "invalid_parameter") == code(refused)
-
-    await in_service(tmp_path, story)
+async def test_a_parameter_that_is_not_allowed_is_refused(service: Service) -> None:
+    client = await follower(service)
+    for name, value in (("wait", "31"), ("wait", "-1"), ("wait", "1.5"), ("limit", "0"), ("limit", "1001")):
+        assert (400, "invalid_parameter") == code(await client.ask(**{name: value}))
+    for query in ("after=", "after=now&after=now", "status=pending", "cursor=a"):
+        refused = await service.client.get(f"{CHANGES}?{query}", headers=client.headers)
+        assert (400, "invalid_parameter") == code(refused)
 
 
 @embedded
-async def test_an_altered_token_is_refused(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await service.orders(Order(1), Order(2))
-        token = (await client.page())["next"]
-        assert 40 == len(token)
-        source = random.Random(1)
-        alphabet = string.ascii_letters + string.digits + "-_"
-        altered = ["NOW", "a", token[:-1], token + "A", token + "=", "a" * 300]
-        for place in range(len(token)):
-            other = source.choice([letter for letter in alphabet if letter != token[place]])
-            altered.append(token[:place] + other + token[place + 1 :])
-        cursor = (await service.client.get("/v2/store/orders?limit=1", headers=client.headers)).json()["nextCursor"]
-        for text in [*altered, cursor]:
-            assert (400, "invalid_cursor") == code(await client.ask(after=text)), text
-        listed = await service.client.get(f"/v2/store/orders?cursor={token}", headers=client.headers)
-        assert (400, "invalid_cursor") == code(listed)
-
-    await in_service(tmp_path, story)
+async def test_an_altered_token_is_refused(service: Service) -> None:
+    client = await follower(service)
+    await service.orders(Order(1), Order(2))
+    token = (await client.page())["next"]
+    assert 40 == len(token)
+    source = random.Random(1)
+    alphabet = string.ascii_letters + string.digits + "-_"
+    altered = ["NOW", "a", token[:-1], token + "A", token + "=", "a" * 300]
+    for place in range(len(token)):
+        other = source.choice([letter for letter in alphabet if letter != token[place]])
+        altered.append(token[:place] + other + token[place + 1 :])
+    cursor = (await service.client.get("/v2/store/orders?limit=1", headers=client.headers)).json()["nextCursor"]
+    for text in [*altered, cursor]:
+        assert (400, "invalid_cursor") == code(await client.ask(after=text)), text
+    listed = await service.client.get(f"/v2/store/orders?cursor={token}", headers=client.headers)
+    assert (400, "invalid_cursor") == code(listed)
 
 
-async def test_a_held_request_is_answered_soon_after_a_change(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await service.orders(Order(1))
-        await client.page()
-        async with client.held() as waiting:
-            began = monotonic()
-            await service.backend.store.orders.change(1, CANCEL, service.actor)
-            response = await waiting
-        assert monotonic() - began < SOON
-        assert ["cancelled"] == [order["status"] for order in response.json()["data"]]
-        assert 0 == service.application.changes.held
-        assert not service.application.concurrency._of_account
-
-    await in_service(tmp_path, story)
-
-
-async def test_a_held_request_ends_at_its_time_with_an_empty_page(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        token = (await client.page())["next"]
+async def test_a_held_request_is_answered_soon_after_a_change(service: Service) -> None:
+    client = await follower(service)
+    await service.orders(Order(1))
+    await client.page()
+    async with client.held() as waiting:
         began = monotonic()
-        assert {"data": [], "next": token, "more": False} == await client.page(wait=1)
-        assert 1 <= monotonic() - began < 1 + SOON
-
-    await in_service(tmp_path, story)
-
-
-@embedded
-async def test_a_held_request_is_charged_once_and_shows_the_limits_when_it_is_answered(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        account = await service.account(Plan.FREE)
-        client, other = await follower(service, account), await follower(service, account)
-        await client.page()
-        async with client.held() as waiting:
-            await other.page()
-            service.clock.now += 2
-            await service.orders(Order(1))
-            response = await waiting
-        assert "57" == response.headers["x-ratelimit-remaining"]
-        assert '"minute";r=57;t=58, "day";r=997;t=86398' == response.headers["ratelimit"]
-        assert "56" == (await other.ask()).headers["x-ratelimit-remaining"]
-
-    await in_service(tmp_path, story)
+        await service.backend.store.orders.change(1, CANCEL, service.actor)
+        response = await waiting
+    assert monotonic() - began < SOON
+    assert ["cancelled"] == [order["status"] for order in response.json()["data"]]
+    assert 0 == service.application.changes.held
+    assert not service.application.concurrency._of_account
 
 
-async def test_looking_at_the_limits_charges_nothing(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service, await service.account(Plan.FREE))
-        await client.page()
-        async with client.held() as waiting:
-            await service.orders(Order(1))
-            assert "58" == (await waiting).headers["x-ratelimit-remaining"]
-        assert "57" == (await client.ask()).headers["x-ratelimit-remaining"]
-
-    await in_service(tmp_path, story)
+async def test_a_held_request_ends_at_its_time_with_an_empty_page(service: Service) -> None:
+    client = await follower(service)
+    token = (await client.page())["next"]
+    began = monotonic()
+    assert {"data": [], "next": token, "more": False} == await client.page(wait=1)
+    assert 1 <= monotonic() - began < 1 + SOON
 
 
 @embedded
-async def test_a_key_that_is_revoked_while_its_request_is_held_gets_401(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key, key_id = await service.key_and_id()
-        client = Follower(service, key)
-        await client.page()
-        async with client.held() as waiting:
-            await service.backend.store.keys.change(key_id, revoke(service.actor.at), service.actor)
-            await service.background_round()
-            await service.orders(Order(1))
-            response = await waiting
-        assert (401, "invalid_api_key") == code(response)
-        assert '"address";r=60;t=60' == response.headers["ratelimit"]
+async def test_a_held_request_is_charged_once_and_shows_the_limits_when_it_is_answered(service: Service) -> None:
+    account = await service.account(Plan.FREE)
+    client, other = await follower(service, account), await follower(service, account)
+    await client.page()
+    async with client.held() as waiting:
+        await other.page()
+        service.clock.now += 2
+        await service.orders(Order(1))
+        response = await waiting
+    assert "57" == response.headers["x-ratelimit-remaining"]
+    assert '"minute";r=57;t=58, "day";r=997;t=86398' == response.headers["ratelimit"]
+    assert "56" == (await other.ask()).headers["x-ratelimit-remaining"]
 
-    await in_service(tmp_path, story)
+
+async def test_looking_at_the_limits_charges_nothing(service: Service) -> None:
+    client = await follower(service, await service.account(Plan.FREE))
+    await client.page()
+    async with client.held() as waiting:
+        await service.orders(Order(1))
+        assert "58" == (await waiting).headers["x-ratelimit-remaining"]
+    assert "57" == (await client.ask()).headers["x-ratelimit-remaining"]
+
+
+@embedded
+async def test_a_key_that_is_revoked_while_its_request_is_held_gets_401(service: Service) -> None:
+    key, key_id = await service.key_and_id()
+    client = Follower(service, key)
+    await client.page()
+    async with client.held() as waiting:
+        await service.backend.store.keys.change(key_id, revoke(service.actor.at), service.actor)
+        await service.background_round()
+        await service.orders(Order(1))
+        response = await waiting
+    assert (401, "invalid_api_key") == code(response)
+    assert '"address";r=60;t=60' == response.headers["ratelimit"]
 
 
 @embedded
 async def test_more_requests_than_are_held_are_answered_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(service: Service) -> None:
-        client, other = await follower(service), await follower(service)
-        await client.page()
-        async with client.held(), client.held(), client.held(), client.held() as last:
-            refused = await client.ask(wait=30)
-            assert (200, "2", []) == (refused.status_code, refused.headers["retry-after"], refused.json()["data"])
-            monkeypatch.setattr(v2_changes, "MAX_HELD", 5)
-            async with other.held():
-                third = await follower(service)
-                assert "2" == (await third.ask(wait=30)).headers["retry-after"]
-                assert "retry-after" not in (await third.ask()).headers
-                await service.orders(Order(1))
-                await last
+    client, other = await follower(service), await follower(service)
+    await client.page()
+    async with client.held(), client.held(), client.held(), client.held() as last:
+        refused = await client.ask(wait=30)
+        assert (200, "2", []) == (refused.status_code, refused.headers["retry-after"], refused.json()["data"])
+        monkeypatch.setattr(v2_changes, "MAX_HELD", 5)
+        async with other.held():
+            third = await follower(service)
+            assert "2" == (await third.ask(wait=30)).headers["retry-after"]
+            assert "retry-after" not in (await third.ask()).headers
+            await service.orders(Order(1))
+            await last
+    assert 0 == service.application.changes.held
+
+
+@embedded
+async def test_a_stop_answers_what_is_held_and_holds_no_more(service: Service) -> None:
+    client = await follower(service)
+    await client.page()
+    async with client.held() as waiting:
+        began = monotonic()
+        service.application.drain()
+        assert [] == (await waiting).json()["data"]
+        assert monotonic() - began < 1
+    assert "2" == (await client.ask(wait=30)).headers["retry-after"]
+
+
+@embedded
+async def test_a_client_that_ends_its_half_of_the_connection_is_answered_at_once(service: Service) -> None:
+    key = await service.key()
+    request = f"GET {CHANGES}?wait=30 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+    for pause in (0.0, 0.3):  # with the request, and while it is held
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+        writer.write(request)
+        await asyncio.sleep(pause)
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            assert b'"data":[]' in await reader.read()
+        writer.close()
         assert 0 == service.application.changes.held
 
-    await in_service(tmp_path, story)
-
 
 @embedded
-async def test_a_stop_answers_what_is_held_and_holds_no_more(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await client.page()
-        async with client.held() as waiting:
-            began = monotonic()
-            service.application.drain()
-            assert [] == (await waiting).json()["data"]
-            assert monotonic() - began < 1
-        assert "2" == (await client.ask(wait=30)).headers["retry-after"]
-
-    await in_service(tmp_path, story)
-
-
-@embedded
-async def test_a_client_that_ends_its_half_of_the_connection_is_answered_at_once(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key()
-        request = f"GET {CHANGES}?wait=30 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
-        for pause in (0.0, 0.3):  # with the request, and while it is held
-            reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
-            writer.write(request)
-            await asyncio.sleep(pause)
-            writer.write_eof()
-            async with asyncio.timeout(5):
-                assert b'"data":[]' in await reader.read()
-            writer.close()
-            assert 0 == service.application.changes.held
-
-    await in_service(tmp_path, story)
-
-
-@embedded
-async def test_a_client_that_goes_away_frees_its_place(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key()
-        request = f"GET {CHANGES}?wait=30 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
-        _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
-        writer.write(request)
-        await held_requests(service, 1)
-        writer.transport.abort()
-        await held_requests(service, 0)
-
-    await in_service(tmp_path, story)
+async def test_a_client_that_goes_away_frees_its_place(service: Service) -> None:
+    key = await service.key()
+    request = f"GET {CHANGES}?wait=30 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+    writer.write(request)
+    await held_requests(service, 1)
+    writer.transport.abort()
+    await held_requests(service, 0)
 
 
 @embedded
@@ -350,65 +311,56 @@ async def test_requests_for_the_same_share_one_look_and_one_page(
 
 
 @embedded
-async def test_a_clock_that_ticks_without_a_change_of_an_order_ends_nothing(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await service.orders(Order(1))
-        await client.page()
-        async with client.held() as waiting:
-            engine = service.backend.store._engine
+async def test_a_clock_that_ticks_without_a_change_of_an_order_ends_nothing(service: Service) -> None:
+    client = await follower(service)
+    await service.orders(Order(1))
+    await client.page()
+    async with client.held() as waiting:
+        engine = service.backend.store._engine
 
-            def tick() -> Any:
-                yield from engine.dialect.update_orders([], (), service.clock.now)
+        def tick() -> Any:
+            yield from engine.dialect.update_orders([], (), service.clock.now)
 
-            await engine.transaction(tick)
-            await asyncio.sleep(0.6)
-            assert not waiting.done()
-            await service.backend.store.orders.change(1, CANCEL, service.actor)
-            assert [1] == [order["id"] for order in (await waiting).json()["data"]]
-
-    await in_service(tmp_path, story)
+        await engine.transaction(tick)
+        await asyncio.sleep(0.6)
+        assert not waiting.done()
+        await service.backend.store.orders.change(1, CANCEL, service.actor)
+        assert [1] == [order["id"] for order in (await waiting).json()["data"]]
 
 
 @embedded
 async def test_while_the_store_does_not_answer_a_request_is_held_until_its_time_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await client.page()
-        search = service.backend.store.search
-        clock = search.clock
+    client = await follower(service)
+    await client.page()
+    search = service.backend.store.search
+    clock = search.clock
 
-        async def broken() -> Any:
-            raise ServiceUnavailable("a reason")
+    async def broken() -> Any:
+        raise ServiceUnavailable("a reason")
 
-        async with client.held(2) as ending, client.held(30) as lasting:
-            monkeypatch.setattr(search, "clock", broken)
-            assert (503, "service_unavailable") == code(await ending)
-            monkeypatch.setattr(search, "clock", clock)
-            await service.orders(Order(1))
-            assert 200 == (await lasting).status_code
-
-    await in_service(tmp_path, story)
+    async with client.held(2) as ending, client.held(30) as lasting:
+        monkeypatch.setattr(search, "clock", broken)
+        assert (503, "service_unavailable") == code(await ending)
+        monkeypatch.setattr(search, "clock", clock)
+        await service.orders(Order(1))
+        assert 200 == (await lasting).status_code
 
 
 @embedded
-async def test_the_histogram_has_no_waiting_time(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await client.page()
-        await client.page(wait=1)
-        samples = [
-            sample
-            for metric in await service.application.collect()
-            for sample in metric.samples
-            if sample.name == "petstore_request_duration_seconds_sum" and sample.labels["operation"] == "v2.listChanges"
-        ]
-        assert samples
-        assert sum(sample.value for sample in samples) < 0.5
-
-    await in_service(tmp_path, story)
+async def test_the_histogram_has_no_waiting_time(service: Service) -> None:
+    client = await follower(service)
+    await client.page()
+    await client.page(wait=1)
+    samples = [
+        sample
+        for metric in await service.application.collect()
+        for sample in metric.samples
+        if sample.name == "petstore_request_duration_seconds_sum" and sample.labels["operation"] == "v2.listChanges"
+    ]
+    assert samples
+    assert sum(sample.value for sample in samples) < 0.5
 
 
 # Histories
@@ -487,20 +439,17 @@ async def test_a_token_from_after_the_clock_is_of_another_history(tmp_path: Path
     assert RESET == await outcome(tmp_path, key, token)
 
 
-async def test_a_held_request_ends_with_a_new_history(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await client.page()
-        async with client.held() as waiting:
-            engine = service.backend.store._engine
+async def test_a_held_request_ends_with_a_new_history(service: Service) -> None:
+    client = await follower(service)
+    await client.page()
+    async with client.held() as waiting:
+        engine = service.backend.store._engine
 
-            def begin() -> Any:
-                yield Command("UPDATE petstore.store SET epoch = 'another'")
+        def begin() -> Any:
+            yield Command("UPDATE petstore.store SET epoch = 'another'")
 
-            await engine.transaction(begin)
-            assert RESET == code(await waiting)
-
-    await in_service(tmp_path, story)
+        await engine.transaction(begin)
+        assert RESET == code(await waiting)
 
 
 async def set_back(service: Service) -> None:
@@ -514,21 +463,18 @@ async def set_back(service: Service) -> None:
 
 
 @pytest.mark.parametrize("each_engine", ["scaled-out"], indirect=True)
-async def test_a_clock_behind_what_was_shown_begins_a_new_history_before_the_next_change(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await follower(service)
-        await service.orders(Order(1), Order(2))
-        await service.backend.store.verify()
-        assert [1, 2] == await client.ids()
-        await service.backend.store.orders.change(1, CANCEL, service.actor)
-        assert [1] == await client.ids()  # noted as it is shown, not by the next look
-        await set_back(service)
-        async with opened_backend(service.settings, service.clock) as other:  # another process, which connects
-            await other.store.orders.change(2, CANCEL, service.actor)
-        assert RESET == code(await client.ask())
-        client.token = None
-        assert [1, 2] == await client.ids()
-        await service.backend.store.verify()
-        assert [] == await client.ids()
-
-    await in_service(tmp_path, story)
+async def test_a_clock_behind_what_was_shown_begins_a_new_history_before_the_next_change(service: Service) -> None:
+    client = await follower(service)
+    await service.orders(Order(1), Order(2))
+    await service.backend.store.verify()
+    assert [1, 2] == await client.ids()
+    await service.backend.store.orders.change(1, CANCEL, service.actor)
+    assert [1] == await client.ids()  # noted as it is shown, not by the next look
+    await set_back(service)
+    async with opened_backend(service.settings, service.clock) as other:  # another process, which connects
+        await other.store.orders.change(2, CANCEL, service.actor)
+    assert RESET == code(await client.ask())
+    client.token = None
+    assert [1, 2] == await client.ids()
+    await service.backend.store.verify()
+    assert [] == await client.ids()

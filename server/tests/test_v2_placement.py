@@ -72,129 +72,105 @@ def code(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["code"]
 
 
-async def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_versions(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(7), Order(-3))
-        client = await buyer(service)
-        placed = await client.place("a", {**ASKED, "shipDate": "2027-01-01T01:00:00+01:00"})
-        order = placed.json()
-        assert (201, "orders/8") == (placed.status_code, placed.headers["location"])
-        assert "idempotency-replayed" not in placed.headers
-        expected = {"id": 8, "petId": 3, "quantity": 2, "shipDate": "2027-01-01T00:00:00Z", "status": "pending"}
-        assert expected == {name: order[name] for name in expected}
-        assert order["createdAt"] == order["updatedAt"]
-        assert expected.keys() | {"createdAt", "updatedAt"} == order.keys()
-        assert order == await client.listed(f"{ORDERS}/8")
-        assert [{"id": -3}, {"id": 7}, {k: v for k, v in expected.items() if k != "status"}] == await client.listed()
-        assert [9, 10] == [(await client.place(key)).json()["id"] for key in ("b", "c")]
-
-    await in_service(tmp_path, story)
+async def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_versions(service: Service) -> None:
+    await service.orders(Order(7), Order(-3))
+    client = await buyer(service)
+    placed = await client.place("a", {**ASKED, "shipDate": "2027-01-01T01:00:00+01:00"})
+    order = placed.json()
+    assert (201, "orders/8") == (placed.status_code, placed.headers["location"])
+    assert "idempotency-replayed" not in placed.headers
+    expected = {"id": 8, "petId": 3, "quantity": 2, "shipDate": "2027-01-01T00:00:00Z", "status": "pending"}
+    assert expected == {name: order[name] for name in expected}
+    assert order["createdAt"] == order["updatedAt"]
+    assert expected.keys() | {"createdAt", "updatedAt"} == order.keys()
+    assert order == await client.listed(f"{ORDERS}/8")
+    assert [{"id": -3}, {"id": 7}, {k: v for k, v in expected.items() if k != "status"}] == await client.listed()
+    assert [9, 10] == [(await client.place(key)).json()["id"] for key in ("b", "c")]
 
 
-async def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        account = await service.account(Plan.ENTERPRISE, UNLIMITED)
-        client = await buyer(service, account)
-        first = await client.place("a")
-        await service.client.delete(urljoin(ORDERS, first.headers["location"]), headers=client.headers)
-        other_key = await buyer(service, account)
-        for again in (await client.place("a"), await other_key.place("a", {"quantity": 2, "petId": 3})):
-            assert (201, first.content, "true") == (
-                again.status_code,
-                again.content,
-                again.headers["idempotency-replayed"],
-            )
-            assert first.headers["location"] == again.headers["location"]
-        assert 1 == len(await client.listed())
-
-    await in_service(tmp_path, story)
+async def test_the_same_key_and_body_get_the_first_response_again(service: Service) -> None:
+    account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+    client = await buyer(service, account)
+    first = await client.place("a")
+    await service.client.delete(urljoin(ORDERS, first.headers["location"]), headers=client.headers)
+    other_key = await buyer(service, account)
+    for again in (await client.place("a"), await other_key.place("a", {"quantity": 2, "petId": 3})):
+        assert (201, first.content, "true") == (
+            again.status_code,
+            again.content,
+            again.headers["idempotency-replayed"],
+        )
+        assert first.headers["location"] == again.headers["location"]
+    assert 1 == len(await client.listed())
 
 
 @embedded
 async def test_the_same_key_with_another_body_is_refused_and_other_accounts_have_keys_of_their_own(
-    tmp_path: Path,
+    service: Service,
 ) -> None:
-    async def story(service: Service) -> None:
-        client, other = await buyer(service), await buyer(service)
-        first = await client.place("a")
-        for body in ({"petId": 3, "quantity": 3}, {**ASKED, "shipDate": "2027-01-01T00:00:00Z"}):
-            assert (422, "idempotency_key_reused") == code(await client.place("a", body))
-        theirs = await other.place("a", {"petId": 3, "quantity": 3})
-        assert (201, first.json()["id"] + 1) == (theirs.status_code, theirs.json()["id"])
-        assert 2 == len(await client.listed())
-
-    await in_service(tmp_path, story)
+    client, other = await buyer(service), await buyer(service)
+    first = await client.place("a")
+    for body in ({"petId": 3, "quantity": 3}, {**ASKED, "shipDate": "2027-01-01T00:00:00Z"}):
+        assert (422, "idempotency_key_reused") == code(await client.place("a", body))
+    theirs = await other.place("a", {"petId": 3, "quantity": 3})
+    assert (201, first.json()["id"] + 1) == (theirs.status_code, theirs.json()["id"])
+    assert 2 == len(await client.listed())
 
 
-async def test_a_key_in_quotes_is_the_key_without_them(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await buyer(service)
-        first, quoted = await client.place("a"), await client.place('"a"')
-        assert (first.content, "true") == (quoted.content, quoted.headers["idempotency-replayed"])
-        others = [await client.place(key) for key in ('"', '""', '"a')]
-        assert 4 == len({first.json()["id"], *(other.json()["id"] for other in others)})
-        assert 201 == (await client.place(f'"{"a" * 255}"')).status_code
-
-    await in_service(tmp_path, story)
+async def test_a_key_in_quotes_is_the_key_without_them(service: Service) -> None:
+    client = await buyer(service)
+    first, quoted = await client.place("a"), await client.place('"a"')
+    assert (first.content, "true") == (quoted.content, quoted.headers["idempotency-replayed"])
+    others = [await client.place(key) for key in ('"', '""', '"a')]
+    assert 4 == len({first.json()["id"], *(other.json()["id"] for other in others)})
+    assert 201 == (await client.place(f'"{"a" * 255}"')).status_code
 
 
-async def test_a_key_is_free_again_after_a_refusal_and_after_a_day(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await buyer(service)
-        assert (400, "invalid_body") == code(await client.place("a", {"petId": 3}))
-        first = await client.place("a")
-        assert 201 == first.status_code
-        service.clock.now += KEY_LIFETIME - 1
-        assert "true" == (await client.place("a")).headers["idempotency-replayed"]
-        service.clock.now += 2
-        later = await client.place("a", {"petId": 1, "quantity": 1})
-        assert (201, first.json()["id"] + 1) == (later.status_code, later.json()["id"])
-        assert "idempotency-replayed" not in later.headers
-
-    await in_service(tmp_path, story)
+async def test_a_key_is_free_again_after_a_refusal_and_after_a_day(service: Service) -> None:
+    client = await buyer(service)
+    assert (400, "invalid_body") == code(await client.place("a", {"petId": 3}))
+    first = await client.place("a")
+    assert 201 == first.status_code
+    service.clock.now += KEY_LIFETIME - 1
+    assert "true" == (await client.place("a")).headers["idempotency-replayed"]
+    service.clock.now += 2
+    later = await client.place("a", {"petId": 1, "quantity": 1})
+    assert (201, first.json()["id"] + 1) == (later.status_code, later.json()["id"])
+    assert "idempotency-replayed" not in later.headers
 
 
-async def test_of_concurrent_requests_with_one_key_one_places_the_order(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await buyer(service)
-        for number in range(5):
-            responses = await asyncio.gather(*[client.place(f"key {number}".replace(" ", "-")) for _ in range(12)])
-            placed = [response for response in responses if response.status_code == 201]
-            waiting = [response for response in responses if response.status_code != 201]
-            assert 1 == sum("idempotency-replayed" not in response.headers for response in placed)
-            assert 1 == len({response.content for response in placed})
-            assert {(409, "idempotency_key_in_use")} >= {code(response) for response in waiting}
-            assert all(response.headers["retry-after"] == "1" for response in waiting)
-            assert number + 1 == len(await client.listed())
-
-    await in_service(tmp_path, story)
+async def test_of_concurrent_requests_with_one_key_one_places_the_order(service: Service) -> None:
+    client = await buyer(service)
+    for number in range(5):
+        responses = await asyncio.gather(*[client.place(f"key {number}".replace(" ", "-")) for _ in range(12)])
+        placed = [response for response in responses if response.status_code == 201]
+        waiting = [response for response in responses if response.status_code != 201]
+        assert 1 == sum("idempotency-replayed" not in response.headers for response in placed)
+        assert 1 == len({response.content for response in placed})
+        assert {(409, "idempotency_key_in_use")} >= {code(response) for response in waiting}
+        assert all(response.headers["retry-after"] == "1" for response in waiting)
+        assert number + 1 == len(await client.listed())
 
 
-async def test_concurrent_orders_have_different_ascending_identifiers(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        clients = [await buyer(service) for _ in range(3)]
-        importing = asyncio.ensure_future(service.orders(Order(40), Order(500)))
-        placing = [client.place(f"{number}") for client in clients for number in range(20)]
-        responses = await asyncio.gather(*placing)
-        await importing
-        ids = [response.json()["id"] for response in responses]
-        assert 60 == len(set(ids))
-        assert Counter(ids) + Counter([40, 500]) == Counter(order["id"] for order in await clients[0].listed())
-
-    await in_service(tmp_path, story)
+async def test_concurrent_orders_have_different_ascending_identifiers(service: Service) -> None:
+    clients = [await buyer(service) for _ in range(3)]
+    importing = asyncio.ensure_future(service.orders(Order(40), Order(500)))
+    placing = [client.place(f"{number}") for client in clients for number in range(20)]
+    responses = await asyncio.gather(*placing)
+    await importing
+    ids = [response.json()["id"] for response in responses]
+    assert 60 == len(set(ids))
+    assert Counter(ids) + Counter([40, 500]) == Counter(order["id"] for order in await clients[0].listed())
 
 
-async def test_where_no_identifier_is_left_the_response_says_so_and_not_to_retry(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(MAX_ASSIGNED_ID))
-        client = await buyer(service)
-        refused = await client.place("a")
-        assert (500, "internal_error") == code(refused)
-        assert "an imported order has one of the largest" in refused.json()["message"]
-        assert "retry-after" not in refused.headers
-        assert [{"id": MAX_ASSIGNED_ID}] == await client.listed()
-
-    await in_service(tmp_path, story)
+async def test_where_no_identifier_is_left_the_response_says_so_and_not_to_retry(service: Service) -> None:
+    await service.orders(Order(MAX_ASSIGNED_ID))
+    client = await buyer(service)
+    refused = await client.place("a")
+    assert (500, "internal_error") == code(refused)
+    assert "an imported order has one of the largest" in refused.json()["message"]
+    assert "retry-after" not in refused.headers
+    assert [{"id": MAX_ASSIGNED_ID}] == await client.listed()
 
 
 JSON = {"Content-Type": "application/json"}
@@ -211,79 +187,64 @@ MALFORMED: list[tuple[bytes, dict[str, str], tuple[int, str]]] = [
 ]
 
 
-async def test_a_reference_is_stored_shown_in_version_2_only_and_finds_its_order(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(7, reference="B 1"), Order(9))
-        client = await buyer(service)
-        reference = 'Größe "5"'
-        asked = {**ASKED, "reference": reference, "shipDate": None}
-        placed = await client.place("a", asked)
-        assert (201, reference) == (placed.status_code, placed.json()["reference"])
-        assert "shipDate" not in placed.json()
-        assert placed.content == (await client.place("a", {**ASKED, "reference": reference})).content
-        for body in (ASKED, {**ASKED, "reference": "other"}):
-            assert (422, "idempotency_key_reused") == code(await client.place("a", body))
-        await service.client.delete(f"{ORDERS}/10", headers=client.headers)
-        order = await client.listed(f"{ORDERS}/10")
-        assert ("cancelled", reference) == (order["status"], order["reference"])
-        assert "reference" not in str(await client.listed())
-        page = f"{ORDERS}?reference={quote(reference)}"
-        assert [10] == [found["id"] for found in (await client.listed(page))["data"]]
-        assert [7, 10] == [found["id"] for found in (await client.listed(f"{page}&reference=B%201"))["data"]]
-        assert [] == (await client.listed(f"{ORDERS}?reference=b%201"))["data"]
-
-    await in_service(tmp_path, story)
+async def test_a_reference_is_stored_shown_in_version_2_only_and_finds_its_order(service: Service) -> None:
+    await service.orders(Order(7, reference="B 1"), Order(9))
+    client = await buyer(service)
+    reference = 'Größe "5"'
+    asked = {**ASKED, "reference": reference, "shipDate": None}
+    placed = await client.place("a", asked)
+    assert (201, reference) == (placed.status_code, placed.json()["reference"])
+    assert "shipDate" not in placed.json()
+    assert placed.content == (await client.place("a", {**ASKED, "reference": reference})).content
+    for body in (ASKED, {**ASKED, "reference": "other"}):
+        assert (422, "idempotency_key_reused") == code(await client.place("a", body))
+    await service.client.delete(f"{ORDERS}/10", headers=client.headers)
+    order = await client.listed(f"{ORDERS}/10")
+    assert ("cancelled", reference) == (order["status"], order["reference"])
+    assert "reference" not in str(await client.listed())
+    page = f"{ORDERS}?reference={quote(reference)}"
+    assert [10] == [found["id"] for found in (await client.listed(page))["data"]]
+    assert [7, 10] == [found["id"] for found in (await client.listed(f"{page}&reference=B%201"))["data"]]
+    assert [] == (await client.listed(f"{ORDERS}?reference=b%201"))["data"]
 
 
 @embedded
-async def test_a_reference_that_is_null_is_absent_and_a_malformed_one_is_refused(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await buyer(service)
-        for reference in ("", " a", "a" * 65, "a\n", 1, await service.key()):
-            assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "reference": reference}))
-        assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "quantity": None}))
-        for query in ("reference=", "reference=%20a", "reference=" + "a" * 65):
-            response = await service.client.get(f"{ORDERS}?{query}", headers=client.headers)
-            assert (400, "invalid_parameter") == code(response)
-        placed = await client.place("a", {**ASKED, "reference": None})
-        assert "reference" not in placed.json()
-        assert "true" == (await client.place("a")).headers["idempotency-replayed"]
-
-    await in_service(tmp_path, story)
+async def test_a_reference_that_is_null_is_absent_and_a_malformed_one_is_refused(service: Service) -> None:
+    client = await buyer(service)
+    for reference in ("", " a", "a" * 65, "a\n", 1, await service.key()):
+        assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "reference": reference}))
+    assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "quantity": None}))
+    for query in ("reference=", "reference=%20a", "reference=" + "a" * 65):
+        response = await service.client.get(f"{ORDERS}?{query}", headers=client.headers)
+        assert (400, "invalid_parameter") == code(response)
+    placed = await client.place("a", {**ASKED, "reference": None})
+    assert "reference" not in placed.json()
+    assert "true" == (await client.place("a")).headers["idempotency-replayed"]
 
 
 @embedded
-async def test_a_malformed_request_is_refused_and_places_nothing(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await buyer(service)
-        for content, headers, expected in MALFORMED:
-            assert expected == code(await client.post(content, **headers)), (content, headers)
-            assert [] == await client.listed()
-        assert 201 == (await client.place("a")).status_code
-
-    await in_service(tmp_path, story)
+async def test_a_malformed_request_is_refused_and_places_nothing(service: Service) -> None:
+    client = await buyer(service)
+    for content, headers, expected in MALFORMED:
+        assert expected == code(await client.post(content, **headers)), (content, headers)
+        assert [] == await client.listed()
+    assert 201 == (await client.place("a")).status_code
 
 
-async def test_a_placement_is_in_the_audit_log_with_its_key(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        client = await buyer(service)
-        placed = (await client.place("a")).json()
-        await client.place("a")
-        entries = [entry async for entry in service.backend.store.audit.entries() if entry.action == "order.place"]
-        (entry,) = entries
-        assert (f"order:{placed['id']}", None) == (entry.subject, entry.before)
-        assert entry.actor.startswith("key:")
-        assert "pending" == entry.after["status"]
-
-    await in_service(tmp_path, story)
+async def test_a_placement_is_in_the_audit_log_with_its_key(service: Service) -> None:
+    client = await buyer(service)
+    placed = (await client.place("a")).json()
+    await client.place("a")
+    entries = [entry async for entry in service.backend.store.audit.entries() if entry.action == "order.place"]
+    (entry,) = entries
+    assert (f"order:{placed['id']}", None) == (entry.subject, entry.before)
+    assert entry.actor.startswith("key:")
+    assert "pending" == entry.after["status"]
 
 
 @embedded
-async def test_only_a_key_that_was_granted_the_scope_by_name_places_orders(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        ordinary = Buyer(service, await service.key())
-        refused = await ordinary.place("a")
-        assert (403, "insufficient_scope") == code(refused)
-        assert 'scope="orders:write"' in refused.headers["www-authenticate"]
-
-    await in_service(tmp_path, story)
+async def test_only_a_key_that_was_granted_the_scope_by_name_places_orders(service: Service) -> None:
+    ordinary = Buyer(service, await service.key())
+    refused = await ordinary.place("a")
+    assert (403, "insufficient_scope") == code(refused)
+    assert 'scope="orders:write"' in refused.headers["www-authenticate"]

@@ -19,52 +19,44 @@ embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
 """Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
-async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        key = await service.key(await service.account(Plan.FREE), scopes=frozenset({Scope.PETS_READ}))
-        for used in (1, 2):
-            response = await service.client.get(USAGE, headers=bearer(key))
-            usage = response.json()
-            assert ("free", ["minute", "day"]) == (usage["plan"], [window["name"] for window in usage["windows"]])
-            assert [(60, 60 - used), (1000, 1000 - used)] == [
-                (window["limit"], window["remaining"]) for window in usage["windows"]
-            ]
-            assert int(response.headers["x-ratelimit-reset"]) == usage["windows"][0]["reset"]
-        assert 405 == (await service.client.post(USAGE, headers=bearer(key))).status_code
-        assert 200 == (await service.client.head(USAGE, headers=bearer(key))).status_code
-
-    await in_service(tmp_path, story)
+async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(service: Service) -> None:
+    key = await service.key(await service.account(Plan.FREE), scopes=frozenset({Scope.PETS_READ}))
+    for used in (1, 2):
+        response = await service.client.get(USAGE, headers=bearer(key))
+        usage = response.json()
+        assert ("free", ["minute", "day"]) == (usage["plan"], [window["name"] for window in usage["windows"]])
+        assert [(60, 60 - used), (1000, 1000 - used)] == [
+            (window["limit"], window["remaining"]) for window in usage["windows"]
+        ]
+        assert int(response.headers["x-ratelimit-reset"]) == usage["windows"][0]["reset"]
+    assert 405 == (await service.client.post(USAGE, headers=bearer(key))).status_code
+    assert 200 == (await service.client.head(USAGE, headers=bearer(key))).status_code
 
 
-async def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_is_saved(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(1), Order(2))
-        account = await service.account(Plan.ENTERPRISE, Limits(4, 1000))
-        headers = bearer(await service.key(account))
-        hour = "2026-10-26T07:00:00Z"
-        for number in (1, 2):
-            assert (
-                204 == (await service.client.delete(f"/v{number}/store/orders/{number}", headers=headers)).status_code
-            )
-        for admitted in (3, 4):
-            history = (await service.client.get(USAGE, headers=headers)).json()["history"]
-            assert [{"start": hour, "admitted": admitted, "refused": 0}] == history
-            await service.background_round()
-        assert 429 == (await service.client.get(USAGE, headers=headers)).status_code
-        service.clock.now += 3600
-        usage = (await service.client.get(USAGE, headers=headers)).json()
-        later = {"start": "2026-10-26T08:00:00Z", "admitted": 1, "refused": 0}
-        assert [{"start": hour, "admitted": 4, "refused": 1}, later] == usage["history"]
-        day = (await service.client.get(f"{USAGE}?granularity=day", headers=headers)).json()["history"]
-        assert [{"start": "2026-10-26T00:00:00Z", "admitted": 6, "refused": 1}] == day
-        query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00Z"
-        part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
-        assert [{"start": hour, "admitted": 4, "refused": 1}] == part
+async def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_is_saved(service: Service) -> None:
+    await service.orders(Order(1), Order(2))
+    account = await service.account(Plan.ENTERPRISE, Limits(4, 1000))
+    headers = bearer(await service.key(account))
+    hour = "2026-10-26T07:00:00Z"
+    for number in (1, 2):
+        assert 204 == (await service.client.delete(f"/v{number}/store/orders/{number}", headers=headers)).status_code
+    for admitted in (3, 4):
+        history = (await service.client.get(USAGE, headers=headers)).json()["history"]
+        assert [{"start": hour, "admitted": admitted, "refused": 0}] == history
         await service.background_round()
-        history = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
-        assert 2 == next(iter(history.values())).cancelled
-
-    await in_service(tmp_path, story)
+    assert 429 == (await service.client.get(USAGE, headers=headers)).status_code
+    service.clock.now += 3600
+    usage = (await service.client.get(USAGE, headers=headers)).json()
+    later = {"start": "2026-10-26T08:00:00Z", "admitted": 1, "refused": 0}
+    assert [{"start": hour, "admitted": 4, "refused": 1}, later] == usage["history"]
+    day = (await service.client.get(f"{USAGE}?granularity=day", headers=headers)).json()["history"]
+    assert [{"start": "2026-10-26T00:00:00Z", "admitted": 6, "refused": 1}] == day
+    query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00Z"
+    part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
+    assert [{"start": hour, "admitted": 4, "refused": 1}] == part
+    await service.background_round()
+    history = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
+    assert 2 == next(iter(history.values())).cancelled
 
 
 @embedded
@@ -98,26 +90,23 @@ async def test_a_range_of_at_most_a_thousand_entries_is_served(tmp_path: Path, q
 
 
 @pytest.mark.parametrize("lifted", [False, True])
-async def test_the_key_that_asks_is_shown_with_its_scopes_expiry_and_last_ban(tmp_path: Path, lifted: bool) -> None:
-    async def story(service: Service) -> None:
-        expires = service.clock.now + 86_400
-        scopes = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL})
-        key, key_id = await service.key_and_id(scopes=scopes, expires_at=expires)
-        shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
-        at = "2026-10-27T07:33:20.250000Z"
-        assert {"id": key_id, "scopes": ["orders:cancel", "orders:read"], "expiresAt": at} == shown
-        for _ in range(60):
-            await service.client.get(USAGE, headers=bearer(key))
-        service.clock.now += 3
-        for _ in range(20):
-            await service.client.get(USAGE, headers=bearer(key))
+async def test_the_key_that_asks_is_shown_with_its_scopes_expiry_and_last_ban(service: Service, lifted: bool) -> None:
+    expires = service.clock.now + 86_400
+    scopes = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL})
+    key, key_id = await service.key_and_id(scopes=scopes, expires_at=expires)
+    shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
+    at = "2026-10-27T07:33:20.250000Z"
+    assert {"id": key_id, "scopes": ["orders:cancel", "orders:read"], "expiresAt": at} == shown
+    for _ in range(60):
+        await service.client.get(USAGE, headers=bearer(key))
+    service.clock.now += 3
+    for _ in range(20):
+        await service.client.get(USAGE, headers=bearer(key))
+    await service.background_round()
+    if lifted:
+        await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
         await service.background_round()
-        if lifted:
-            await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
-            await service.background_round()
-        service.clock.now += 120
-        shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
-        ban = {"began": "2026-10-26T07:33:23Z", "ended": "2026-10-26T07:35:23Z"}
-        assert shown.get("lastBan") == (None if lifted else ban)
-
-    await in_service(tmp_path, story)
+    service.clock.now += 120
+    shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
+    ban = {"began": "2026-10-26T07:33:23Z", "ended": "2026-10-26T07:35:23Z"}
+    assert shown.get("lastBan") == (None if lifted else ban)
