@@ -17,39 +17,35 @@ from petstore_server.telemetry.logs import timestamp, write_record
 
 EVENT = "request answered"
 
+_NEVER = 600  # above all statuses
 _MAX_PATH = 512  # bytes
 _BLANKS_AND_QUOTES = re.compile(r'[\s"]+')  # between words of a sentence, but in a path they may split a key
 _ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
 
 
 class AccessLog:
-    """Writes a line for each response, or each error: at `info`, or at `debug` where only that level asks for it."""
+    """Writes a line for each response, or each error: at `info`, or at `debug` where only that level asks for it.
+
+    `is_on` is False if no response can make a line: without an access log, and above the level `debug`.
+    """
 
     def __init__(self, which: str, client_address: ClientAddress, clock: Callable[[], float]) -> None:
         """`which` is `all`, `errors` (responses of 400 and above), or `off`. `clock` gives Unix seconds."""
         log = logging.getLogger(__name__)
-        at_info = {"all": 0, "errors": 400}.get(which)
-        self._info_from = at_info if log.isEnabledFor(logging.INFO) else None
+        self._info_from = {"all": 0, "errors": 400}.get(which, _NEVER) if log.isEnabledFor(logging.INFO) else _NEVER
         self._debug = log.isEnabledFor(logging.DEBUG)
+        self.is_on = self._debug or self._info_from < _NEVER
         self._client_address = client_address
         self._clock = clock
         self._pid = os.getpid()
-
-    @property
-    def is_on(self) -> bool:
-        """Whether a response can make a line: without an access log, and above the level `debug`, none can."""
-        return self._debug or self._info_from is not None
 
     def responded(self, call: Call, response: Response, seconds: float | None) -> None:
         """A response is ready, `seconds` after the gate got the request; None if that was refused unread.
 
         Fields of a missing request are None.
         """
-        if self._info_from is not None and response.status >= self._info_from:
-            level = "info"
-        elif self._debug:
-            level = "debug"
-        else:
+        at_info = response.status >= self._info_from
+        if not (at_info or self._debug):
             return
         request, principal = call.request, call.principal
         write_record(
@@ -66,7 +62,7 @@ class AccessLog:
                 "key": principal.key_id if principal else None,
                 "address": self._client_address(request.peer, request.headers),
                 "event": EVENT,
-                "level": level,
+                "level": "info" if at_info else "debug",
                 "timestamp": timestamp(self._clock()),
                 "pid": self._pid,
             }

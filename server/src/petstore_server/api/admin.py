@@ -31,7 +31,6 @@ class Readiness(NamedTuple):
 
     @classmethod
     def unavailable(cls, reason: str) -> "Readiness":
-        """503, with the reason."""
         return cls(False, {"status": "unavailable", "reason": reason})
 
 
@@ -52,14 +51,6 @@ def admin_application(
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
 
-    def checked(respond: Callable[[], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def respond_or_refuse(request: Request) -> Response:
-            if is_probe_host(request.headers.get("host", ""), settings):
-                return await respond()
-            return PlainTextResponse(WRONG_HOST, 421)
-
-        return respond_or_refuse
-
     async def livez() -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -70,12 +61,14 @@ def admin_application(
     async def metrics() -> Response:
         return Response(exposition(await collect()), media_type=CONTENT_TYPE_LATEST)
 
-    own = [
-        Route("/", PlainTextResponse(_CONTENTS), methods=["GET"]),
-        Route("/livez", checked(livez)),
-        Route("/readyz", checked(readyz)),
-        Route("/metrics", checked(metrics)),
-    ]
-    application = Starlette(routes=[*own, *more])
+    def probe(respond: Callable[[], Awaitable[Response]]) -> Route:
+        async def checked(request: Request) -> Response:
+            known = is_probe_host(request.headers.get("host", ""), settings)
+            return await respond() if known else PlainTextResponse(WRONG_HOST, 421)
+
+        return Route(f"/{respond.__name__}", checked)
+
+    root = Route("/", PlainTextResponse(_CONTENTS), methods=["GET"])
+    application = Starlette(routes=[root, probe(livez), probe(readyz), probe(metrics), *more])
     application.router.redirect_slashes = False
     return application

@@ -11,19 +11,11 @@ from petstore_server.server.messages import Request
 from petstore_server.settings import Network
 from petstore_server.store.access import Keys
 
-MAX_PRINCIPALS = 65_536
-"""Principals kept in memory, some 500 bytes each."""
-
-TRUSTED_SECONDS = 60.0
-"""For how long a known principal is trusted while the store does not answer (D19)."""
-
-UNKNOWN = "unknown"
-"""Stands for clients without an address, such as over a Unix socket."""
-
+MAX_PRINCIPALS = 65_536  # kept in memory, some 500 bytes each
+TRUSTED_SECONDS = 60.0  # for which a known principal is trusted while the store does not answer (D19)
+UNKNOWN = "unknown"  # the address of a client without one, such as over a Unix socket
 _MAX_ADDRESS_TEXT = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
 _KEPT = 16_384  # some 300 bytes each
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Authenticator:
@@ -64,7 +56,7 @@ class Authenticator:
         A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
         it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
-        table: OrderedDict[bytes | None, Principal] = self._known
+        table = self._known
         token = _bearer_token(authorization)
         if not token:
             raise MissingApiKey
@@ -87,10 +79,9 @@ class Authenticator:
 
 
 def _bearer_token(authorization: bytes | None) -> bytes:
-    """The token of a bearer credential; empty if there is none, or another scheme.
+    """The token of a bearer credential, whose scheme has no case (RFC 9110 section 11.1); empty without one.
 
-    The scheme is case-insensitive (RFC 9110 section 11.1). Repeated headers, joined by a comma, are not a well-formed
-    key.
+    Repeated headers, joined by a comma, are not a well-formed key.
     """
     scheme, _, token = (authorization or b"").partition(b" ")
     return token.strip(b" \t") if scheme.lower() == b"bearer" else b""
@@ -115,8 +106,7 @@ class ClientAddress:
             return UNKNOWN
         if self._trusted and self._is_trusted(peer):
             for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))):
-                address = _parse(hop)
-                if address is None:
+                if counted(hop[: _MAX_ADDRESS_TEXT + 1]) == UNKNOWN:
                     break  # unreadable, so nothing to the left of it can be trusted
                 peer = hop
                 if not self._is_trusted(hop):
@@ -137,14 +127,9 @@ def counted(text: str) -> str:
     return str(address) if address else UNKNOWN
 
 
-def _parse(text: str) -> _Address | None:
+def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Read an address, with or without brackets, port or zone. An IPv4-mapped IPv6 address is an IPv4 address."""
-    return _read(text) if len(text) <= _MAX_ADDRESS_TEXT else None
-
-
-@lru_cache(maxsize=_KEPT)
-def _read(text: str) -> _Address | None:
-    bare = text.strip().strip('"')
+    bare = text.strip().strip('"') if len(text) <= _MAX_ADDRESS_TEXT else ""
     if bare.startswith("["):
         bare = bare[1:].partition("]")[0]
     elif bare.count(":") == 1:

@@ -77,7 +77,7 @@ class Concurrency:
             del self._of_account[account_id]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Gate:
     """Answers the requests of the public port, and records them. `access_log` is None if it is off.
 

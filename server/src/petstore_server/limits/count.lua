@@ -56,7 +56,7 @@ end
 
 local function next_ban(began, level)
   if level == 0 or now - began >= rules.ban_memory then level = 0 end
-  local seconds = math.min(rules.ban_seconds * 2 ^ math.min(level, 32), rules.ban_max_seconds)
+  local seconds = math.min(rules.seconds * 2 ^ math.min(level, 32), rules.max_seconds)
   return second, second + seconds, level + 1
 end
 

@@ -26,10 +26,7 @@ from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count
 from petstore_server.limits.counters import Counted, CountersUnavailable
 
 RESPONSE_SECONDS = 0.2
-"""How long Redis may take to respond to a call (D19).
-
-Requests that wait for the next call fail with the one under way, so an outage delays none of them by more than this.
-"""
+"""Within which Redis responds to a call (D19). Requests that wait for the next call fail with the one under way."""
 
 BAN_BRIDGE_SECONDS = 10
 """How long Redis holds a new ban: until the store has it and every process has read it."""
@@ -55,6 +52,17 @@ _WRITE_FAULTS = {
 }
 """Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
 
+_RULES = {
+    "minute": MINUTE,
+    "day": DAY,
+    "address_limit": ADDRESS_LIMIT,
+    "strike_window": STRIKE_WINDOW,
+    "ban_memory": BAN_MEMORY,
+    "tolerance": CLOCK_TOLERANCE,
+    "bridge": BAN_BRIDGE_SECONDS,
+}
+"""The rules of `count.lua` that are the same for all services; those of bans are settings."""
+
 _decode = msgspec.msgpack.Decoder(tuple[float, list[Counted]]).decode
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
@@ -72,7 +80,7 @@ class RedisCounters:
     def __init__(self, url: str, policy: BanPolicy, clock: Callable[[], float] | None = None) -> None:
         self._url = url
         self._clock = clock
-        self._rules = msgspec.msgpack.encode(_rules(policy))
+        self._rules = msgspec.msgpack.encode(_RULES | policy._asdict())
         self._prefix = "petstore"
         self._client: Redis | None = None
         self._digest = ""
@@ -172,25 +180,21 @@ class RedisCounters:
         """Count a batch in one call of the script."""
         if self._client is None:
             raise CountersUnavailable("not connected")
+        keys = [key for names, _ in calls for key in names]
+        requests = msgspec.msgpack.encode([arguments for _, arguments in calls])
+        timestamp = "" if self._clock is None else repr(self._clock())
+        parameters: list[Any] = [len(keys), *keys, self._rules, requests, timestamp]
         try:
             async with _bounded():
-                now, counted = _decode(await self._run_script(self._client, calls))
+                try:
+                    now, counted = _decode(await self._client.evalsha(self._digest, *parameters))
+                except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
+                    now, counted = _decode(await self._client.eval(_SCRIPT, *parameters))
         except TimeoutError:  # the driver has closed the connection: no late response is taken for another
             raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
         except _FAILURES as error:
             raise CountersUnavailable(_reason(error)) from error
         return [(now, each) for each in counted]
-
-    async def _run_script(self, client: Redis, calls: list[_Call]) -> bytes:
-        keys = [key for names, _ in calls for key in names]
-        requests = msgspec.msgpack.encode([arguments for _, arguments in calls])
-        timestamp = "" if self._clock is None else repr(self._clock())
-        parameters: list[Any] = [*keys, self._rules, requests, timestamp]
-        try:
-            reply: bytes = await client.evalsha(self._digest, len(keys), *parameters)
-        except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
-            reply = await client.eval(_SCRIPT, len(keys), *parameters)
-        return reply
 
 
 @asynccontextmanager
@@ -224,26 +228,8 @@ def _client(url: str) -> Redis:
     )
 
 
-def _rules(policy: BanPolicy) -> dict[str, float]:
-    return {
-        "minute": MINUTE,
-        "day": DAY,
-        "address_limit": ADDRESS_LIMIT,
-        "strike_window": STRIKE_WINDOW,
-        "ban_memory": BAN_MEMORY,
-        "tolerance": CLOCK_TOLERANCE,
-        "bridge": BAN_BRIDGE_SECONDS,
-        "strikes": policy.strikes,
-        "ban_seconds": policy.seconds,
-        "ban_max_seconds": policy.max_seconds,
-        "grace_seconds": policy.grace_seconds,
-    }
-
-
 def _usage(stored: bytes | None) -> Usage:
-    if stored is None:
-        return Usage()
-    minute, minute_used, day, day_used = _decode_windows(stored)
+    minute, minute_used, day, day_used = _decode_windows(stored) if stored is not None else (0, 0, 0, 0)
     return Usage(Count(minute, minute_used), Count(day, day_used))
 
 

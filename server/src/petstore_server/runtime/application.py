@@ -72,17 +72,17 @@ class Application:
         client_address = ClientAddress(settings.trusted_proxies, settings.forwarded_header)
         access_log = AccessLog(settings.access_log, client_address, clock)
         self.gate = Gate(
-            self.routes,
-            self.authenticator,
-            backend.limiter,
-            client_address,
-            Documents(settings),
-            MemoryLimiter(BanPolicy(), clock, MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS),
-            self.concurrency,
-            self.metrics,
-            backend.activity,
-            access_log if access_log.is_on else None,
-            _request_ids(token(6)),
+            routes=self.routes,
+            authenticator=self.authenticator,
+            limiter=backend.limiter,
+            client_address=client_address,
+            documents=Documents(settings),
+            document_limiter=MemoryLimiter(BanPolicy(), clock, MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS),
+            concurrency=self.concurrency,
+            metrics=self.metrics,
+            usage=backend.activity,
+            access_log=access_log if access_log.is_on else None,
+            new_request_id=_request_ids(token(6)),
         )
         # With several workers the supervisor has it.
         has_console = settings.console and settings.workers == 1

@@ -78,29 +78,21 @@ class Metrics:
         responses = CounterMetricFamily("petstore_requests", "Requests answered.", labels=("operation", "status"))
         for (operation, status), count in self._responses.items():
             responses.add_metric((operation, str(status)), count)
-        yield responses
-        seconds = HistogramMetricFamily(
-            "petstore_request_duration_seconds",
-            "Seconds from a request's headers to its response.",
-            labels=("operation",),
-        )
+        what = "Seconds from a request's headers to its response."
+        seconds = HistogramMetricFamily("petstore_request_duration_seconds", what, labels=("operation",))
         for operation, histogram in self._seconds.items():
             seconds.add_metric((operation,), *histogram.totals())
-        yield seconds
-        decisions = CounterMetricFamily(
-            "petstore_limit_decisions",
-            "Requests admitted and refused, by plan; `window` is the one that refused.",
-            labels=("plan", "outcome", "window"),
-        )
+        what = "Requests admitted and refused, by plan; `window` is the one that refused."
+        decisions = CounterMetricFamily("petstore_limit_decisions", what, labels=("plan", "outcome", "window"))
         for plan, count in self._admitted.items():
             decisions.add_metric((str(plan), ADMITTED.value, "none"), count)
         for (plan, outcome, window), count in self._refused.items():
             decisions.add_metric((str(plan), outcome.value, window), count)
-        yield decisions
-        commits = "Commits of the store, by the number of changes that shared one."
-        yield HistogramMetricFamily("petstore_store_commit_changes", commits, *self.commits.totals())
-        rebuilds = "Seconds to update the list after a change that affects it."
-        yield HistogramMetricFamily("petstore_list_rebuild_duration_seconds", rebuilds, *self.rebuilds.totals())
+        yield from (responses, seconds, decisions)
+        what = "Commits of the store, by the number of changes that shared one."
+        yield HistogramMetricFamily("petstore_store_commit_changes", what, *self.commits.totals())
+        what = "Seconds to update the list after a change that affects it."
+        yield HistogramMetricFamily("petstore_list_rebuild_duration_seconds", what, *self.rebuilds.totals())
 
 
 _SAME = {  # what all processes see of the store, and when the last of them started
