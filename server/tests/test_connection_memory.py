@@ -9,10 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from petstore_server.server import listener
-from petstore_server.server.connection import PIECE
 from petstore_server.server.messages import Request, Response
 from petstore_server.server.parser import RequestParser
-from petstore_server.server.remembered import RememberedRequests
 from petstore_server.server.writer import WRITE_MARK
 from testing import process
 from testing.public_server import GET, LIST, POST, connect, plain, serving, until, until_closed
@@ -145,11 +143,12 @@ def test_a_connection_keeps_nothing_of_a_request_that_is_complete(end: bytes) ->
     data = LARGE_HEAD + end
     tracemalloc.start()
     try:
-        parsers = [RequestParser(None, RememberedRequests()) for _ in range(20)]
+        parsers = [RequestParser(None) for _ in range(20)]
         before = tracemalloc.get_traced_memory()[0]
         for parser in parsers:
-            for place in range(0, len(data), PIECE):
-                parser.feed(memoryview(data[place : place + PIECE]))
+            for place in range(0, len(data), 512):
+                parser.feed(data[place : place + 512])
+                parser.parse()
             assert parser.requests.popleft().complete
             assert 0 == parser.size
         assert tracemalloc.get_traced_memory()[0] - before < len(data)

@@ -13,7 +13,7 @@ import pytest
 from testing.service import Service
 from testing.stores import new_store_file
 
-_SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.api", "petstore_server.server"}
+_SERVER = {"starlette", "uvicorn", "jinja2", "petstore_server.api", "petstore_server.server"}
 
 
 @cache

@@ -22,7 +22,6 @@ EXPLAINED = Path(__file__).with_name("equivalent.toml")
 _LIBRARIES = (
     "anyio",
     "apsw",
-    "httptools",
     "httpx2",
     "hypothesis",
     "msgspec",

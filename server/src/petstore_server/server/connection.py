@@ -17,9 +17,6 @@ from petstore_server.server.writer import ResponseWriter
 if TYPE_CHECKING:
     from petstore_server.server.listener import PublicServer
 
-PIECE = 512
-"""Bytes parsed at once. They bound how many pipelined requests are parsed before the first of them is answered."""
-
 REQUESTS_PER_TURN = 16
 """Pipelined requests answered before other connections get their turn."""
 
@@ -28,7 +25,6 @@ _END = b"\r\n"
 _END_CLOSE = b"connection: close\r\n\r\n"
 _END_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"  # for HTTP/1.0, where closing is the default
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_EMPTY = memoryview(b"")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -39,7 +35,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._writer: ResponseWriter
         self._parser: RequestParser
-        self._unparsed = _EMPTY  # bytes read but not parsed
         self._input_ended = False  # no request will follow those parsed
         self._half_closed = False  # by the client: nothing more will be received
         self._current: Request | None = None  # the request being answered
@@ -57,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._writer = ResponseWriter(self._transport, self._server.hold)
         peer = transport.get_extra_info("peername")  # of a Unix socket, it is not a pair
-        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None, self._server.remembered)
+        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None)
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
             self._refuse(refusal)
@@ -65,7 +60,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
-        self._unparsed = _EMPTY
         self._writer.drop()
         if self._current is not None:
             self._current.lose()
@@ -79,20 +73,16 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._ended or self._input_ended:
             return
-        data = self._server.buffer[:nbytes]
-        if self._unparsed:
-            self._unparsed = memoryview(bytes(self._unparsed) + bytes(data))
-        else:
-            self._unparsed = data
-            self._parse()
-            if self._unparsed:
-                self._unparsed = memoryview(bytes(self._unparsed))
-        if self._unparsed and not self._reading_paused:
+        parser = self._parser
+        parser.feed(bytes(self._server.buffer[:nbytes]))
+        self._parse()
+        if not (parser.starved or self._reading_paused):
             self._reading_paused = True
             self._transport.pause_reading()
         if self._current is None and not self.scheduled:
             self._server.schedule(self)
-        self._server.received(nbytes)
+        if parser.in_message:
+            self._server.received(nbytes)
 
     def eof_received(self) -> bool:
         """Keep the connection open for writing (True): a client may close its half and still read its responses."""
@@ -127,8 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self.scheduled = False
         turn: object | None = self._server.turn
         for _ in range(REQUESTS_PER_TURN):
-            if self._unparsed:
-                self._parse()
+            self._parse()
             if self._ended or self._current is not None or self._writer.paused or not self._parser.requests:
                 self._read_on_or_end()
                 return
@@ -161,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         begun = self._parser.begun
         seconds = self._seconds if self._wait == ("request", begun) else -1  # it began after the last check
-        return (-seconds, begun), len(self._unparsed) + self._parser.size
+        return (-seconds, begun), self._parser.size
 
     def refuse(self) -> None:
         """Refuse the request that is incomplete, for lack of memory, and forget it."""
@@ -176,22 +165,19 @@ class Connection(asyncio.BufferedProtocol):
     # Reading
 
     def _parse(self) -> None:
-        """Parse what has been read, piece by piece, until a request waits to be answered."""
+        """Parse what has been read until a request waits to be answered."""
         parser = self._parser
-        while (
-            self._unparsed and not (parser.requests or self._writer.paused) and self._current in (None, parser.incoming)
+        while not (parser.starved or parser.requests or self._writer.paused) and (
+            self._current is None or self._current is parser.incoming
         ):
-            piece, self._unparsed = self._unparsed, _EMPTY
-            if len(piece) > PIECE:
-                piece, self._unparsed = piece[:PIECE], piece[PIECE:]
             try:
-                parser.feed(piece)
+                parser.parse()
             except RequestError as failure:
                 self._refuse(failure)
 
     def _refuse(self, failure: RequestError) -> None:
         """Parse nothing more; the last response is `failure`."""
-        self._unparsed, self._input_ended = _EMPTY, True
+        self._input_ended = True
         self._parser.refuse(failure, self._current)
 
     def _resume_reading(self) -> None:
@@ -206,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         busy = self._current is not None or self._writer.paused or self._parser.requests
         idle_too_long = self._server.closing and not self._parser.in_message
         if busy or not (self._input_ended or idle_too_long):
-            if self._reading_paused and not self._unparsed:
+            if self._parser.starved:
                 self._resume_reading()
             return
         self._keep_alive = False
@@ -218,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._current = request
         request.turn = turn
         request.client_ended = self._input_ended
-        if request.head.awaits_continue:
+        if request.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
@@ -236,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._server.update_date()
         self._respond(self._current, task.result())
-        if self._unparsed or self._parser.requests:
+        if self._parser.requests or not self._parser.starved:
             self._server.schedule(self)
         elif not self.scheduled:
             self._read_on_or_end()
@@ -249,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         if request.lost:
             self._parser.requests.clear()  # a request gets one response, so not a refusal as well
         # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
-        framed = request.complete or not (request.head.awaits_continue or request.lost)
+        framed = request.complete or not (request.awaits_continue or request.lost)
         self._keep_alive = request.keep_alive and framed and not self._server.draining
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
         response, more = answer
@@ -275,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._ended = True
         self._writer.flush()
-        sending = self._reading_paused or self._unparsed or self._parser.in_message
+        sending = self._reading_paused or not self._parser.starved or self._parser.in_message
         if self._writer.progress()[1] or (sending and not self._half_closed):
             with suppress(OSError):  # the client is gone already
                 self._transport.write_eof()

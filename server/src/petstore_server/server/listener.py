@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from petstore_server.fair_queue import FairQueue
 from petstore_server.server.connection import Connection
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
-from petstore_server.server.remembered import RememberedRequests
 from petstore_server.server.writer import WRITE_MARK, ResponseWriter
 
 READ_BUFFER = 16 * 1024
@@ -107,7 +106,6 @@ class PublicServer:
         self._most_connections = 0  # since memory was given back
         self.date_line = b""
         self.turn = object()
-        self.remembered = RememberedRequests()
         self._clock = clock
         self._date_second = 0
         self._max_connections = max_connections

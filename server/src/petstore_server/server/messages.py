@@ -69,52 +69,46 @@ class Disconnected(Exception):
     """The rest of the request will not arrive, so there is no response to send."""
 
 
-class Head(NamedTuple):
-    """What the head of a request says; requests with the same bytes share one.
+class Request:
+    """One request: what its head says, and what arrives or is found out later.
 
     `path` and `query` are the parts of the request target as sent. `headers` has lower-case names; the values of a
-    repeated header are joined by commas (RFC 9110 section 5.3), as long as the headers are within MAX_HEADERS. `fault`
-    is what is wrong with a request that was parsed: it is malformed, or too large.
+    repeated header are joined by commas (RFC 9110 section 5.3). `peer` is the address of the other end of the
+    connection, None for a Unix socket. `fault` is what is wrong with a request that was parsed. `refusal` is the
+    response that it gets if it is not a request at all: malformed bytes, or a connection too many.
+
+    `body` holds the bytes received so far, up to MAX_BODY. `invite` asks for the body, where the client awaits a 100
+    response before it sends that. `complete` turns true when the whole request has arrived, `lost` when the rest of it
+    will not arrive. `turn` identifies the turn of the event loop in which the request is answered: all requests with
+    the same turn had been read when it began. It is None for a request that was read together with an earlier one of
+    its connection. `client_ended` turns true when the client has ended its half of the connection or is gone; `held`,
+    while the request is held, gets the result None then.
     """
 
-    method: str
-    path: bytes
-    query: bytes
-    headers: Mapping[bytes, bytes]
-    fault: type[RequestError] | None
-    http_1_0: bool
-    keep_alive: bool
-    awaits_continue: bool
+    # In the class, because most requests have these values, and one is made for each.
+    fault: type[RequestError] | None = None
+    refusal: RequestError | None = None
+    http_1_0 = False
+    keep_alive = False
+    awaits_continue = False
+    complete = False
+    body = b""
+    _oversized = False
+    lost = False
+    _waiting: asyncio.Future[None] | None = None
+    invite: Callable[[], None] | None = None
+    turn: object | None = None
+    client_ended = False
+    held: asyncio.Future[Any] | None = None
 
-
-class Request:
-    """One request: the fields of its `head`, and what arrives or is found out later.
-
-    `refusal` is the response that it gets if it is not a request at all: malformed bytes, or a connection too many.
-
-    `peer` is the address of the other end of the connection, None for a Unix socket. `body` holds the bytes received so
-    far, up to MAX_BODY. `invite` asks for the body, where the client awaits a 100 response before it sends that.
-    `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. `turn`
-    identifies the turn of the event loop in which the request is answered: all requests with the same turn had been
-    read when it began. It is None for a request that was read together with an earlier one of its connection.
-    `client_ended` turns true when the client has ended its half of the connection or is gone; `held`, while the request
-    is held, gets the result None then.
-    """
-
-    def __init__(self, head: Head, peer: str | None) -> None:
-        self.head = head
-        self.method, self.path, self.query, self.headers, self.fault, self.http_1_0, self.keep_alive, _ = head
+    def __init__(
+        self, method: str, path: bytes, query: bytes, headers: Mapping[bytes, bytes], peer: str | None
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
         self.peer = peer
-        self.refusal: RequestError | None = None
-        self.complete = False
-        self.body = b""
-        self._oversized = False
-        self.lost = False
-        self._waiting: asyncio.Future[None] | None = None
-        self.invite: Callable[[], None] | None = None
-        self.turn: object | None = None
-        self.client_ended = False
-        self.held: asyncio.Future[Any] | None = None
 
     async def receive_body(self) -> None:
         """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
@@ -168,13 +162,10 @@ def refused_request(failure: RequestError, peer: str | None, method: str = "") -
 
     `method` is empty if it is not known.
     """
-    request = Request(_NO_HEAD._replace(method=method), peer)
+    request = Request(method, b"", b"", {}, peer)
     request.refusal = failure
     request.complete = True
     return request
-
-
-_NO_HEAD = Head("", b"", b"", {}, None, False, False, False)
 
 
 class Response(NamedTuple):

@@ -1,10 +1,9 @@
-"""From bytes to requests: llhttp, the parser of Node.js, with bounds on what it may keep in memory."""
+"""From bytes to requests: a strict parser of HTTP/1.1 (RFC 9112), with bounds on what it may keep in memory."""
 
 import re
 from collections import deque
+from collections.abc import Mapping
 from functools import lru_cache
-
-import httptools
 
 from petstore_server.server.messages import (
     MAX_BODY,
@@ -12,7 +11,6 @@ from petstore_server.server.messages import (
     MAX_HEADERS,
     MAX_TARGET,
     BadRequest,
-    Head,
     HeadersTooLarge,
     PayloadTooLarge,
     Request,
@@ -21,48 +19,52 @@ from petstore_server.server.messages import (
     UriTooLong,
     refused_request,
 )
-from petstore_server.server.remembered import MAX_SIZE, RememberedRequests
 
 MAX_HEAD = 64 * 1024
-"""Bytes of a request's head, or of its trailers, that are parsed: wide enough to read what is refused with 431."""
+"""Bytes of a request's head, or of its trailers, that are read: wide enough to answer what is refused with 431."""
 
+MAX_KNOWN_HEAD = 1024
+"""Bytes of a head whose lines are remembered: most lines are the same in all requests of a client."""
+
+_KNOWN_LINES = 4096
 _MAX_HOST = 300  # bytes; names in the DNS have 253
+_MAX_DIGITS = 19  # of a Content-Length
+_METHOD = re.compile(rb"[A-Z-]{1,32}")
+_REQUEST_LINE = re.compile(rb"(%b) (/[!-~]*|\*|[A-Za-z0-9\[][!-~]*:[!-~]*) HTTP/([0-9]\.[0-9])" % _METHOD.pattern)
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
+_NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
+_BLANK_LINES = re.compile(rb"(?:\r?\n)*")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
-_NOTHING: bytes | memoryview = b""
+_FRAMING = {b"transfer-encoding", b"content-length", b"expect"}
+_LINE_END = b"\r\n"
+_END = b"\r\n\r\n"
 _MALFORMED = "Malformed HTTP/1.1 request."
-_LINE_SIZE = 100  # bytes of memory that a header line takes besides its text
-_LONE_CR = re.compile(rb"\n\r(?!\n)[\r\n]*\Z")
-_FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class RequestParser:
-    """Parses the requests of one connection. Those `remembered`, from any connection, need not be parsed again.
+    """Parses the requests of one connection: `feed` it what arrives, and `parse` one request after another.
 
     `requests` are those whose head has arrived, in order, until the connection takes them; what is refused is the last
     of them. `incoming` is the request whose body is still arriving; `begun` counts requests from their first byte on.
-    Feed it small pieces: a piece may hold several requests, and the parser cannot stop between them.
+    `starved` is true while nothing can be parsed until more arrives.
     """
 
-    def __init__(self, peer: str | None, remembered: RememberedRequests) -> None:
+    def __init__(self, peer: str | None) -> None:
         self._peer = peer
-        self._remembered = remembered
         self.requests: deque[Request] = deque()
         self.incoming: Request | None = None
         self.begun = 0
-        self._at_start = True  # the next byte begins a request
+        self.starved = True
+        self._data = b""
+        self._at = 0  # where in `_data` that begins which is not parsed yet
+        self._searched = 0  # up to where no end of a head or of a line was found
+        self._blank = 0  # bytes of empty lines since the last request
         self._in_head = False
-        self._lead = self._before = b""  # what precedes a piece, and the one that begins a request: LF, or LF and CR
-        self._line: bytes | None = None  # what holds the request line that is arriving, until it is checked
-        self._piece = _NOTHING  # what is being parsed
-        self._begin_head()
-        self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-
-    def _begin_head(self) -> None:
-        self._unaccounted = 0
-        self._target = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._header_bytes = 0
-        self._header_lines = 0
+        self._ended = False  # no request follows
+        self._chunked = False
+        self._awaited = ""  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
+        self._left = 0  # bytes of the body, or of the chunk
 
     @property
     def in_message(self) -> bool:
@@ -71,73 +73,41 @@ class RequestParser:
 
     @property
     def size(self) -> int:
-        """About as many bytes of memory as the request takes that is not complete."""
-        body = b"" if self.incoming is None else self.incoming.body
-        text = max(self._unaccounted, self._header_bytes + len(self._target))
-        return text + len(body) + len(self._line or b"") + self._header_lines * _LINE_SIZE
+        """Bytes of memory that the incomplete request takes, with what is not parsed."""
+        return len(self._data) + (0 if self.incoming is None else len(self.incoming.body))
 
-    def feed(self, data: memoryview) -> None:
-        """Parse a piece of the input. Raises a RequestError if it is malformed: follow with `refuse`."""
-        if not self._at_start or len(data) > MAX_SIZE:
-            self._parse(data)
-            self._lead = b"\n\r" if self._at_start and bytes(data[-2:]) == b"\n\r" else b""
-            return
-        begun, text = self.begun, bytes(data)
-        request = self._remembered.find(text, self._peer)
-        if request is not None:
-            self.begun += 1
-            self.requests.append(request)
-            return
-        self._lead = self._lead or b"\n"
-        self._parse(text)
-        cut = text[-2:] == b"\n\r" or (self.begun == begun and text[-1:] == b"\r")
-        self._lead = b"\n\r" if cut else b""
-        if self.begun == begun + 1 and not self.in_message:  # exactly one request
-            self._remembered.add(text, self.requests[-1])
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived."""
+        self._data = self._data[self._at :] + data
+        self._searched -= self._at
+        self._at = 0
+        self.starved = False
 
-    def _parse(self, data: bytes | memoryview) -> None:
-        self._unaccounted += len(data)
-        if self._line is not None and len(self._line) <= 2 * MAX_TARGET:
-            self._line += data
-        while self._llhttp is not None:
-            self._piece = data
-            try:
-                self._llhttp.feed_data(data)
-                break
-            except httptools.HttpParserUpgrade as upgrade:
-                data = memoryview(self._begin_again() + bytes(data[upgrade.args[0] :]))
-            except httptools.HttpParserError as failure:
-                if isinstance(failure.__context__, RequestError):  # raised by a callback
-                    raise failure.__context__ from None
-                raise BadRequest(_MALFORMED) from None
-        self._piece = _NOTHING
-        if self._unaccounted > MAX_HEAD:
-            raise UriTooLong if len(self._target) > MAX_TARGET else HeadersTooLarge
+    def parse(self) -> None:
+        """Parse up to the end of one request, or as much of it as has arrived.
 
-    def _begin_again(self) -> bytes:
-        """Take a new llhttp, and return a head with which it will read the rest of the incoming request.
-
-        httptools has llhttp skip the body of a request with CONNECT or Upgrade, and would take it for the next request.
-        The new head has the same framing without either. While it is parsed, the request is still `incoming`. The old
-        llhttp would refuse it if the request is the last one of its connection (`Connection: upgrade, close`).
+        Raises a RequestError if it is malformed: follow with `refuse`.
         """
-        self._llhttp = httptools.HttpRequestParser(self)
-        framing = [b"%s: %s" % (name, self._headers[name]) for name in _FRAMING if name in self._headers]
-        return b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""])
+        if self.incoming is None:
+            self._parse_head()
+        if self.incoming is not None and self._take_body(self.incoming):
+            self.incoming.finish()
+            self.incoming = None
+        if self._at == len(self._data):  # an idle connection keeps nothing
+            self._data, self._at, self._searched, self.starved = b"", 0, 0, True
 
     def refuse(self, failure: RequestError, current: Request | None = None) -> None:
         """Parse nothing more: `failure` is the response to what was malformed. `current` is the request being answered.
 
         It takes the place of the request whose body was malformed, unless that has its response already.
         """
-        self._in_head = True  # of a message that will never be complete
+        word = _METHOD.match(self._data, self._at)
         malformed, self.incoming = self.incoming, None
-        method = malformed.method if malformed is not None else ""
-        if self._llhttp is not None and self._target and malformed is None:
-            method = self._llhttp.get_method().decode()
-        self._llhttp = self._line = None
-        self._begin_head()
-        if malformed is not None:
+        self.close()
+        if malformed is None:
+            method = word[0].decode() if word else ""
+        else:
+            method = malformed.method
             malformed.lose()
             if self.requests:  # it is the last of them
                 self.requests.pop()
@@ -146,142 +116,199 @@ class RequestParser:
         self.requests.append(refused_request(failure, self._peer, method))
 
     def close(self) -> None:
-        """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
-        self._llhttp = None
-        self.requests.clear()
-        self.incoming = None
-        self._in_head = False
+        """Parse nothing more: whatever arrives belongs to a request that is never complete."""
+        self._data, self._at, self._searched = b"", 0, 0
+        self.starved = self._ended = self._in_head = True
 
-    # Called by llhttp.
-
-    def on_message_begin(self) -> None:
-        if self.incoming is not None:
+    def _parse_head(self) -> None:
+        if self._data[self._at] in _LINE_END and not self._skip_blank_lines():
             return
-        self.begun += 1
-        self._at_start = False
-        self._in_head = True
-        self._unaccounted = 0
-        self._line = bytes(self._piece)
-        self._before, self._lead = self._lead, b""
-
-    def on_url(self, part: bytes) -> None:
-        self._target += part
-
-    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._ended:
+            self.close()
+            return
         if not self._in_head:
-            return  # trailers are dropped
-        if self._line is not None:
-            self._check_line(self._line)
-        self._header_lines += 1
-        if self._header_lines > MAX_HEADER_LINES:
-            raise HeadersTooLarge
-        name, value = name.lower(), value.strip(b" \t")  # RFC 9110 section 5.5; llhttp leaves tabs
-        self._header_bytes += len(name) + len(value) + 4  # ": " and CRLF
-        headers = self._headers
-        if name not in headers:
-            headers[name] = value
-        elif self._header_bytes <= MAX_HEADERS:  # beyond, joining would take quadratic time, and the response is 431
-            headers[name] += b", " + value
-
-    def on_headers_complete(self) -> None:
-        llhttp = self._llhttp
-        if llhttp is None or self.incoming is not None:
+            self.begun += 1
+            self._in_head = True
+        start = self._at
+        head = self._take_until(_END)
+        if head is None:
+            line, complete, _ = self._data[start:].partition(_LINE_END)
+            if complete:
+                _request_line.__wrapped__(line)  # so that another protocol is refused at once
             return
-        if self._line is not None:
-            self._check_line(self._line)
-        version = llhttp.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
-        if b"transfer-encoding" in self._headers:
-            _check_coding(version, self._headers[b"transfer-encoding"].lower())
+        try:
+            request = self._read_head(head)
+        except RequestError:
+            self._at = start  # `refuse` finds the method there
+            raise
         self._in_head = False
-        self._unaccounted = 0
-        target = self._target
-        if not target.startswith(b"/") or b"#" in target:
-            target = origin_form(target)
-        path, _, query = target.partition(b"?")
-        method = llhttp.get_method().decode()
-        head = Head(
-            method,
-            path,
-            query,
-            self._headers,
-            self._fault(version, len(target)),
-            version == "1.0",
-            # What follows a CONNECT may be meant for the other end of a tunnel.
-            llhttp.should_keep_alive() and method != "CONNECT",
-            # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
-            version != "1.0" and self._headers.get(b"expect", b"").lower() == b"100-continue",
-        )
-        self.incoming = Request(head, self._peer)
-        self.requests.append(self.incoming)
+        self._blank = 0
+        self._ended = not request.keep_alive
+        self.requests.append(request)
+        if not request.complete:
+            self.incoming = request
 
-    def _check_line(self, line: bytes) -> None:
-        """Refuse what llhttp takes for a request line of HTTP: more spaces, another protocol, a lone CR before it.
+    def _skip_blank_lines(self) -> bool:
+        """Skip empty lines before a request (RFC 9112 section 2.2); return whether something else follows."""
+        start, self._at = self._at, _BLANK_LINES.match(self._data, self._at).end()  # type: ignore[union-attr]
+        self._blank += self._at - start
+        if self._blank > MAX_HEAD:
+            raise HeadersTooLarge
+        self._searched = self._at
+        self.starved = self._data[self._at :] in (b"", b"\r")
+        return not self.starved
 
-        `line` contains it. Raises BadRequest.
-        """
-        self._line = None
-        start = b"%s %s HTTP/" % (self._llhttp.get_method() if self._llhttp else b"", self._target)
-        if (line.startswith(start) and self._before != b"\n\r") or len(self._target) > MAX_TARGET:
-            return  # a longer target is refused anyway
-        before, found, _ = (self._before + line).partition(start)
-        if not found or _LONE_CR.search(before):
+    def _take_until(self, end: bytes) -> bytes | None:
+        """Take what precedes `end`; None if that has not arrived. Raises BadRequest, HeadersTooLarge, UriTooLong."""
+        start, found = self._at, self._data.find(end, self._searched)
+        if found >= 0:
+            self._at = self._searched = found + len(end)
+            return self._data[start:found]
+        if _NOT_TEXT.search(self._data, self._searched):
             raise BadRequest(_MALFORMED)
+        if len(self._data) - start > MAX_HEAD:
+            target = self._data[start:].partition(b" ")[2].partition(b" ")[0]
+            raise UriTooLong if self._in_head and len(target) > MAX_TARGET else HeadersTooLarge
+        self._searched = max(start, len(self._data) - len(end) + 1)
+        self.starved = True
+        return None
 
-    def _fault(self, version: str, target_bytes: int) -> type[RequestError] | None:
-        """What the response to this head has to be, if it is malformed or too large."""
-        if not _is_valid(self._headers.get(b"host"), version):
+    def _read_head(self, head: bytes) -> Request:
+        first, *lines = head.split(_LINE_END)
+        if len(lines) > MAX_HEADER_LINES:
+            raise HeadersTooLarge
+        known = len(head) <= MAX_KNOWN_HEAD
+        method, path, query, http_1_0 = (_request_line if known else _request_line.__wrapped__)(first)
+        headers: dict[bytes, bytes] = {}
+        for name, value in map(_field if known else _field.__wrapped__, lines):
+            headers[name] = value if name not in headers else headers[name] + b", " + value
+        request = Request(method, path, query, headers, self._peer)
+        request.http_1_0 = http_1_0
+        closes, keeps = _connection_options(headers.get(b"connection"))
+        # What follows a CONNECT may be meant for the other end of a tunnel.
+        request.keep_alive = not closes and (keeps or not http_1_0) and method != "CONNECT"
+        self._left, self._chunked = 0, False
+        if not _FRAMING.isdisjoint(headers):
+            self._frame(request)
+        request.complete = not (self._left or self._chunked)
+        request.fault = self._fault(request, len(head) - len(first))
+        return request
+
+    def _frame(self, request: Request) -> None:
+        """Find out where the request ends. Raises BadRequest, UnsupportedTransferCoding."""
+        headers = request.headers
+        if b"transfer-encoding" in headers:
+            _check_coding(headers, request.http_1_0)
+            self._chunked, self._awaited = True, "size"
+        elif b"content-length" in headers:
+            self._left = _content_length(headers[b"content-length"])
+        # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
+        request.awaits_continue = not request.http_1_0 and headers.get(b"expect", b"").lower() == b"100-continue"
+
+    def _fault(self, request: Request, header_bytes: int) -> type[RequestError] | None:
+        """What is wrong with a request that is not malformed."""
+        host = request.headers.get(b"host")
+        if not (request.http_1_0 if host is None else len(host) <= _MAX_HOST and _is_host(host)):
             return BadRequest
-        if target_bytes > MAX_TARGET:
+        if len(request.path) + len(request.query) + bool(request.query) > MAX_TARGET:
             return UriTooLong
-        if self._header_bytes > MAX_HEADERS:
+        if header_bytes > MAX_HEADERS:
             return HeadersTooLarge
-        length = self._headers.get(b"content-length")
-        return PayloadTooLarge if length is not None and _exceeds_max_body(length) else None
+        return PayloadTooLarge if self._left > MAX_BODY else None
 
-    def on_body(self, data: bytes) -> None:
-        self._unaccounted = 0
-        if self.incoming is not None:
-            self.incoming.add_body(data)
+    def _take_body(self, request: Request) -> bool:
+        """Take what has arrived of the body; return whether that was the rest."""
+        parts, whole = [], False
+        while not whole and self._at < len(self._data):
+            if self._left:
+                part = self._data[self._at : self._at + self._left]
+                self._at = self._searched = self._at + len(part)
+                self._left -= len(part)
+                parts.append(part)
+                whole = not (self._left or self._chunked)
+            else:
+                line = self._take_until(_END if self._awaited == "trailers" else _LINE_END)
+                if line is None:
+                    break
+                whole = self._read_chunk_line(line)
+        request.add_body(b"".join(parts))
+        return whole
 
-    def on_message_complete(self) -> None:
-        if self.incoming is not None and self._llhttp is not None and not self._llhttp.should_upgrade():
-            self._at_start = self.incoming.keep_alive
-            self.incoming.finish()
-            self.incoming = None
-            self._begin_head()  # an idle connection keeps nothing of it
+    def _read_chunk_line(self, line: bytes) -> bool:
+        """Read what is not data in a chunked body (RFC 9112 section 7.1); return whether the body ends with it."""
+        match self._awaited:
+            case "size":
+                size = _CHUNK.fullmatch(line)
+                if size is None:
+                    raise BadRequest(_MALFORMED)
+                self._left = int(size[1], 16)
+                self._awaited = "end" if self._left else "trailers"
+                if not self._left:  # the trailers end with an empty line, and there may be none
+                    self._at = self._searched = self._at - len(_LINE_END)
+                return False
+            case "end":
+                if line:
+                    raise BadRequest(_MALFORMED)
+                self._awaited = "size"
+                return False
+        for trailer in line.split(_LINE_END)[1:]:
+            _field.__wrapped__(trailer)  # and drop it
+        return True
 
 
-def _is_valid(host: bytes | None, version: str) -> bool:
-    """Whether a request of this HTTP version may have this Host (RFC 9112 section 3.2)."""
-    if host is None:
-        return version == "1.0"
-    return len(host) <= _MAX_HOST and _is_host(host)
+@lru_cache(maxsize=_KNOWN_LINES)
+def _request_line(line: bytes) -> tuple[str, bytes, bytes, bool]:
+    """The method, path and query, and whether the version is 1.0. Raises BadRequest."""
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
+        raise BadRequest(_MALFORMED)
+    method, target, version = match.groups()
+    if version not in (b"1.1", b"1.0"):
+        raise BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
+    path, _, query = origin_form(target).partition(b"?")
+    return method.decode(), path, query, version == b"1.0"
+
+
+@lru_cache(maxsize=_KNOWN_LINES)
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    """The name, in lower case, and the value of a header line. Raises BadRequest."""
+    match = _FIELD.fullmatch(line)
+    if match is None:
+        raise BadRequest(_MALFORMED)
+    return match[1].lower(), match[2].strip(b" \t")
+
+
+@lru_cache(maxsize=64)
+def _connection_options(value: bytes | None) -> tuple[bool, bool]:
+    """Whether the options of a Connection header include `close`, and `keep-alive`."""
+    options = [option.strip(b" \t") for option in (value or b"").lower().split(b",")]
+    return b"close" in options, b"keep-alive" in options
 
 
 @lru_cache(maxsize=256)
 def _is_host(host: bytes) -> bool:
-    """Whether this is a name or an address, with or without a port. Repeated headers, joined with a space, are not."""
+    """Whether this is a name or an address, with or without a port. Repeated headers, joined by a comma, are not."""
     return _HOST.fullmatch(host) is not None
 
 
-def _exceeds_max_body(content_length: bytes) -> bool:
-    """Whether a Content-Length, which the parser has found to be digits, exceeds MAX_BODY.
+def _content_length(value: bytes) -> int:
+    """The number of a Content-Length. Its digits are counted first: int() refuses thousands. Raises BadRequest."""
+    digits = value.lstrip(b"0")
+    if not value.isdigit() or len(digits) > _MAX_DIGITS:
+        raise BadRequest(_MALFORMED)
+    return int(digits or b"0")
 
-    The digits are counted before they are converted: int() is slow for many, and refuses more than 4,300.
-    """
-    digits = content_length.lstrip(b"0")
-    return len(digits) > len(str(MAX_BODY)) or int(digits or b"0") > MAX_BODY
 
-
-def _check_coding(version: str, coding: bytes) -> None:
+def _check_coding(headers: Mapping[bytes, bytes], http_1_0: bool) -> None:
     """Refuse a body whose end others may see elsewhere, or whose content is encoded.
 
     Raises BadRequest, UnsupportedTransferCoding.
     """
-    if version == "1.0":  # its framing is faulty (RFC 9112 section 6.1)
+    if http_1_0:  # its framing is faulty (RFC 9112 section 6.1)
         raise BadRequest("HTTP/1.0 has no Transfer-Encoding: send Content-Length, or use HTTP/1.1.")
+    if b"content-length" in headers:
+        raise BadRequest("Send either Content-Length or Transfer-Encoding, not both.")
+    coding = headers[b"transfer-encoding"].lower()
     if coding != b"chunked":
         end_is_known = coding.rpartition(b",")[2].strip() == b"chunked"
         raise UnsupportedTransferCoding if end_is_known else BadRequest(UnsupportedTransferCoding.message)
