@@ -411,7 +411,7 @@ async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_show
     assert "“Columns with other names” (NAME=FIELD)" in text
     assert "--" not in text.replace("&#45;", "-")
     assert re.search(r"<details open>", browser.page)
-    for label in import_jobs.FIELDS.values():
+    for label, _ in import_jobs.FIELDS.values():
         assert label in text
     assert "<details open>" not in (await browser.get("/imports/new")) + browser.page
     path = await upload(browser, b"id,shipDate\n1,01/11/2026\n", name="shop.csv")
@@ -471,7 +471,7 @@ async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
     assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert not any("sqlite" in argument for argument in arguments)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
-    expected = ["--name=orders.jsonl", "--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed"]
+    expected = ["--name=orders.jsonl", "--as=ada", "--map=a;$(touch x) b=id", "--replace-placed", "--format=jsonl"]
     assert [*expected, "--dry-run"] == arguments[5:11]
 
 

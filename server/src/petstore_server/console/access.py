@@ -24,9 +24,8 @@ async def sign_in(visit: Visit) -> Response:
     request = visit.request
     if request.method == "HEAD":
         return HTMLResponse()
-    if any(
-        _IN_ADVANCE.search(request.headers.get(name, "")) for name in ("sec-purpose", "purpose", "x-moz", "x-purpose")
-    ):
+    purposes = [request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz", "x-purpose")]
+    if _IN_ADVANCE.search(" ".join(purposes)):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = secrets.token_urlsafe(TOKEN_BYTES)
     if await visit.store.sessions.sign_in(visit.query.get("token", ""), token, visit.now) is None:
@@ -43,7 +42,7 @@ async def sign_out(visit: Visit) -> Response:
     await visit.form(once=False)
     await visit.store.sessions.end(visit.token)
     visit.sources.forget_session(visit.token)
-    visit.session = None
+    visit.operator = ""
     response = visit.page("signed_out.html", link="signed out")
     delete_cookie(visit.request, response, "session")
     delete_cookie(visit.request, response, "notice")

@@ -16,7 +16,6 @@ from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
 from petstore_server.console.visit import DuplicateSubmission, Page, RefusedRequest, Visit
-from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
 from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
 
@@ -106,8 +105,9 @@ async def _respond(page: Page, visit: Visit) -> Response:
     try:
         if visit.token:
             find = visit.sources.find_session(visit.token, visit.now)
-            visit.session, _ = await asyncio.gather(find, visit.sources.monitor.look())
-        if visit.session is None and page is not access.sign_in:
+            session, _ = await asyncio.gather(find, visit.sources.monitor.look())
+            visit.operator = session.operator if session else ""
+        if not visit.operator and page is not access.sign_in:
             return await access.ask_to_sign_in(visit)
         return await page(visit)
     except DuplicateSubmission as repeated:
@@ -140,9 +140,8 @@ def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
 
 async def _explain(visit: Visit, conflict: Conflict) -> Response:
     """The page that says what the last changes of the account or key were, and that nothing was changed now."""
-    name, key = (visit.request.path_params.get(each) for each in ("name", "key"))
-    filters = AuditFilters(subjects=(f"account:{name}" if name else f"key:{key}",))
-    found = await visit.read(visit.store.audit.page(filters, _CHANGES)) if name or key else None
+    name, key = visit.path.get("name"), visit.path.get("key")
+    found = await visit.last_changes(f"account:{name}" if name else f"key:{key}", _CHANGES) if name or key else None
     return visit.page(
         "conflict.html",
         409,

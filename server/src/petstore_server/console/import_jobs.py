@@ -37,22 +37,17 @@ _STOP_SECONDS = 30.0
 _STOPPED = "The import ended unexpectedly; the log of the server says why. The list of imports has what it did."
 _SHOWN_REJECTS = 50
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
-TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
-"""Fields of the form, and the options of the command that take their texts."""
-_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
 FIELDS = {
-    "columns": "Columns with other names",
-    "format": "Format",
-    "zone": "Time zone",
-    "date_format": "Date format",
-    "encoding": "Encoding",
-    "ignore": "Leave out columns that are not fields of an order",
-    "replace_placed": "Also replace pending orders that were placed over the API",
+    "columns": ("Columns with other names", "--map"),
+    "format": ("Format", "--format"),
+    "zone": ("Time zone", "--timezone"),
+    "date_format": ("Date format", "--date-format"),
+    "encoding": ("Encoding", "--encoding"),
+    "ignore": ("Leave out columns that are not fields of an order", "--ignore-column"),
+    "replace_placed": ("Also replace pending orders that were placed over the API", "--replace-placed"),
 }
-"""The fields that say how to read a file, with their labels; the command checks them."""
+"""The fields that say how to read a file: their labels, and the options of the command, which checks them."""
 
-OPTIONS = {**TEXTS, "columns": "--map", "ignore": "--ignore-column", "replace_placed": "--replace-placed"}
-"""The options of the command by field, with which its messages begin."""
 _PHRASES = [  # of the command's messages, and what the form says instead
     (r"Invalid value for '--[a-z-]+': ", ""),
     (r", or pipe it: zcat .* -(?=\.)", ""),
@@ -60,7 +55,7 @@ _PHRASES = [  # of the command's messages, and what the form says instead
     (r"Give --ignore-column \S+", "Tick --ignore-column"),
     (r"give --ignore-column \S+", "tick --ignore-column"),
     (r"--map (\S+=\S+)", r"--map (\1)"),
-    *((rf"(?<!['\w-]){option}\b(?!-)", f"“{FIELDS[name]}”") for name, option in OPTIONS.items()),
+    *((rf"(?<!['\w-]){option}\b(?!-)", f"“{label}”") for label, option in FIELDS.values()),
 ]
 
 State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
@@ -114,7 +109,7 @@ class ImportJob:
 
     def rejected(self) -> list[Any]:
         """The first rejected rows of the check, decoded."""
-        lines = os.pread(self.rejects.fileno(), _PART_BYTES, 0).rpartition(b"\n")[0].splitlines()
+        lines = next(self.read_rejects(), b"").rpartition(b"\n")[0].splitlines()
         return list(map(msgspec.json.decode, lines[:_SHOWN_REJECTS]))
 
     def read_rejects(self) -> Iterator[bytes]:
@@ -128,9 +123,10 @@ class ImportJob:
     def options(self) -> list[str]:
         """The options of the command for this file."""
         texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
-        options = [f"{option}={texts[field]}" for field, option in TEXTS.items() if texts[field]]
-        options += [f"--map={each.strip()}" for each in texts["columns"].split(",") if each.strip()]
-        options += [option for field, option in _FLAGS.items() if texts[field]]
+        options = [f"--map={each.strip()}" for each in texts.pop("columns").split(",") if each.strip()]
+        for flag, option in (("ignore", f"--ignore-column={EVERY_COLUMN}"), ("replace_placed", "--replace-placed")):
+            options += [option] if texts.pop(flag) else []
+        options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]
         if self.state == "checking":
             options += ["--dry-run", f"--rejects=/dev/fd/{self.rejects.fileno()}", "--force"]
         return options

@@ -19,9 +19,8 @@ from petstore_server.console import security
 from petstore_server.console.forms import Form, is_path
 from petstore_server.console.rendering import environment, plain_times
 from petstore_server.console.sources import Reading, Sources, read_within
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, AuditFilters, AuditPage
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
-from petstore_server.domain.sessions import Session
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import format_unix, parse_when
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -55,16 +54,16 @@ class DuplicateSubmission(Exception):
 
 
 class Visit:
-    """A request with its session, if it has one. `now` is in Unix seconds."""
+    """A request. `operator` is the name of who has signed in, empty without a session; `now` is in Unix seconds."""
 
     def __init__(self, request: Request, sources: Sources) -> None:
         self.request = request
-        self.query = request.query_params
+        self.query, self.path = request.query_params, request.path_params
         self.sources = sources
         self.store = sources.store
         self.now = sources.clock()
         self.token = security.get_cookie(request, "session")
-        self.session: Session | None = None
+        self.operator = ""
         self._ends = asyncio.get_running_loop().time() + PAGE_SECONDS
         self._path = quote(request.url.path).removeprefix(CONSOLE_PATH)
         query = f"?{request.url.query}" if request.url.query else ""
@@ -80,13 +79,7 @@ class Visit:
     @property
     def actor(self) -> Actor:
         """The operator, for the audit log."""
-        assert self.session is not None  # noqa: S101 - for the type checker: pages require a session
-        return Actor(self.session.actor, self.now)
-
-    @property
-    def operator(self) -> str:
-        """The operator's name."""
-        return self.actor.name.removeprefix("operator:")
+        return Actor(f"operator:{self.operator}", self.now)
 
     @property
     def page_number(self) -> int:
@@ -110,22 +103,28 @@ class Visit:
         """Read what the page is about. Raises what that raises, and ServiceUnavailable if it takes too long."""
         return (await self.read(work)).required()
 
+    async def last_changes(self, subject: str, limit: int = 20) -> Reading[AuditPage]:
+        """The last entries of the audit log about a subject, such as `key:key_…`."""
+        return await self.read(self.store.audit.page(AuditFilters(subjects=(subject,)), limit))
+
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page. Its notice, if there is one, is shown once."""
-        notice, overall = self._notice(), self.sources.monitor.overall() if self.session else None
-        told = {_told(overall.reason)} if overall else set()
+        notice, overall = self._notice(), self.sources.monitor.overall() if self.operator else None
+        reasons = set[str]()
 
-        def is_new(problem: str) -> bool:
+        def is_new(reason: str) -> bool:
             """Whether the page has not given this reason yet."""
-            known = len(told)
-            told.add(_told(problem))
-            return len(told) > known
+            known = len(reasons)
+            reasons.add(reason.casefold().rstrip("."))
+            return len(reasons) > known
 
+        if overall:
+            is_new(overall.reason)
         context = {
-            "operator": self.session.operator if self.session else None,
+            "operator": self.operator,
             "sources": self.sources,
             "settings": self.sources.settings,
-            "form_token": security.form_token(self.token, secrets.token_urlsafe(9)) if self.session else "",
+            "form_token": security.form_token(self.token, secrets.token_urlsafe(9)) if self.operator else "",
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
@@ -190,8 +189,7 @@ class Visit:
         earlier = self.sources.submissions.get(submission)
         if earlier is not None:
             raise DuplicateSubmission(await asyncio.shield(earlier))
-        self.sources.submissions[submission] = asyncio.get_running_loop().create_future()
-        self._submission = submission
+        self._submission, self.sources.submissions[submission] = submission, asyncio.Future()
         if not await self.store.sessions.claim_form(submission, self.now):
             when = plain_times(str(format_unix(await self.store.sessions.find_form(submission))))
             text = f"It was submitted at {when} UTC and does nothing again. To repeat it, fill in the form anew."
@@ -251,10 +249,6 @@ class Visit:
         if not content or given != security.signature(self.token, content):
             return None
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[tuple[str, str]]])
-
-
-def _told(problem: str) -> str:
-    return problem.casefold().rstrip(".")
 
 
 Page = Callable[[Visit], Awaitable[Response]]  # responds to a request

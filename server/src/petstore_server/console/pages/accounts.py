@@ -39,32 +39,29 @@ async def list_accounts(visit: Visit) -> Response:
 
 
 async def create(visit: Visit) -> Response:
-    """Create an account."""
     form = await visit.form("new-")
-    name = form.read("name", check_account_name)
-    plan, limits = _read_plan(form)
-    contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
-    if name is None or plan is None or limits is None or form.errors:
+    name, chosen, (contact, note) = form.read("name", check_account_name), _read_plan(form), _read_details(form)
+    if name is None or chosen is None or form.errors:
         return await _list(visit, form, 400)
     try:
-        await create_account(visit.store, name, plan, limits, visit.actor, contact=contact or "", note=note or "")
+        await create_account(visit.store, name, *chosen, visit.actor, contact=contact or "", note=note or "")
     except AccountExists as error:
         form.errors["name"] = str(error)
         return await _list(visit, form, 409)
-    return visit.redirect_with_notice(account_path(name), f"Created the account {name} on the plan {plan}.")
+    return visit.redirect_with_notice(account_path(name), f"Created the account {name} on the plan {chosen[0]}.")
 
 
 async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     filters = visit.filters("search", "plan", "state", "sort")
-    for name, known in (("plan", [*Plan]), ("state", _STATES)):
+    sorts = [prefix + by for by in AccountSort for prefix in ("", "-")]
+    for name, known in (("plan", [*Plan]), ("state", _STATES), ("sort", sorts)):
         if filters[name] not in known:
             filters.values[name] = ""
     given = filters.given
-    sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
-    filters.values["sort"] = sort
+    filters.values["sort"] = sort = given.get("sort", AccountSort.NAME)
     statistics = await visit.require(visit.sources.accounts())
-    by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
     banned = await visit.require(visit.store.keys.banned_accounts(visit.now))
+    by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
     matches = _matching(filters, banned)
     page = await asyncio.to_thread(
         page_of_accounts, statistics.rows, matches, by, visit.page_number, descending=descending
@@ -97,18 +94,23 @@ def _matching(filters: Form, banned: frozenset[int]) -> Callable[[Account], bool
     return matches
 
 
-def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
-    """The plan and its limits, None where they are wrong."""
+def _read_plan(form: Form) -> tuple[Plan, Limits] | None:
+    """The plan and its limits; None if one is wrong, which the form then says."""
     plan = form.read("plan", partial(one_of, Plan))
     minute, day = form.read("per_minute", whole_number), form.read("per_day", whole_number)
     if plan is None or form.errors.keys() & {"per_minute", "per_day"}:
-        return plan, None
+        return None
     try:
         return plan, plan_limits(plan, minute, day)
     except InvalidInput as error:
         at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
         form.errors["per_day" if at_fault else "per_minute"] = str(error)
-        return plan, None
+        return None
+
+
+def _read_details(form: Form) -> tuple[str | None, str | None]:
+    """The contact and the note; None where one is wrong, which the form then says."""
+    return form.read("contact", partial(check_note, name="contact")), form.read("note", check_note)
 
 
 async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: Form) -> Response:
@@ -151,22 +153,21 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
 
 
 async def _last_changes(visit: Visit, account: Account) -> AuditPage:
-    """The last changes of the account and its keys."""
     filters = AuditFilters(subjects=await account_subjects(visit.store, account.name))
     return await visit.store.audit.page(filters, _CHANGES)
 
 
 async def show(visit: Visit) -> Response:
-    """One account."""
     return await show_account(visit, await _account(visit))
 
 
 async def change_plan(visit: Visit) -> Response:
     """Change the plan, unless it was changed meanwhile."""
     form = await visit.form("plan-")
-    plan, limits = _read_plan(form)
-    if plan is None or limits is None or form.errors:
+    chosen = _read_plan(form)
+    if chosen is None:
         return await show_account(visit, await _account(visit), plan_form=form, status=400)
+    plan, limits = chosen
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
     done = f"{{}} is on the plan {plan} now: {shown}."
     try:
@@ -180,17 +181,16 @@ async def change_plan(visit: Visit) -> Response:
 async def edit(visit: Visit) -> Response:
     """Change the contact and the note, unless the same was changed meanwhile. What was not typed anew stays."""
     form = await visit.form("details-")
-    contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
+    contact, note = _read_details(form)
     if form.errors:
         return await show_account(visit, await _account(visit), details_form=form, status=400)
-    typed = {name: text for name, text in (("contact", contact), ("note", note)) if text is not None}
-    mine = {name: typed[name] for name in changed_since(form["seen"], typed)}
-    change = transitions.edit(mine.get("contact"), mine.get("note"))
+    mine = changed_since(form["seen"], {"contact": contact, "note": note})
+    change = transitions.edit(contact if "contact" in mine else None, note if "note" in mine else None)
     try:
         return await _change(visit, form, change, "Saved the contact and the note of {}.", mine)
     except ChangedMeanwhile:
         account = await _account(visit)
-        for name in changed_since(form["seen"], account.fields()) & mine.keys():
+        for name in changed_since(form["seen"], account.fields()) & mine:
             form.errors[name] = _changed(name, account.fields()[name])
         return await show_account(visit, account, details_form=form, status=409)
 
@@ -206,23 +206,20 @@ async def ask(question: str, visit: Visit) -> Response:
 
 
 async def suspend(visit: Visit) -> Response:
-    """Suspend an account, unless that was changed meanwhile."""
     done = "Suspended {}: its keys do not work until you resume it."
     return await _change(visit, await visit.form(), transitions.suspend(visit.now), done, _STATE_FIELDS)
 
 
 async def resume(visit: Visit) -> Response:
-    """Resume an account, unless that was changed meanwhile."""
     done = "Resumed {}: its keys work again."
     return await _change(visit, await visit.form(), transitions.RESUME, done, _STATE_FIELDS)
 
 
 async def close(visit: Visit) -> Response:
-    """Close an account and revoke its keys."""
-    name, _ = visit.request.path_params["name"], await visit.form()
-    _, revoked = await close_account(visit.store, name, visit.actor)
+    await visit.form()
+    account, revoked = await close_account(visit.store, visit.path["name"], visit.actor)
     keys = f"{revoked:,} key" + ("" if revoked == 1 else "s")
-    return visit.redirect_with_notice(account_path(name), f"Closed {name}, and revoked {keys}.")
+    return visit.redirect_with_notice(account_path(account.name), f"Closed {account.name}, and revoked {keys}.")
 
 
 async def _change(
@@ -232,13 +229,13 @@ async def _change(
 
     `{}` stands for its name. Raises ChangedMeanwhile.
     """
-    name = visit.request.path_params["name"]
+    name = visit.path["name"]
     await visit.store.accounts.change(name, unless_changed(transition, form["seen"], fields), visit.actor)
     return visit.redirect_with_notice(account_path(name), done.format(name))
 
 
 async def _account(visit: Visit) -> Account:
-    return await visit.require(visit.store.accounts.find(visit.request.path_params["name"]))
+    return await visit.require(visit.store.accounts.find(visit.path["name"]))
 
 
 async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> list[tuple[str, tuple[int, ...]]]:

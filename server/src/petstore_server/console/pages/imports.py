@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, OPTIONS, ImportJob, in_form_words
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, ImportJob, in_form_words
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.imports import ImportPosition
@@ -65,7 +65,7 @@ async def upload(visit: Visit) -> Response:
     try:
         return _show_job(await _checked(visit, form))
     except InvalidInput as error:  # the message names the option
-        wrong = (field for field, option in OPTIONS.items() if option in error.message)
+        wrong = (field for field, (_, option) in FIELDS.items() if option in error.message)
         form.errors[next(wrong, "file")] = in_form_words(error.message)
     except UnreadableFile as error:
         form.errors["file"], status = in_form_words(error.message), 413 if isinstance(error, _TooLarge) else 400
@@ -154,7 +154,7 @@ def _content(form: FormData, file: IO[bytes]) -> bytes:
 
 async def show(visit: Visit) -> Response:
     """What became of an import, or what importing an upload would do, or how far that is."""
-    name = visit.request.path_params["upload"]
+    name = visit.path["upload"]
     job = None if name.startswith("import-") else _job(visit)
     if job is None or (job.state in ("imported", "stopped") and job.report.import_id):
         return await _show_run(visit, job.report.import_id if job else name)
@@ -179,7 +179,6 @@ def _refreshed(visit: Visit, template: str, *, busy: bool, **values: Any) -> Res
 
 
 async def start(visit: Visit) -> Response:
-    """Import a file that was checked, unless another operator did."""
     job = _job(visit)
     await visit.form()
     visit.sources.imports.import_(job, visit.operator)
@@ -187,7 +186,6 @@ async def start(visit: Visit) -> Response:
 
 
 async def stop(visit: Visit) -> Response:
-    """End a check or an import."""
     job = _job(visit)
     await visit.form()
     await visit.sources.imports.stop(job)
@@ -206,25 +204,23 @@ async def discard(visit: Visit) -> Response:
 
 async def rejects(visit: Visit) -> Response:
     """The rejected rows of an import or of a check with their reasons, as JSON Lines."""
-    name = visit.request.path_params["upload"]
+    name = visit.path["upload"]
     if name.startswith("import-"):
         run = await visit.require(visit.store.imports.find(name))
-        return _download(
-            run.file, "".join(f"{row}\n" for row in await visit.require(visit.store.imports.rejects(name)))
-        )
+        rows = await visit.require(visit.store.imports.rejects(name))
+        return _download(run.file, (f"{row}\n" for row in rows))
     job = _job(visit)
     return _download(job.name, job.read_rejects())
 
 
-def _download(file: str, content: str | Iterator[bytes]) -> Response:
+def _download(file: str, parts: Iterator[str | bytes]) -> Response:
     stem = quote(file.rpartition(".")[0] or file, safe="")
     headers = {"Content-Disposition": f"attachment; filename=\"rejects.jsonl\"; filename*=UTF-8''{stem}-rejects.jsonl"}
-    parts = [content] if isinstance(content, str) else content
     return StreamingResponse(parts, headers=headers, media_type="application/jsonl")
 
 
 def _job(visit: Visit) -> ImportJob:
-    return visit.sources.imports.find(visit.request.path_params["upload"])
+    return visit.sources.imports.find(visit.path["upload"])
 
 
 def _show_job(job: ImportJob) -> Response:
@@ -232,4 +228,10 @@ def _show_job(job: ImportJob) -> Response:
 
 
 def _form(visit: Visit, form: Form, status: int = 200) -> Response:
-    return visit.page("import_new.html", status, form=form, labels=FIELDS, megabytes=MAX_FILE >> 20)
+    return visit.page(
+        "import_new.html",
+        status,
+        form=form,
+        labels={field: label for field, (label, _) in FIELDS.items()},
+        megabytes=MAX_FILE >> 20,
+    )

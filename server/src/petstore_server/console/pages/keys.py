@@ -6,15 +6,14 @@ from petstore_server.console.forms import account_path
 from petstore_server.console.pages.accounts import show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
-from petstore_server.domain.audit import AuditFilters, unless_changed
+from petstore_server.domain.audit import unless_changed
 from petstore_server.domain.errors import Conflict, InvalidInput, KeyNotUsable
-from petstore_server.domain.keys import ENDED, ApiKey, Environment, Scope, parse_scopes
+from petstore_server.domain.keys import ENDED, ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.operations import accounts as operations
 
 _BANS_PAGE = 50
-_CHANGES = 20
 _MAX_LINES = 6  # of the notice after bans were lifted
 _GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # seconds
 
@@ -22,12 +21,13 @@ _GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # s
 async def create(visit: Visit) -> Response:
     """Create a key and show it, once."""
     form = await visit.form("key-")
-    account = await visit.require(visit.store.accounts.find(visit.request.path_params["name"]))
-    form.values["scopes"] = " ".join(form.all("scope"))
-    scopes = form.read("scopes", _scopes)
+    account = await visit.require(visit.store.accounts.find(visit.path["name"]))
+    scopes = parse_scopes(" ".join(form.all("scope")))
+    if not scopes:
+        form.errors["scopes"] = "Choose at least one."
     expires = form.read("expires", lambda text: visit.when(text, past=False))
     note = form.read("note", check_note)
-    if not form.errors and scopes is not None and note is not None:
+    if not form.errors and note is not None:
         try:
             issued = await operations.issue_key(
                 visit.store,
@@ -45,10 +45,8 @@ async def create(visit: Visit) -> Response:
 
 
 async def show(visit: Visit) -> Response:
-    """One key: its account, state and times, what can be done with it, and its last changes."""
     key = await _key(visit)
-    changes = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"key:{key.id}",)), _CHANGES))
-    return visit.page("key.html", key=key, changes=changes, ended=ENDED)
+    return visit.page("key.html", key=key, changes=await visit.last_changes(f"key:{key.id}"), ended=ENDED)
 
 
 async def ask_rotate(visit: Visit) -> Response:
@@ -62,7 +60,7 @@ async def ask_rotate(visit: Visit) -> Response:
 async def rotate(visit: Visit) -> Response:
     """Replace a key and show its successor, once."""
     submitted = await visit.form()
-    key_id, grace = visit.request.path_params["key"], submitted["grace"] or "24h"
+    key_id, grace = visit.path["key"], submitted["grace"] or "24h"
     if grace not in _GRACES:
         raise InvalidInput("Choose when the old key ends.")
     if grace == "0s" and not submitted["confirmed"]:
@@ -72,7 +70,6 @@ async def rotate(visit: Visit) -> Response:
 
 
 async def ask_revoke(visit: Visit) -> Response:
-    """Ask before a key is revoked."""
     return visit.page("revoke.html", key=await _key(visit))
 
 
@@ -80,22 +77,19 @@ async def revoke(visit: Visit) -> Response:
     """Revoke a key, unless it was changed meanwhile."""
     submitted = await visit.form()
     change = unless_changed(transitions.revoke(visit.now), submitted["seen"])
-    key = await visit.store.keys.change(visit.request.path_params["key"], change, visit.actor)
+    key = await visit.store.keys.change(visit.path["key"], change, visit.actor)
     return visit.redirect_with_notice(account_path(key.account), f"Revoked {key.id}.")
 
 
 async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
     form = visit.filters("name")
-    page = await visit.require(
-        visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form.values["name"])
-    )
+    banned = visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form["name"])
     all_selected = visit.query.get("select") == "all"
-    return visit.page("bans.html", form=form, page=page, all_selected=all_selected)
+    return visit.page("bans.html", form=form, page=await visit.require(banned), all_selected=all_selected)
 
 
 async def lift_bans(visit: Visit) -> Response:
-    """Lift the bans of the selected keys."""
     form = await visit.form()
     lifted, problems = 0, list[str]()
     for key_id in dict.fromkeys(form.all("key")):
@@ -112,19 +106,11 @@ async def lift_bans(visit: Visit) -> Response:
 
 
 async def lift_ban(visit: Visit) -> Response:
-    """Lift the ban of a key."""
     await visit.form()
-    key = await visit.store.keys.change(visit.request.path_params["key"], transitions.unban(visit.now), visit.actor)
+    key = await visit.store.keys.change(visit.path["key"], transitions.unban(visit.now), visit.actor)
     notice = f"Lifted the ban of {key.id}; it works again within a second."
     return visit.redirect_with_notice(account_path(key.account), notice)
 
 
 async def _key(visit: Visit) -> ApiKey:
-    return await visit.require(visit.store.keys.find(visit.request.path_params["key"]))
-
-
-def _scopes(text: str) -> frozenset[Scope]:
-    scopes = parse_scopes(text)
-    if not scopes:
-        raise InvalidInput("Choose at least one.")
-    return scopes
+    return await visit.require(visit.store.keys.find(visit.path["key"]))

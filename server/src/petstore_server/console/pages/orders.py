@@ -1,6 +1,5 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -9,10 +8,10 @@ from petstore_server.console.forms import Form, one_of, parse_position, position
 from petstore_server.console.rendering import ACTIONS, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
-from petstore_server.domain.audit import AuditFilters, Transition
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
-from petstore_server.domain.lists import Filters, MatchCount, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
+from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
 from petstore_server.domain.timestamps import file_stamp, microseconds
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -31,22 +30,18 @@ EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json
 
 async def list_orders(visit: Visit) -> Response:
     """The orders that match the filters, a page at a time, and the number of orders with each status."""
-    order_id = visit.query.get("id", "").strip()
     form = visit.filters(*_FIELDS)
     given = form.given
-    if order_id:
+    if order_id := visit.query.get("id", "").strip():
         try:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
-            form.values["id"] = order_id
-            form.errors["id"] = str(error)
+            form.values["id"], form.errors["id"] = order_id, str(error)
     query = _read_query(visit, form)
-    rows: Sequence[TrackedOrder] = ()
-    after, count = None, Reading[MatchCount]()
+    page, count = Page((), None), Reading[MatchCount]()
     counts = await visit.sources.order_counts.get()
     if query is not None:
         page = await visit.require(visit.store.search.page(query))
-        rows, after = page.orders, page.next
         if query.filters != Filters():
             count = await visit.read(visit.store.search.count(query.filters, _MAX_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
@@ -57,14 +52,14 @@ async def list_orders(visit: Visit) -> Response:
         "orders.html",
         400 if form.errors else 200,
         form=form,
-        rows=[(read_order(row.record, row.status, reference=row.reference), row) for row in rows],
+        rows=[(read_order(row.record, row.status, reference=row.reference), row) for row in page.orders],
         sort=form["sort"] or "id",
         counts=counts,
         count=count,
         statuses=[(str(status), str(status).capitalize()) for status in Status],
         given=given,
         filtered=bool(given.keys() - {"sort"}),
-        **position_links(given, "after", visit.query.get("after"), after),
+        **position_links(given, "after", visit.query.get("after"), page.next),
         all_selected=all_selected,
         select_link=query_link(here) if all_selected else query_link(here, select="all"),
         back=query_link(here),
@@ -74,7 +69,7 @@ async def list_orders(visit: Visit) -> Response:
 
 async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
-    order_id = parse_order_id(visit.request.path_params["order"])
+    order_id = parse_order_id(visit.path["order"])
     tracked = await visit.require(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status, reference=tracked.reference)
     history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
@@ -89,17 +84,14 @@ async def show(visit: Visit) -> Response:
 
 
 async def ship_selected(visit: Visit) -> Response:
-    """Ship the selected orders now."""
     return await _change(visit, "Shipped", _ship_now(visit), await visit.form())
 
 
 async def complete_selected(visit: Visit) -> Response:
-    """Mark the selected orders as complete."""
     return await _change(visit, "Completed", COMPLETE, await visit.form())
 
 
 async def cancel_selected(visit: Visit) -> Response:
-    """Cancel the selected orders, after asking."""
     form = await visit.form()
     ids = _selected(form)
     if form["confirmed"]:
@@ -127,13 +119,10 @@ def _ship_now(visit: Visit) -> Transition[Order]:
 
 
 async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
-    changed = 0
-    refused: list[tuple[int, DomainError]] = []
-    async for order_id, outcome in operations.change_orders(visit.store, _selected(form), transition, visit.actor):
-        if isinstance(outcome, Order):
-            changed += 1
-        else:
-            refused.append((order_id, outcome))
+    changing = operations.change_orders(visit.store, _selected(form), transition, visit.actor)
+    outcomes = [each async for each in changing]
+    refused = [(order_id, outcome) for order_id, outcome in outcomes if not isinstance(outcome, Order)]
+    changed = len(outcomes) - len(refused)
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *each) for each in refused[:_MAX_REASONS]]
@@ -147,8 +136,8 @@ async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str
     text, link = error.message, ""
     if isinstance(error, OrderConflict):
         link = f"/orders/{order_id}"
-        found, _, _ = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), 1))
-        for entry in found.entries if found is not None else ():
+        found = (await visit.last_changes(f"order:{order_id}", 1)).value
+        for entry in found.entries if found else ():
             actor = entry.actor.replace(":", " ", 1)
             text += f" {ACTIONS.get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
     return text, link
