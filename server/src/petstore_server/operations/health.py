@@ -85,7 +85,7 @@ def check_backups(last: float | None, now: float, *, with_tools: bool) -> CheckR
     if with_tools:
         remedy = "Make one every night with pg_dump or the like, and record it."
         return CheckResult("backup", "warn", message, remedy, "record backup")
-    return CheckResult("backup", "warn", message, "Run `petstore db backup` every night, by a timer.", "back up")
+    return CheckResult("backup", "warn", message, "Make one every night, by a timer.", "back up")
 
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
