@@ -18,6 +18,7 @@ from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
 from testing import process, service
+from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
 from testing.console import Browser, Console, running_console
 from testing.engines import PostgresEngine, running_engine, share_empty_servers
@@ -114,6 +115,12 @@ def _each_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
 def _file_store(tmp_path: Path) -> Stores:
     """Stores of one engine, for rules that no engine takes part in."""
     return Stores(SqlitePlaces(tmp_path))
+
+
+@pytest.fixture(name="cli")
+def _cli(tmp_path: Path) -> CommandLine:
+    """The command line on a new store."""
+    return CommandLine(tmp_path / "store.db")
 
 
 @pytest.fixture(name="store")

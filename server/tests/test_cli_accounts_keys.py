@@ -29,11 +29,6 @@ OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "store.db")
-
-
-@pytest.fixture
 def acme(cli: CommandLine) -> CommandLine:
     cli.must("accounts", "create", "acme", "--plan", "free")
     return cli

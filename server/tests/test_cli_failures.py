@@ -26,11 +26,6 @@ from testing.generated_tables import subcommands
 from testing.process import petstore_bytes
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "store.db")
-
-
 def commands(
     group: click.Group = petstore, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -339,3 +339,11 @@ def _shell(script: str, store: Path, **more: str) -> str:
     )
     assert 0 == done.returncode, f"{script}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def test_the_tests_in_the_page_for_contributors_are_real_ones() -> None:
+    shown = re.findall(
+        r"`(server/tests/\S+)`\):\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+    )
+    assert 4 == len(shown)
+    assert [] == [path for path, text in shown if text not in (ROOT / path).read_text()]

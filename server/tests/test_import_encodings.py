@@ -31,11 +31,6 @@ def accepted(name: str) -> bool:
 ENCODINGS = sorted(filter(accepted, {*encodings.aliases.aliases.values(), *WIDE}))
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "store.db")
-
-
 @for_all(ENCODINGS)
 def test_every_encoding_that_can_be_given_is_read(encoding: str) -> None:
     found = read(ROWS.encode(encoding), ReadOptions("csv", encoding))

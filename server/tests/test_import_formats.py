@@ -77,11 +77,6 @@ FILES = {
 }
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "store.db")
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_every_form_of_the_orders_imports_to_the_same_list(cli: CommandLine, tmp_path: Path, name: str) -> None:
     file = tmp_path / name

@@ -45,11 +45,6 @@ DIRTY_REJECTS = [
 ]
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "store.db")
-
-
 def test_the_good_rows_of_a_spreadsheet_are_imported_and_the_bad_ones_explained(cli: CommandLine) -> None:
     imported, rejects = import_text(cli, DIRTY, "--format", "csv")
     assert [1, 4, 5, 13] == imported

@@ -22,11 +22,6 @@ MAPPING = ["--map", "Bestellnr=id", "--ignore-column", "*", "--timezone", "Europ
 ENCODINGS_NOT_OF_FILES = ["klingon", "rot13", "idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"]
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "store.db")
-
-
 def german_export(rows: int) -> str:
     """As Excel saves "CSV (Trennzeichen-getrennt)" with German settings."""
     lines = (

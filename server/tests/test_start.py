@@ -90,7 +90,6 @@ atexit.register(lambda: print(len(early), gc.get_freeze_count() > 0, gc.isenable
 
 _SHOW_MODULES = """
 import os, signal, sys
-from testing.service import Service
 from petstore_server.cli.main import main
 from petstore_server.runtime import servers
 

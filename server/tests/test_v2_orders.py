@@ -20,6 +20,7 @@ from petstore_server.api.v2_input import LIST_ORDERS
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import CANCEL, Order, Status
+from testing.checked_clients import contract
 from testing.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"
@@ -111,6 +112,55 @@ async def test_each_filter_and_sort_in_pages_of_every_size(service: Service) -> 
     client = await partner(service)
     for (query, expected), limit in product(FOUND, (1, 2, 3, 1000)):
         assert expected == await client.ids(f"{query}&limit={limit}"), (query, limit)
+
+
+@embedded
+async def test_orders_are_found_by_their_references(service: Service) -> None:
+    await service.orders(Order(1, reference="A"), Order(2, reference="B"), Order(3))
+    client = await partner(service)
+    assert [1, 2] == await client.ids("reference=A&reference=B")
+    assert [] == await client.ids("reference=C")
+
+
+CASES: dict[str, tuple[str, dict[str, str]]] = {
+    "listOrders": (
+        ORDERS,
+        {"status": "shipped", "petId": "10", "complete": "true", "shipDateFrom": "2026-12-01T10:00:00Z",
+         "shipDateTo": "2026-12-01T10:00:00Z", "updatedFrom": "9999-01-01T00:00:00Z", "reference": "A", "sort": "-id",
+         "limit": "2", "cursor": ""},
+    ),
+    "listChanges": ("/v2/store/changes", {"after": "now", "limit": "2", "wait": ""}),
+    "getUsage": (
+        "/v2/usage", {"granularity": "day", "from": "2026-10-25T00:00:00Z", "to": "2026-10-25T12:00:00Z"}
+    ),
+}  # fmt: skip
+"""For each operation with a query: its path, and a value of each parameter that changes the response.
+
+A cursor comes from a page, and what `wait` does takes time: test_v2_changes.py.
+"""
+
+
+@embedded
+async def test_every_parameter_of_the_contract_changes_the_response(service: Service) -> None:
+    components = contract().versions["v2"].document["components"]["parameters"]
+    documented = {
+        operation["operationId"]: [
+            parameter["name"]
+            for part in operation["parameters"]
+            if (parameter := components[part["$ref"].rpartition("/")[2]])["in"] == "query"
+        ]
+        for item in contract().versions["v2"].document["paths"].values()
+        for operation in item.values()
+    }
+    cases = {name: list(values) for name, (_, values) in CASES.items()}
+    assert cases == {name: parameters for name, parameters in documented.items() if parameters}
+    await service.orders(*SAMPLE, Order(6, reference="A"))
+    client = await partner(service)
+    for path, values in CASES.values():
+        unrestricted = (await client.get(path)).json()
+        for name, value in values.items():
+            response = await client.get(f"{path}?{name}={value}") if value else None
+            assert response is None or (200, True) == (response.status_code, response.json() != unrestricted), name
 
 
 async def test_an_order_has_its_record_status_and_timestamps(service: Service) -> None:
