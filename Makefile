@@ -81,8 +81,9 @@ check-locks: $(VENV)/.tools
 	done; done; done
 	@echo "All lock files have wheels for Python 3.11 to 3.14 on x86_64 and arm64."
 
-# The files of a release, in DIST=DIRECTORY: wheels and source archives, the lock files to install them with, and a bill of
-# materials (CycloneDX) of each lock file. Another run at the same commit writes the same bytes.
+# The files of a release, in DIST=DIRECTORY: wheels and source archives, the lock files to install them with, a bill of
+# materials (CycloneDX) of each lock file, and an archive of the whole repository, which has the documents and `deploy/`.
+# Another run at the same commit writes the same bytes.
 dist: $(VENV)/.tools
 	@git diff --quiet HEAD || echo "Files were changed since the commit that the distributions name." >&2
 	@mkdir -p $(DIST) && rm -f $(DIST)/petstore[-_]* $(DIST)/SHA256SUMS
@@ -91,6 +92,8 @@ dist: $(VENV)/.tools
 	@cp requirements/scale-out.lock $(DIST)/petstore-server.lock && cp requirements/client.lock $(DIST)/petstore-client.lock
 	@for each in server client; do $(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject $$each/pyproject.toml \
 		--output-reproducible -o $(DIST)/petstore-$$each.cdx.json $(DIST)/petstore-$$each.lock || exit 1; done
+	@name=petstore-$$(cd server && $(BIN)/python -m hatchling version) && git archive --format=tar --prefix=$$name/ \
+		--add-virtual-file=$$name/server/src/petstore_server/commit.txt:$$(git rev-parse HEAD) HEAD | gzip -9n >$(DIST)/$$name.tar.gz
 	@cd $(DIST) && sha256sum petstore[-_]* >SHA256SUMS && cat SHA256SUMS
 
 format: $(VENV)/.tools

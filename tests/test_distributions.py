@@ -19,6 +19,7 @@ from testing.documents import ROOT
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 _SERVER, _CLIENT = f"petstore_server-{__version__}", f"petstore_client-{__version__}"
+_WHOLE = f"petstore-{__version__}"
 _LOCKED = ("petstore-server.lock", "petstore-client.lock")
 _INSTALL = f"""
 if command -v cc; then exit 1; fi
@@ -59,7 +60,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_the_release_has_wheels_archives_locks_and_bills_of_materials_with_their_sums(release: Path) -> None:
     archives = {f"{name}{end}" for name in (_SERVER, _CLIENT) for end in (".tar.gz", "-py3-none-any.whl")}
-    described = {*_LOCKED, "petstore-server.cdx.json", "petstore-client.cdx.json"}
+    described = {*_LOCKED, "petstore-server.cdx.json", "petstore-client.cdx.json", f"{_WHOLE}.tar.gz"}
     sums = dict(line.split("  ")[::-1] for line in (release / "SHA256SUMS").read_text().splitlines())
     assert archives | described == sums.keys()
     assert sums | {"SHA256SUMS": digests(release)["SHA256SUMS"]} == digests(release)
@@ -85,6 +86,19 @@ def test_archives_hold_the_sources_the_license_and_the_commit_but_no_tests(relea
     assert not [name for name in names if "tests" in name]
     with tarfile.open(release / f"{_CLIENT}.tar.gz") as archive:
         assert {f"{_CLIENT}/LICENSE", f"{_CLIENT}/CHANGELOG.md"} <= set(archive.getnames())
+
+
+def test_the_archive_of_the_repository_has_what_operators_install_and_builds_wheels_that_name_the_commit(
+    release: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(release / f"{_WHOLE}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    named = {"README.md", "docs/install.md", "deploy/systemd/petstore.service", "requirements/run.lock", "Makefile"}
+    assert all((tmp_path / _WHOLE / file).is_file() for file in named)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=tmp_path / _WHOLE / "server", capture_output=True, check=True)
+    with zipfile.ZipFile(tmp_path / f"{_SERVER}-py3-none-any.whl") as wheel:
+        assert wheel.read("petstore_server/commit.txt").decode().startswith(commit())
 
 
 @pytest.mark.parametrize("name", [_SERVER, _CLIENT])
