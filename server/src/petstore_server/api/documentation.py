@@ -23,9 +23,7 @@ from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 
-MAX_DOCUMENT_REQUESTS = 600
-"""Requests per minute and address outside of the API. The documentation page with its parts takes about ten."""
-
+MAX_DOCUMENT_REQUESTS = 600  # per minute and address outside of the API; the documentation page takes about ten
 MAX_DOCUMENT_ADDRESSES = 10_000  # addresses whose requests are counted on their own
 
 _POLICY = (
@@ -39,15 +37,17 @@ _PROTECTION = (
 _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time; mostly the response is 304
 _GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, for a tenth more bytes
 _AN_HOUR = "public, max-age=3600"
-
 _HTML = "text/html; charset=utf-8"
-_SCRIPT = "text/javascript; charset=utf-8"
-_OWN_FILES = {"page.css": "text/css; charset=utf-8", "page.js": _SCRIPT, "guide.js": _SCRIPT}
-_SWAGGER_FILES = {
-    "favicon-32x32.png": "image/png",
-    "swagger-ui-bundle.js": _SCRIPT,
-    "swagger-ui.css": "text/css; charset=utf-8",
+_TYPES = {
+    ".atom": "application/atom+xml; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".yaml": "application/yaml",
 }
+_OWN_FILES = ("page.css", "page.js", "guide.js")
+_SWAGGER_FILES = ("favicon-32x32.png", "swagger-ui-bundle.js", "swagger-ui.css")
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
 _GUIDE_PAGES = ("guide", "client", "versions", "changelog")  # the Markdown files and, under `/docs`, the pages
 _RELEASE = re.compile(
@@ -66,21 +66,22 @@ class Documents:
         page, swagger = files("petstore_server.api") / "page", _swagger_files()
         self._documents: dict[tuple[str, ...], Callable[[], tuple[Representation, Representation]]] = {}
 
-        def add(*segments: str, read: Callable[[], bytes], content_type: str, caching: str = _REVALIDATE) -> None:
+        def add(*segments: str, read: Callable[[], bytes], caching: str = _REVALIDATE) -> None:
+            content_type = _TYPES.get(Path(segments[-1]).suffix, _HTML)
             self._documents[segments] = cache(lambda: _prepare(read(), content_type, caching))
 
-        add("", read=(page / "root.html").read_bytes, content_type=_HTML)
-        add("docs", read=(page / "index.html").read_bytes, content_type=_HTML)
+        add("", read=(page / "root.html").read_bytes)
+        add("docs", read=(page / "index.html").read_bytes)
         for version, name in CONTRACTS.items():
-            add(f"{name}.json", read=partial(contract_json, settings, version), content_type="application/json")
-            add(f"{name}.yaml", read=partial(contract_yaml, settings, version), content_type="application/yaml")
+            add(f"{name}.json", read=partial(contract_json, settings, version))
+            add(f"{name}.yaml", read=partial(contract_yaml, settings, version))
         for name in _GUIDE_PAGES:
-            add("docs", name, read=partial(_guide_page, settings, name), content_type=_HTML)
-        add("docs", "changelog.atom", read=partial(_feed, settings), content_type="application/atom+xml; charset=utf-8")
-        for name, content_type in _OWN_FILES.items():
-            add("docs", name, read=(page / name).read_bytes, content_type=content_type)
-        for name, content_type in _SWAGGER_FILES.items():
-            add("docs", name, read=(swagger / name).read_bytes, content_type=content_type, caching=_AN_HOUR)
+            add("docs", name, read=partial(_guide_page, settings, name))
+        add("docs", "changelog.atom", read=partial(_feed, settings))
+        for name in _OWN_FILES:
+            add("docs", name, read=(page / name).read_bytes)
+        for name in _SWAGGER_FILES:
+            add("docs", name, read=(swagger / name).read_bytes, caching=_AN_HOUR)
 
     def response(self, segments: list[str], method: str, headers: Headers) -> Response:
         """The document under these path segments, or 304; 308 if a slash follows it, as people type it.
@@ -104,11 +105,11 @@ def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representati
     digest = sha256(body).hexdigest()[:32]
     headers = f"cache-control: {caching}\r\n{_PROTECTION}".encode()
     compressed = gzip(body, _GZIP_LEVEL)
-    if len(compressed) < len(body):
-        headers += b"vary: Accept-Encoding\r\n"
-    plain = represent(digest, (body,), content_type, headers)
+    if len(compressed) >= len(body):
+        return (represent(digest, (body,), content_type, headers),) * 2
+    headers += b"vary: Accept-Encoding\r\n"
     zipped = represent(digest, (compressed,), content_type, headers, zipped=True)
-    return plain, zipped if len(compressed) < len(body) else plain
+    return represent(digest, (body,), content_type, headers), zipped
 
 
 def _swagger_files() -> Path:

@@ -1,5 +1,6 @@
 """Representations: bodies with an ETag, compressed if the client accepts it, or 304 (RFC 9110; D8)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -18,6 +19,7 @@ _GZIPPED = b"content-encoding: gzip\r\n"
 _WORTH_COMPRESSING = 1024
 """Bytes; a shorter body fits one packet anyway."""
 
+_WEIGHT = re.compile(r"\s*(?:q\s*=\s*([01](?:\.\d*)?|\.\d+)\s*)?", re.ASCII)
 _GZIP_WINDOW = 31  # 15, and 16 for gzip's header and checksum
 _MAX_ACCEPT_ENCODING = 256  # bytes of Accept-Encoding that are kept in memory; without it, the plain form is right
 
@@ -102,20 +104,11 @@ def accepts_gzip(headers: Headers) -> bool:
 def _accepts_gzip(accept_encoding: bytes) -> bool:
     weights: dict[str, float] = {}
     for element in accept_encoding.decode("latin-1").lower().split(","):
-        coding, _, weight = element.partition(";")
-        weights[coding.strip()] = _quality(weight)
+        coding, _, parameter = element.partition(";")
+        weight = _WEIGHT.fullmatch(parameter)
+        weights[coding.strip()] = 0.0 if weight is None else float(weight[1] or 1)
     gzip = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
     return gzip > 0 and gzip >= weights.get("identity", 0.0)
-
-
-def _quality(parameter: str) -> float:
-    name, _, value = parameter.partition("=")
-    if not name.strip():
-        return 1.0
-    try:
-        return min(1.0, max(0.0, float(value.strip()))) if name.strip() == "q" else 0.0
-    except ValueError:
-        return 0.0
 
 
 def _etag(digest: str, zipped: bool) -> bytes:

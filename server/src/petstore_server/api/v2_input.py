@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -26,8 +27,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
 _JSON = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE)
 
 
-# Kinds of values. Each reads a value from the text of a parameter; those of fields also read one from parsed JSON. Both
-# raise ValueError; `allowed` completes the sentence "… must be".
+# Kinds of values. Each reads a value from a text, or raises ValueError; `allowed` completes the sentence "… must be".
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,10 @@ class Integer:
     def from_text(self, text: str) -> int:
         if not is_int64(text):
             raise ValueError(self.allowed)
-        return self.from_json(int(text))
+        return self.check(int(text))
 
-    def from_json(self, value: object) -> int:
+    def check(self, value: object) -> int:
+        """Return the value if it is one of these numbers. Raises ValueError."""
         if type(value) is not int or not self.minimum <= value <= self.maximum:
             raise ValueError(self.allowed)
         return value
@@ -81,11 +82,6 @@ class Timestamp:
 
     def from_text(self, text: str) -> int:
         return microseconds(parse_timestamp(_OFFSET.sub(r"\1:\2", _FINER.sub(r"\1", text))))
-
-    def from_json(self, value: object) -> int:
-        if type(value) is not str:
-            raise ValueError(self.allowed)
-        return self.from_text(value)
 
 
 @dataclass(frozen=True)
@@ -109,14 +105,8 @@ class Reference:
     def from_text(self, text: str) -> str:
         return check_reference(text)
 
-    def from_json(self, value: object) -> str:
-        if type(value) is not str:
-            raise ValueError(self.allowed)
-        return check_reference(value)
 
-
-FieldKind = Integer | Timestamp | Reference
-Kind = FieldKind | Choice | Text
+Kind = Choice | Integer | Timestamp | Text | Reference
 
 
 class Parameter(NamedTuple):
@@ -219,7 +209,7 @@ GET_USAGE = Parameters(
 IDEMPOTENCY_KEY = Parameter("Idempotency-Key", Text("[!-~]{1,255}", "1 to 255 visible ASCII characters"))
 """A header (draft-ietf-httpapi-idempotency-key-header)."""
 
-ORDER_FIELDS: dict[str, FieldKind] = {
+ORDER_FIELDS: dict[str, Kind] = {
     "petId": Integer(),
     "quantity": Integer(minimum=1),
     "shipDate": Timestamp(),
@@ -230,9 +220,7 @@ REQUIRED_FIELDS = ("petId", "quantity")
 
 def check_media_type(content_type: bytes | None, content_encoding: bytes | None) -> None:
     """Raise UnsupportedMediaType unless the headers describe plain JSON in UTF-8."""
-    if content_type is None or not _JSON.fullmatch(content_type):
-        raise UnsupportedMediaType
-    if content_encoding is not None and content_encoding.lower() != b"identity":
+    if not _JSON.fullmatch(content_type or b"") or (content_encoding or b"identity").lower() != b"identity":
         raise UnsupportedMediaType
 
 
@@ -250,16 +238,19 @@ def read_new_order(body: bytes) -> tuple[int, int, str | None, str | None]:
     return pet_id, quantity, (None if ship_date is None else timestamp_text(ship_date)), reference
 
 
-def _field(name: str, kind: FieldKind, members: dict[str, object]) -> Any:
+def _field(name: str, kind: Kind, members: dict[str, object]) -> Any:
     if name in REQUIRED_FIELDS:
         if name not in members:
             raise InvalidBody(f"The body lacks the field '{name}'; it must be {kind.allowed}.")
     elif members.get(name) is None:  # many programs write null for a field without a value
         return None
-    try:
-        return kind.from_json(members[name])
-    except ValueError:
-        raise InvalidBody(f"The field '{name}' must be {kind.allowed}.") from None
+    value = members[name]
+    with suppress(ValueError):
+        if isinstance(kind, Integer):
+            return kind.check(value)
+        if isinstance(value, str):
+            return kind.from_text(value)
+    raise InvalidBody(f"The field '{name}' must be {kind.allowed}.")
 
 
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-_ADMITTED, _BANNED_NOW = 1, 3  # steps
+STEP_ADMITTED, STEP_BANNED_NOW = 1, 3
 
 
 class CountersUnavailable(Exception):
@@ -29,11 +29,3 @@ class Counted(msgspec.Struct, array_like=True, frozen=True):
     began: int = 0
     until: int = 0
     level: int = 0
-
-    @property
-    def admitted(self) -> bool:
-        return self.step == _ADMITTED
-
-    @property
-    def banned_now(self) -> bool:
-        return self.step == _BANNED_NOW

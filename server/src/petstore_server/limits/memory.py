@@ -23,7 +23,7 @@ from petstore_server.domain.windows import (
     fits,
     roll_window,
 )
-from petstore_server.limits.counters import Counted
+from petstore_server.limits.counters import STEP_ADMITTED, STEP_BANNED_NOW, Counted
 
 MAX_ADDRESSES = 100_000
 _NO_RECORD = AbuseRecord()
@@ -150,10 +150,11 @@ class MemoryLimiter:
         if counted.level:
             ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
             decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now, refused=charge)
-            if counted.banned_now:
+            if counted.step == STEP_BANNED_NOW:
                 self._note_ban(ban)
         else:
-            decision = evaluate_account(counted.admitted, account.minute, account.day, principal.limits, now)
+            admitted = counted.step == STEP_ADMITTED
+            decision = evaluate_account(admitted, account.minute, account.day, principal.limits, now)
         ahead = round(self._clock() - now)
         if ahead:  # by the clock of this process, the windows may even seem to have ended long ago
             account.open(counted.minute + ahead, counted.minute_used, counted.day + ahead, counted.day_used)

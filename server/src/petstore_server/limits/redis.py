@@ -23,7 +23,7 @@ from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
-from petstore_server.limits.counters import Counted, CountersUnavailable
+from petstore_server.limits.counters import STEP_ADMITTED, Counted, CountersUnavailable
 
 RESPONSE_SECONDS = 0.2
 """Within which Redis responds to a call (D19). Requests that wait for the next call fail with the one under way."""
@@ -106,7 +106,7 @@ class RedisCounters:
         """Charge the window of an address, or only read it."""
         keys = (f"{self._prefix}:address:{{{address}}}",)
         now, counted = await self._batcher.submit((keys, (int(charge),)))
-        return evaluate_address(counted.admitted, Count(counted.minute, counted.minute_used), now)
+        return evaluate_address(counted.step == STEP_ADMITTED, Count(counted.minute, counted.minute_used), now)
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
         """What each of these accounts has used."""
