@@ -242,13 +242,12 @@ def _citations(pattern: str) -> Iterator[tuple[Path, str]]:
             yield file, number
 
 
-def test_ci_runs_the_same_checks_as_the_readme_names() -> None:
+def test_ci_runs_every_check_that_contributors_run() -> None:
     assert "\n    make test\n" in (ROOT / "README.md").read_text()
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert ["make test", "make check", "make check-locks", "make test-system"] == re.findall(
-        r"^step (make .+)$", script.read_text(), re.MULTILINE
-    )
+    steps = re.findall(r"^step make ([a-z-]+)", script.read_text(), re.MULTILINE)
+    assert ["test", "check", "check-locks", "test-system", "torture", "bench"] == steps
 
 
 def test_the_readme_is_short_and_its_bullets_have_numbers_of_the_pages_that_they_link_to() -> None:
