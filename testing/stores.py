@@ -23,7 +23,7 @@ from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
-from petstore_server.store.engine import Engine, Queries, Query, Row, Statement, Work
+from petstore_server.store.engine import Engine, Query, Row, Statement, Work
 from petstore_server.store.listing import Listing, OrderList
 from testing.engines import PostgresEngine
 
@@ -280,7 +280,7 @@ class WatchedEngine:
             while True:
                 statement = send()
                 found = yield statement
-                self.statements += statement.queries if isinstance(statement, Queries) else [cast(Query, statement)]
+                self.statements += statement if isinstance(statement, list) else [cast(Query, statement)]
                 self.meanwhile()
                 send = partial(work.send, found)
         except StopIteration as stop:

@@ -103,7 +103,6 @@ class Transition(NamedTuple, Generic[Entity]):
     apply: Callable[[Entity], Entity]
 
     def is_allowed(self, entity: Entity) -> bool:
-        """Whether the state of the entity allows the change."""
         try:
             self.apply(entity)
         except DomainError:  # its reason is not needed here

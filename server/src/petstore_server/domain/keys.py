@@ -130,8 +130,6 @@ class Successor(NamedTuple):
 
 
 class Rotated(NamedTuple):
-    """A rotated key and its successor."""
-
     old: ApiKey
     new: ApiKey
 

@@ -167,8 +167,6 @@ def ship(at: datetime) -> Transition[Order]:
 
 
 class Import(StrEnum):
-    """The outcome of importing one record."""
-
     CREATED = "created"
     UNCHANGED = "unchanged"
     REPLACED = "replaced"

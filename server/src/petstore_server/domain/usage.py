@@ -10,8 +10,6 @@ from petstore_server.domain.windows import Count
 
 
 class Usage(NamedTuple):
-    """What an account has used of its windows."""
-
     minute: Count = Count()
     day: Count = Count()
 
@@ -102,7 +100,6 @@ NO_ACTIVITY = Activity({}, {}, {})
 
 
 def add(one: Counts, other: Counts) -> Counts:
-    """The sum of two counts."""
     return type(one)(*[left + right for left, right in zip(one, other, strict=True)])
 
 

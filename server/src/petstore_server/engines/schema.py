@@ -17,13 +17,19 @@ class Schema:
         """The migrations that a store of this version lacks, in their order: the number and the statements of each."""
         return [(number, file.read_text("utf-8")) for number, file in sorted(self._files.items()) if number > version]
 
-    def require_known(self, version: int, where: str) -> None:
-        """Raise StoreUnusable if only a newer program knows this version."""
+    def known(self, version: int, where: str, *, has_clock: bool) -> int:
+        """Return the version of a store, 0 if it is missing. Raises StoreUnusable if this program does not know it."""
+        if version and not has_clock:
+            raise StoreUnusable(
+                f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
+                "Export its orders with that build, and import them into a new store.",
+            )
         if version > self.latest:
             raise StoreUnusable(
                 f"The store {where} has schema version {version}, newer than the {self.latest} that this program "
                 "knows; update petstore-server."
             )
+        return version
 
     def must_migrate(self, version: int, where: str, *, create: bool = False, upgrade: bool = False) -> bool:
         """Whether to migrate: a missing store (version 0) if `create`, an older one if `upgrade`.
@@ -33,22 +39,9 @@ class Schema:
         if version >= self.latest:
             return False
         if version == 0 and not create:
-            raise no_store(where)
+            raise NoStore(f"There is no store {where}.")
         if version and not upgrade:
             raise StoreOutdated(
                 f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
             )
         return True
-
-
-def no_store(where: str) -> NoStore:
-    """The error for a store that does not exist."""
-    return NoStore(f"There is no store {where}.")
-
-
-def earlier_build(where: str) -> StoreUnusable:
-    """The error for a store that was written before the first release."""
-    return StoreUnusable(
-        f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
-        "Export its orders with that build, and import them into a new store.",
-    )

@@ -131,13 +131,8 @@ class Keys(Part):
         """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
         account = require_open((yield from find_account(key.account)))
         yield _insert_key(key, account.id)
-        created = {
-            "account": key.account,
-            "environment": str(key.environment),
-            "scopes": sorted(key.scopes),
-            "note": key.note,
-            "expires_at": key.expires_at,
-        }
+        allowed = {"account": key.account, "environment": str(key.environment), "scopes": sorted(key.scopes)}
+        created = {**allowed, "note": key.note, "expires_at": key.expires_at}
         yield record(actor, "key.create", f"key:{key.id}", Change(None, created))
         yield ACCESS_CHANGED
         return key
@@ -246,7 +241,6 @@ def _locked_key(key_id: str) -> Work[ApiKey]:
 
 
 def _update_key(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:
-    """Store what changed, and record it."""
     yield Command(_UPDATE_KEY, (after.expires_at, after.revoked_at, after.id))
     if before.ban is not None and after.ban is None:
         yield Command("DELETE FROM petstore.bans WHERE key_id = %s", (after.id,))

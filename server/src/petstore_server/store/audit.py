@@ -177,5 +177,4 @@ def as_json(value: Any) -> str | None:
 
 
 def from_json(text: str | None) -> Any:
-    """Decode what `as_json` encoded."""
     return None if text is None else json.loads(text)

@@ -33,12 +33,6 @@ class Query(NamedTuple):
     in_order: bool = False
 
 
-class Queries(NamedTuple):
-    """Queries that are sent together. The rows of each are sent back as one list."""
-
-    queries: Sequence[Query]
-
-
 class Command(NamedTuple):
     """A statement without rows."""
 
@@ -53,7 +47,7 @@ class Commands(NamedTuple):
     parameters: Sequence[Sequence[Any]]
 
 
-Statement = Query | Queries | Command | Commands
+Statement = Query | list[Query] | Command | Commands  # of queries in a list, the rows of each are sent back as a list
 Condition = tuple[str, Sequence[Any]]  # with its parameters
 Work = Generator[Statement, list[Any], Result]
 Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries on the snapshot that it stands for

@@ -116,7 +116,6 @@ class Imports(Part):
 
     @transaction
     def beat(self, import_id: str) -> Work[None]:
-        """Give a sign of life of a run."""
         yield Command(_BEAT, (import_id,))
 
     async def find(self, import_id: str) -> ImportRun:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
-from petstore_server.store.engine import Engine, Part, Queries, Query, Work, snapshot
+from petstore_server.store.engine import Engine, Part, Query, Work, snapshot
 
 _FOLDED = "((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 374761393)) % 2147483629)"
 STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
@@ -96,7 +96,6 @@ class Listing(Part):
         return await self._newest()
 
     def is_newest(self, found: OrderList) -> bool:
-        """Whether this is the newest copy of the list."""
         return found is self._held
 
     async def close(self) -> None:
@@ -129,7 +128,7 @@ class Listing(Part):
             pieces = _pieces_of(held, starts)
         for begin in range(0, len(stale), _PIECES_AT_ONCE):
             group = stale[begin : begin + _PIECES_AT_ONCE]
-            found = yield Queries([Query(_RECORDS, range_of(starts, index)) for index in group])
+            found = yield [Query(_RECORDS, range_of(starts, index)) for index in group]
             for index, [(records,)] in zip(group, found, strict=True):
                 pieces[index] = Piece(records.encode())
         return OrderList(mark, starts, tuple(pieces))

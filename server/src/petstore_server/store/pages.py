@@ -63,7 +63,6 @@ class Search(Part):
         return Clock(*row)
 
     async def page(self, query: PageQuery) -> Page:
-        """One page of orders."""
         walks = _walks(query)
         if query.limit > SHORT_PAGE or len(walks) > 1 or _rest(walks[0], query.filters):
             return await self._engine.read(lambda: read_page(query))

@@ -23,7 +23,7 @@ from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.dialect import epoch
-from petstore_server.store.engine import Commands, Queries, Query, Result, Row, Work
+from petstore_server.store.engine import Commands, Query, Result, Row, Work
 
 Driver = psycopg.AsyncConnection[Row]
 Share = Callable[[str, int], Awaitable[int]]
@@ -52,13 +52,16 @@ DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)  # the connection may not have noticed it yet
 
 
+_Errors = tuple[type[psycopg.Error], ...]
+
+
 class Options(NamedTuple):
     """How a transaction begins, the seconds for each message and in total, and after which errors it is repeated."""
 
     begin: str
     statement: float
     total: float
-    conflicts: tuple[type[psycopg.Error], ...] = CONFLICT
+    conflicts: _Errors = CONFLICT
 
 
 def _assignment(settings: Mapping[str, str]) -> str:
@@ -67,38 +70,38 @@ def _assignment(settings: Mapping[str, str]) -> str:
     return f"SELECT {assigned}"
 
 
-def _limits(statement: float) -> dict[str, str]:
-    """PostgreSQL's own limits, in milliseconds, below ours: it ends a statement before we break the connection.
+def _options(
+    begin: str, settings: dict[str, str], statement: float, total: float, conflicts: _Errors = CONFLICT
+) -> Options:
+    """Options with PostgreSQL's own limits below ours: it ends a statement before we break the connection.
 
     A broken connection ends nothing by itself: a process of PostgreSQL that waits for a lock does not notice it.
     """
     milliseconds = int(statement * 1000)
-    return {"lock_timeout": f"{milliseconds - 200}", "statement_timeout": f"{milliseconds - 100}"}
+    limits = {"lock_timeout": f"{milliseconds - 200}", "statement_timeout": f"{milliseconds - 100}"}
+    return Options(begin + _assignment(limits | settings), statement, total, conflicts)
 
 
-def _begin(begin: str, statement: float, **settings: str) -> str:
-    """`jit`: compiling takes a tenth of a second, and no statement of ours gains as much."""
-    return f"{begin}; {_assignment({**_limits(statement), 'jit': 'off', **settings})}"
-
-
+# Compiling takes a tenth of a second, and no statement of ours gains as much.
+_NO_JIT = {"jit": "off"}
 # A process that is stopped in the middle of a transaction must not keep rows locked.
-_RELEASE = {"idle_in_transaction_session_timeout": "5000"}
+_IDLE = "idle_in_transaction_session_timeout"
+_RELEASE = {_IDLE: "5000"} | _NO_JIT
 _GONE = {"client_connection_check_interval": "1000"}  # ends a long statement whose client is gone
-_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
 
-WRITE = Options(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
+WRITE = _options("BEGIN; ", _RELEASE, 1.2, 1.8)
 """A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
 
-BULK = Options(_begin("BEGIN", 30.0, **_RELEASE, **_GONE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
+BULK = _options("BEGIN; ", _RELEASE | _GONE, 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
 """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
 
 # Statements in one message are one transaction, so these settings end with it.
-READ = Options(_assignment(_limits(1.2)), 1.2, 1.8)  # one statement that an index answers
-SCAN = Options(_assignment({**_limits(10.0), **_GONE, "jit": "off"}), 10.0, 12.0)  # one that reads much
-SNAPSHOT = Options(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)  # reads of one snapshot: each is quick
-EXPORT = Options(  # reads for as long as the consumer takes
-    _begin(_SNAPSHOT, 10.0, **_GONE, idle_in_transaction_session_timeout="600000"), 10.0, float("inf")
-)
+READ = _options("", {}, 1.2, 1.8)  # one statement that an index answers
+SCAN = _options("", _GONE | _NO_JIT, 10.0, 12.0)  # one that reads much
+SNAPSHOT = _options(_BEGIN_SNAPSHOT, _NO_JIT, 1.2, 60.0)  # reads of one snapshot: each is quick
+# Reads for as long as the consumer takes.
+EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, float("inf"))
 
 
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
@@ -142,7 +145,6 @@ class Timelines:
                 await self._verify_clock(driver, self._share)
 
     async def witness(self, epoch: str, at: int) -> None:
-        """See `store.engine.Engine`."""
         known, latest = self._noted
         if self._share is not None and (epoch != known or at > latest):
             await self._share(f"{self._store}:clock:{epoch}", at)
@@ -217,8 +219,8 @@ class Session:
                 rows = []
                 if isinstance(statement, Query):
                     [rows] = await self.rows([statement])
-                elif isinstance(statement, Queries):
-                    rows = await self.rows(statement.queries)
+                elif isinstance(statement, list):
+                    rows = await self.rows(statement)
                 else:
                     sets = statement.parameters if isinstance(statement, Commands) else [statement.parameters]
                     self._unsent += [self._bound(statement.sql, parameters) for parameters in sets]
@@ -263,7 +265,6 @@ class Session:
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection can be used again."""
         return not self._driver.closed and self._driver.info.transaction_status is TransactionStatus.IDLE
 
     async def roll_back(self) -> None:
@@ -307,7 +308,6 @@ def _element(value: Any) -> str:
 
 
 def unavailable(error: psycopg.Error) -> ServiceUnavailable:
-    """Return ServiceUnavailable with a reason for operators."""
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
 
 

@@ -7,7 +7,7 @@ locked while the server writes and commits, not while it waits for this process.
 from collections.abc import Sequence
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
-from petstore_server.store.engine import Command, Queries, Query, Row, Work
+from petstore_server.store.engine import Command, Query, Row, Work
 from petstore_server.store.orders import LOCK
 
 epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
@@ -122,7 +122,7 @@ def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> 
 
 def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
     wanted = _columns(keys, 2)
-    locks, known = yield Queries((Query(_LOCK_KEYS, wanted), Query(_KNOWN_KEYS, (*wanted, since))))
+    locks, known = yield [Query(_LOCK_KEYS, wanted), Query(_KNOWN_KEYS, (*wanted, since))]
     return [free for (free,) in locks], known
 
 

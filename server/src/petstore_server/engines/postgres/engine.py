@@ -147,7 +147,6 @@ class Pool:
         self._last_fault = "", -math.inf  # the last reason, and when it was found
 
     def fault(self) -> str | None:
-        """See `store.engine.Engine`."""
         reason, at = self._last_fault
         return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
 
@@ -280,7 +279,6 @@ class Pool:
 
 
 def _fault(connecting: asyncio.Task[connections.Driver]) -> str | None:
-    """Return why an attempt to connect failed, or None."""
     error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
     if error is None:
         return None

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.connections import Driver, Share, Timelines, plain_words
 from petstore_server.engines.postgres.engine import PostgresEngine, connect
-from petstore_server.engines.schema import Schema, earlier_build
+from petstore_server.engines.schema import Schema
 from petstore_server.store import Store
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
 
@@ -120,11 +120,8 @@ async def schema_version(driver: Driver, url: str) -> int:
     tables = await (await driver.execute(_TABLES)).fetchall()
     if not tables:
         return 0
-    if ("clock",) not in tables:
-        raise earlier_build(f"in {place(url)}")
     [(version,)] = await (await driver.execute("SELECT schema_version FROM petstore.store")).fetchall()
-    SCHEMA.require_known(version, f"in {place(url)}")
-    return int(version)
+    return SCHEMA.known(int(version), f"in {place(url)}", has_clock=("clock",) in tables)
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:

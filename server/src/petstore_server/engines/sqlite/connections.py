@@ -111,7 +111,6 @@ def roll_back(connection: apsw.Connection) -> None:
 
 
 def unavailable(error: apsw.Error | OSError) -> ServiceUnavailable:
-    """What an error of SQLite becomes: ServiceUnavailable with a reason for operators."""
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import NOW, Command, Commands, Queries, Query, Result, Row, Statement, Work
+from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Statement, Work
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
@@ -110,7 +110,6 @@ def _microseconds(seconds: float) -> int:
 
 
 def run(connection: apsw.Connection, work: Work[Result]) -> Result:
-    """Run the statements of `work` one after the other."""
     try:
         statement = next(work)
         while True:
@@ -129,13 +128,12 @@ def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
     if isinstance(statement, Commands):
         connection.executemany(translated(statement.sql), statement.parameters)
         return []
-    if isinstance(statement, Queries):
-        return [rows_of(connection, query) for query in statement.queries]
+    if isinstance(statement, list):
+        return [rows_of(connection, query) for query in statement]
     return rows_of(connection, statement)
 
 
 def rows_of(connection: apsw.Connection, statement: Query | Command) -> list[Row]:
-    """Return the rows of one statement."""
     bound = [
         msgspec.json.encode(value).decode() if isinstance(value, list) else value for value in statement.parameters
     ]

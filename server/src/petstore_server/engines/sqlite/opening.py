@@ -11,8 +11,8 @@ from time import monotonic, sleep
 
 import apsw
 
-from petstore_server.domain.errors import StoreDamaged, StoreUnusable
-from petstore_server.engines.schema import Schema, earlier_build, no_store
+from petstore_server.domain.errors import NoStore, StoreDamaged, StoreUnusable
+from petstore_server.engines.schema import Schema
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.connections import CREATE, connect_writer, transaction
 from petstore_server.engines.sqlite.engine import SqliteEngine
@@ -88,7 +88,7 @@ def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
 def require_place(path: Path, *, file_too: bool) -> None:
     """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
     if file_too and not path.exists():
-        raise no_store(f"at {path}")
+        raise NoStore(f"There is no store at {path}.")
     if not path.parent.is_dir():
         raise StoreUnusable(
             f"The directory {path.parent} does not exist.",
@@ -106,11 +106,10 @@ def schema_version(connection: apsw.Connection, path: Path) -> int:
         is_empty = connection.pragma("schema_version") == 0
     if not is_ours and (version or not is_empty):
         raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
-    if version and not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock'").fetchall():
+    has_clock = bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock'").fetchall())
+    if version and not has_clock:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # so that the file is not touched
-        raise earlier_build(f"at {path}")
-    SCHEMA.require_known(version, f"at {path}")
-    return version
+    return SCHEMA.known(version, f"at {path}", has_clock=has_clock)
 
 
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
