@@ -18,6 +18,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
+from testing.clock import Clock
 from testing.kept_templates import keep_templates
 from testing.stores import Stores
 
@@ -26,16 +27,6 @@ keep_templates()
 START = 1_793_000_000.0
 CURRENT = {"old": 60.0, "missing": 60.0, "rest": 0.0}
 """Every page waits for statistics that are current."""
-
-
-class Clock:
-    """A clock that tests set, in Unix seconds."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -132,7 +123,7 @@ async def running_console(
     stores: Stores, environ: Mapping[str, str] | None = None, waits: Mapping[str, float] = CURRENT
 ) -> AsyncIterator[Console]:
     """A console over the store, opened at the beginning of the test's time."""
-    clock = Clock()
+    clock = Clock(START)
     service = Service()
     async with stores.opened() as store:
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})

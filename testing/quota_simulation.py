@@ -119,22 +119,3 @@ def simulate(
         limits.per_day, service.admitted, service.refused, service.early, limiter.strikes, limiter.bans, cancelled,
         sum(failed),
     )  # fmt: skip
-
-
-class OwnClock:
-    """The same time with another identity: clients with different clocks share no gate, as in different processes."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def now(self) -> float:
-        return self._clock.now()
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.sleep(seconds)
-
-    async def sleep_async(self, seconds: float) -> None:
-        await self._clock.sleep_async(seconds)

@@ -20,25 +20,14 @@ from petstore_server.runtime.backend import Backend, opened_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.checked_clients import checked_async_client
+from testing.clock import Clock
 from testing.raw_transport import RawTransport
 from testing.stores import require_store_file
 
 T = TypeVar("T")
-START = 1_793_000_000.25
-"""The time at which every test starts, in Unix seconds."""
 
 URLS: dict[Path, dict[str, str]] = {}
 """The engines of the services in a folder, as settings, where they are not the embedded ones."""
-
-
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self, now: float = START) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

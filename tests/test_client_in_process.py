@@ -29,8 +29,8 @@ from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.domain.pets import Pet as StoredPet
 from testing.checked_clients import CheckedAsyncTransport
-from testing.quota_simulation import OwnClock
-from testing.service import START, Clock, Service, running
+from testing.clock import START, Clock, OwnClock
+from testing.service import Service, running
 
 
 class Counted(httpx2.AsyncBaseTransport):

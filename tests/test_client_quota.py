@@ -9,7 +9,8 @@ from petstore_client import AsyncClient
 from petstore_client._types import Clock
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
-from testing.quota_simulation import LATENCY, LimitedService, OwnClock, simulate
+from testing.clock import OwnClock
+from testing.quota_simulation import LATENCY, LimitedService, simulate
 
 BASE_URL = "http://petstore.test/v1"
 FREE = Limits(60, 500)

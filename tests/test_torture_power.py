@@ -5,7 +5,7 @@ import pytest
 from torture import crashes, power, power_commands
 from torture.power import Outcome
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.system]
 
 
 def assert_nothing_lost(outcome: Outcome, images: int) -> None:

@@ -9,28 +9,12 @@ from random import Random
 
 import pytest
 
-from petstore_client import AsyncClient, Clock, NotFoundError
+from petstore_client import AsyncClient, NotFoundError
 from petstore_client.testing import FakeClock, FakePetstore
+from testing.clock import OwnClock
 from testing.delayed import Delayed
 
 MINUTES, PER_MINUTE = 10, 60
-
-
-class ClockOfOneProcess:
-    """The clock of all, as a separate object, because clients with different clocks do not share a gate.
-
-    After a long sleep the process wakes `late` seconds late, as a busy or distant one does.
-    """
-
-    def __init__(self, clock: Clock, late: float) -> None:
-        self.now = clock.now
-        self.monotonic = clock.monotonic
-        self.sleep = clock.sleep
-        self._clock = clock
-        self._late = late
-
-    async def sleep_async(self, seconds: float) -> None:
-        await self._clock.sleep_async(seconds + self._late * (seconds > 5))
 
 
 def run_processes(fake: FakePetstore, late: list[float], work: Callable[[AsyncClient], Awaitable[None]]) -> list[int]:
@@ -40,7 +24,7 @@ def run_processes(fake: FakePetstore, late: list[float], work: Callable[[AsyncCl
     done = [0] * len(late)
 
     async def run(process: int) -> None:
-        own = ClockOfOneProcess(fake.clock, late[process])
+        own = OwnClock(fake.clock, late=late[process])
         async with fake.async_client(clock=own, transport=Delayed(fake)) as petstore:
             while True:
                 await work(petstore)

@@ -32,6 +32,7 @@ from petstore_client.testing import (
     Unreachable,
 )
 from testing.client_variants import Connect
+from testing.clock import OwnClock
 
 ORDERS = [Order(id=1)]
 
@@ -143,33 +144,13 @@ def test_a_refusal_that_describes_the_account_updates_the_gate(
     assert 60.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
 
 
-class Skewed:
-    """A host whose clock is wrong."""
-
-    def __init__(self, clock: FakeClock, by: float) -> None:
-        self._clock = clock
-        self._by = by
-
-    def now(self) -> float:
-        return self._clock.now() + self._by
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.sleep(seconds)
-
-    async def sleep_async(self, seconds: float) -> None:
-        await self._clock.sleep_async(seconds)
-
-
 @pytest.mark.parametrize("by", [-7200.0, 7200.0])
 def test_the_clock_of_this_host_does_not_matter(connect: Connect, by: float) -> None:
     clock = FakeClock()
     fake = FakePetstore(ORDERS, clock=clock, per_minute=2)
     in_date = formatdate(clock.now() + 80, usegmt=True)
     reset = {"x-ratelimit-limit": "2", "x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{clock.now() + 120:.0f}"}
-    with connect(fake, clock=Skewed(clock, by), max_retries=5) as petstore:
+    with connect(fake, clock=OwnClock(clock, ahead=by), max_retries=5) as petstore:
         petstore.list_orders()
         petstore.list_orders()
         fake.then(RateLimited(in_date), RateLimited(None, reset))

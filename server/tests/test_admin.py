@@ -12,9 +12,10 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import Order
 from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
 from petstore_server.telemetry.metrics import aggregate
+from testing.clock import START
 from testing.engines import PostgresEngine
 from testing.redis_engine import shared_redis
-from testing.service import START, Service, running
+from testing.service import Service, running
 from testing.stores import BY, api_key, new_store_database
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,8 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.operations.audit import entry_fields
 from testing.cli import CommandLine
-from testing.service import START, Service, bearer
+from testing.clock import START
+from testing.service import Service, bearer
 from testing.stores import opened
 
 ORDERS = "/v1/store/orders"

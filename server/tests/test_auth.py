@@ -11,7 +11,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, digest, new_key
 from petstore_server.server.messages import Request
-from testing.service import Clock
+from testing.clock import Clock
 
 pytestmark = pytest.mark.anyio
 

@@ -10,16 +10,9 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask, run_tasks
 from petstore_server.telemetry.logs import configure_logging
+from testing.clock import Clock
 
 pytestmark = pytest.mark.anyio
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(name="log")
@@ -80,7 +73,7 @@ async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_
 
 
 async def test_work_that_hangs_is_reported_as_stalled_until_it_finishes() -> None:
-    clock, gate, begun = Clock(), asyncio.Event(), asyncio.Event()
+    clock, gate, begun = Clock(100.0), asyncio.Event(), asyncio.Event()
 
     async def hang() -> None:
         begun.set()
@@ -99,7 +92,7 @@ async def test_work_that_hangs_is_reported_as_stalled_until_it_finishes() -> Non
 
 
 async def test_work_that_always_fails_is_reported_as_stalled(log: io.StringIO) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     work = Work(*[RuntimeError("a defect")] * 3)
     task = BackgroundTask("save usage", work, 0.001, clock)
     running = asyncio.create_task(task.run())

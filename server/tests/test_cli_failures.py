@@ -213,13 +213,6 @@ def test_a_misspelt_or_invalid_setting_is_one_line(cli: CommandLine) -> None:
     assert (2, "bad_settings") == (bad.code, bad.error()["code"])
 
 
-def test_a_password_in_an_address_is_not_repeated(cli: CommandLine) -> None:
-    done = cli("orders", "list", PETSTORE_REDIS_URL="http://me:secret@host/0")
-    assert 2 == done.code
-    assert "secret" not in done.err
-    assert "http://host/0" in done.err
-
-
 @pytest.mark.parametrize(
     "command", [["orders", "import", "{file}"], ["pets", "import", "{file}"], ["db", "restore", "{file}"]]
 )

@@ -71,19 +71,6 @@ def test_any_method_that_the_parser_knows_is_405(served: tuple[Server, str], met
     assert (405, "GET, HEAD") == (status, headers["allow"])
 
 
-@pytest.mark.parametrize(
-    ("target", "path"),
-    [
-        (f"http://other.example{TARGET}?x=1", TARGET),
-        (f"{TARGET}?q=%FF%00", TARGET),
-        (f"{TARGET}#fragment", TARGET),
-    ],
-)
-def test_every_form_of_a_target_finds_its_path(served: tuple[Server, str], target: str, path: str) -> None:
-    server, key = served
-    assert 200 == ask(server, request(key, "GET", target), target=path)[0]
-
-
 @pytest.mark.parametrize("target", ["/v1/%FF%FE", "/v1/%zz", "/v1/store/orders%00", "/v1/."])
 def test_a_path_that_is_not_text_is_404_with_limits(served: tuple[Server, str], target: str) -> None:
     server, key = served
@@ -126,15 +113,6 @@ def test_no_host_and_what_is_not_one_are_400_with_limits(served: tuple[Server, s
     status, headers = ask(server, f"GET {TARGET} HTTP/1.1\r\n{lines}{authorised}")
     assert (400, "1000000") == (status, headers["x-ratelimit-limit"])
     assert (400 if lines else 200) == ask(server, f"GET {TARGET} HTTP/1.0\r\n{lines}{authorised}")[0]
-
-
-@pytest.mark.parametrize(
-    "host", ["api.example", "a_b:8080", "192.0.2.1", "[2001:db8::1]:443", "[::ffff:192.0.2.1]", "a:"]
-)
-def test_a_host_is_a_name_or_an_address_with_or_without_a_port(served: tuple[Server, str], host: str) -> None:
-    server, key = served
-    raw = f"GET {TARGET} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n"
-    assert 200 == ask(server, raw)[0]
 
 
 @pytest.mark.parametrize(
@@ -184,15 +162,6 @@ def test_a_smuggling_shape_gets_4xx_or_an_end_and_never_a_second_answer(
     assert b" 204 " not in received
 
 
-def test_pipelined_requests_are_answered_in_order(served: tuple[Server, str]) -> None:
-    server, key = served
-    keep = f"Host: x\r\nAuthorization: Bearer {key}\r\n\r\n"
-    raw = f"GET {TARGET} HTTP/1.1\r\n{keep}GET /v1/x HTTP/1.1\r\n{keep}" + request(key)
-    with server.connect() as connection:
-        received = exchange(connection, raw.encode())
-    assert [b"200", b"404", b"200"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
-
-
 @pytest.mark.parametrize("framing", ["Content-Length: 65536", "Content-Length: 65537", "Content-Length: 10000000"])
 def test_a_body_is_ignored_up_to_64_kib_and_413_beyond(served: tuple[Server, str], framing: str) -> None:
     server, key = served
@@ -223,14 +192,6 @@ def test_expect_100_continue_gets_100_or_is_refused_at_once(served: tuple[Server
     large = request(key, "DELETE", f"{TARGET}/1", "Expect: 100-continue", "Content-Length: 99999999")
     status, headers = ask(server, large, "DELETE", f"{TARGET}/1")
     assert (413, "close") == (status, headers["connection"])
-
-
-def test_a_chunked_body_is_bounded_outside_of_the_api_too(served: tuple[Server, str]) -> None:
-    server, _ = served
-    head = b"GET /docs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with server.connect() as connection:
-        received = exchange(connection, head + 3 * (b"8000\r\n" + b"x" * 0x8000 + b"\r\n") + b"0\r\n\r\n")
-    assert received.startswith(b"HTTP/1.1 413 ")
 
 
 def test_100_continue_stands_behind_the_responses_before_it(served: tuple[Server, str]) -> None:
@@ -267,27 +228,6 @@ def test_a_cancel_whose_body_never_comes_is_not_carried_out(served: tuple[Server
         connection.sendall(request(key, "DELETE", f"{TARGET}/1", "Content-Length: 5").encode() + b"hel")
         connection.shutdown(socket.SHUT_WR)
         assert b"204" not in receive(connection)
-
-
-@pytest.mark.parametrize(("size", "status"), [(8192, 200), (8193, 414), (60_000, 414)])
-def test_a_target_may_be_8_kib_long(served: tuple[Server, str], size: int, status: int) -> None:
-    server, key = served
-    target = f"{TARGET}?".ljust(size, "x")
-    assert status == ask(server, request(key, "GET", target))[0]
-
-
-@pytest.mark.parametrize(("size", "status"), [(32_000, 200), (33_000, 431), (60_000, 431)])
-def test_headers_may_be_32_kib_large(served: tuple[Server, str], size: int, status: int) -> None:
-    server, key = served
-    assert status == ask(server, request(key, "GET", TARGET, "X-Large: " + "x" * size))[0]
-
-
-@pytest.mark.parametrize(("lines", "status"), [(100, 200), (101, 431)])
-def test_a_request_may_have_100_header_lines(served: tuple[Server, str], lines: int, status: int) -> None:
-    server, key = served
-    raw = request(key, "GET", TARGET, *["X:"] * (lines - 3))  # besides Host, Authorization and Connection
-    with server.connect() as connection:
-        assert exchange(connection, raw.encode()).startswith(f"HTTP/1.1 {status} ".encode())
 
 
 @pytest.mark.parametrize("form", ["one long line", "many short lines", "a long target"])

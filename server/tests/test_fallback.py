@@ -12,6 +12,7 @@ from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 from petstore_server.limits.redis import RedisCounters
+from testing.clock import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -63,14 +64,6 @@ class Shared(RedisCounters):
         return NOW - 100, self.since
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def shared() -> Shared:
     return Shared()
@@ -78,7 +71,7 @@ def shared() -> Shared:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revo
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.runtime import application
-from testing.service import START, Clock, Service, bearer, in_service, running
+from testing.clock import START, Clock
+from testing.service import Service, bearer, in_service, running
 
 ORDERS = "/v1/store/orders"
 

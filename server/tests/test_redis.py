@@ -22,6 +22,7 @@ from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
+from testing.clock import Clock
 from testing.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
 from testing.subprocesses import PATIENCE, busy, within
 
@@ -207,14 +208,6 @@ async def test_the_newest_that_any_process_has_seen_is_known_to_all_for_90_days(
     assert 89 * 86_400 < engine.client.ttl("petstore:store:timeline") <= 90 * 86_400
     for each in counters:
         await each.close()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_793_000_000.25
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def ban_by(one: FallbackLimiter) -> Ban:
@@ -490,16 +483,6 @@ async def test_a_redis_that_cannot_write_is_an_outage_and_never_an_error(
             assert await one.check() is not None
             repair(redis.client)
             assert await exact_again(one) < 5 + busy()
-
-
-async def test_a_process_that_was_held_up_itself_does_not_blame_redis(own: RedisEngine) -> None:
-    async with limiter(own.url) as one:
-        asked = asyncio.create_task(one.admit(principal()))
-        for _ in range(3):
-            await asyncio.sleep(0)  # the call is on its way
-        time.sleep(0.4)  # noqa: ASYNC251 - what is tested
-        assert 59 == (await asked).shown.remaining
-        assert one.fault is None
 
 
 async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(

@@ -31,7 +31,8 @@ from petstore_server.operations.usage import AccountSort, page_of_accounts, repo
 from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from testing.service import START, Service, bearer, running
+from testing.clock import START
+from testing.service import Service, bearer, running
 from testing.stores import BY, Stores, add_key, successor
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
 from petstore_server.runtime.backend import compact_history
-from testing.service import START, Clock, Service, running
+from testing.clock import START, Clock
+from testing.service import Service, running
 from torture.client import LIST, ORDERS, Connection
 from torture.plan import Check, Result
 from torture.plan import Plan as RunPlan
