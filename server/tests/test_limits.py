@@ -247,7 +247,7 @@ def test_an_account_is_noted_once_until_it_is_saved() -> None:
     for _ in range(2):
         for _ in range(3):
             now(limiter.admit(principal(limits=Limits(60, 1000))))
-        assert [1] == limiter._unsaved_accounts
+        assert {1} == limiter._unsaved_accounts
         limiter.take_unsaved()
 
 

@@ -40,11 +40,9 @@ class Changes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # With the clock as it was before the page, and the end of its time.
-        self._held: dict[asyncio.Future[Clock | None], tuple[Clock, float]] = {}
+        self._held: dict[asyncio.Future[Clock | None], Clock] = {}  # with the clock as it was before the page
         self._of_key = Counter[str]()
-        self._ticking: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
         self._reading: dict[tuple[Asked, Clock], asyncio.Task[bytes | None]] = {}
         self._ended = False
@@ -84,14 +82,16 @@ class Changes:
         try:
             while body is None:
                 request.held = woken = loop.create_future()
-                self._held[woken] = clock, ends
-                if self._ticking is None:
-                    self._ticking = loop.call_later(LOOK_SECONDS, self._tick)
+                self._held[woken] = clock
+                timer = loop.call_at(ends, _wake, woken, None)
+                if self._watching is None or self._watching.done():
+                    self._watching = loop.create_task(self._watch())
                 if self._ended or request.client_ended:
                     woken.set_result(None)
                 try:
                     changed: Clock | None = await woken
                 finally:
+                    timer.cancel()
                     del self._held[woken]
                 if changed is not None:
                     clock = changed
@@ -107,30 +107,19 @@ class Changes:
                 del self._of_key[key_id]
         return uncached(request.headers, body)
 
-    def _tick(self) -> None:
-        """End those whose time is over, and look at the clock, for as long as requests are held."""
-        loop, self._ticking = asyncio.get_running_loop(), None
-        if not self._held:
-            return
-        now = loop.time()
-        for woken, (_, ends) in self._held.items():
-            if ends <= now:
-                _wake(woken, None)
-        if self._looking is None or self._looking.done():
-            self._looking = loop.create_task(self._look())
-        self._ticking = loop.call_later(LOOK_SECONDS, self._tick)
-
-    async def _look(self) -> None:
-        """Wake the requests that have seen another clock."""
-        try:
-            clock = await self._store.search.clock()
-        except ServiceUnavailable as error:  # it may be usable again before their time is over
-            self._fault = error.reason
-            return
-        self._fault = None
-        for woken, (seen, _) in self._held.items():
-            if seen != clock:
-                _wake(woken, clock)
+    async def _watch(self) -> None:
+        """Look at the clock for as long as requests are held, and wake those that have seen another one."""
+        while self._held:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                clock = await self._store.search.clock()
+            except ServiceUnavailable as error:  # it may be usable again before their time is over
+                self._fault = error.reason
+                continue
+            self._fault = None
+            for woken, seen in self._held.items():
+                if seen != clock:
+                    _wake(woken, clock)
 
     async def _shared(self, asked: Asked, clock: Clock) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""

@@ -47,13 +47,12 @@ class _MutableCount:
 class _Account:
     """The windows of one account. Both are open as they are for `since` <= now < `until`."""
 
-    __slots__ = ("day", "minute", "saved", "since", "until")
+    __slots__ = ("day", "minute", "since", "until")
 
     def __init__(self) -> None:
         self.minute = _MutableCount()
         self.day = _MutableCount()
         self.since = self.until = 0
-        self.saved = True
 
     def open(self, minute: int, minute_used: int, day: int, day_used: int) -> None:
         """Continue with the windows that began at these Unix seconds."""
@@ -87,7 +86,7 @@ class MemoryLimiter:
         self._accounts: defaultdict[int, _Account] = defaultdict(_Account)
         self._abuse: dict[str, AbuseRecord] = {}
         self._addresses: OrderedDict[str, Counter] = OrderedDict()  # oldest window first
-        self._unsaved_accounts: list[int] = []
+        self._unsaved_accounts: set[int] = set()
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
         self.bans = 0
@@ -105,7 +104,7 @@ class MemoryLimiter:
             minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
             if now < account.since:  # the clock was set back: the windows stay where they were moved to
                 account.open(minute.start, minute.used, day.start, day.used)
-                self._note_unsaved(principal.account_id, account)
+                self._unsaved_accounts.add(principal.account_id)
         record = self._abuse.get(principal.key_id)
         if record is not None and record.ban is not None and record.ban.holds(now):
             return evaluate_ban(record.ban, minute, day, principal.limits, now, refused=charge)
@@ -117,8 +116,8 @@ class MemoryLimiter:
             account.open(minute.start, minute.used, day.start, day.used)
         account.minute.used += 1
         account.day.used += 1
-        if account.saved:  # spares most requests the call
-            self._note_unsaved(principal.account_id, account)
+        if principal.account_id not in self._unsaved_accounts:  # spares most requests the call
+            self._unsaved_accounts.add(principal.account_id)
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
     async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
@@ -182,8 +181,6 @@ class MemoryLimiter:
     def take_unsaved(self) -> Unsaved:
         """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
         usage = {account_id: self._accounts[account_id].usage() for account_id in self._unsaved_accounts}
-        for account_id in self._unsaved_accounts:
-            self._accounts[account_id].saved = True
         self._unsaved_accounts.clear()
         return Unsaved(usage, tuple(self._unsaved_bans))
 
@@ -193,8 +190,7 @@ class MemoryLimiter:
 
     def put_back(self, unsaved: Unsaved) -> None:
         """Note that this was not saved, and is to be taken again. Its bans were never removed."""
-        for account_id in unsaved.usage:
-            self._note_unsaved(account_id, self._accounts[account_id])
+        self._unsaved_accounts.update(unsaved.usage)
 
     def forget(self) -> None:
         """Drop the abuse records of keys that have behaved well for long enough, so that the table stays small."""
@@ -205,12 +201,6 @@ class MemoryLimiter:
                 continue
             if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
                 del self._abuse[key_id]
-
-    def _note_unsaved(self, account_id: int, account: _Account) -> None:
-        """Note that the account's windows have changed since they were last taken to be saved."""
-        if account.saved:
-            account.saved = False
-            self._unsaved_accounts.append(account_id)
 
     def _refuse(self, principal: Principal, minute: Counter, day: Counter, now: float) -> Decision:
         decision = evaluate_account(False, minute, day, principal.limits, now)

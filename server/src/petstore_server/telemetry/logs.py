@@ -166,8 +166,5 @@ def _encode(event: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=str).decode()
     except Exception:  # noqa: BLE001 - for example a lone surrogate; a value that cannot be logged must not raise
-        return json.dumps({name: _printable(value) for name, value in event.items()})
-
-
-def _printable(value: object) -> object:
-    return value if isinstance(value, str | int | float | None) else object.__repr__(value)
+        plain = (str, int, float, type(None))
+        return json.dumps({k: v if isinstance(v, plain) else object.__repr__(v) for k, v in event.items()})
