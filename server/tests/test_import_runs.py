@@ -145,7 +145,7 @@ async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(s
     placing = False
     await asyncio.gather(*tasks)
     assert 12 * 40 == len(outcomes)
-    assert {Import.CREATED, Import.PLACED} >= set(outcomes)
+    assert {Import.CREATED, Import.PROTECTED} >= set(outcomes)
     found = [order async for batch in store.orders.scan() for order in batch]
     assert placed == {order.id: order.pet_id for order in found if order.pet_id == 7}
     assert outcomes.count(Import.CREATED) + len(placed) == len(found)

@@ -267,7 +267,7 @@ def imported(existing: Order | None, order: Order, *, protected: bool) -> Import
         return Import.UNCHANGED
     if existing.status is not Status.PENDING:
         return Import.REJECTED
-    return Import.PLACED if protected else Import.REPLACED
+    return Import.PROTECTED if protected else Import.REPLACED
 
 
 def list_of(model: Model) -> bytes:

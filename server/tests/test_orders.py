@@ -204,7 +204,7 @@ def test_an_import_creates_keeps_replaces_or_rejects_an_order() -> None:
         evaluate_import(shipped, shipped),
         evaluate_import(shipped, pending),
     ]
-    assert [Import.CREATED, Import.UNCHANGED, Import.PLACED, Import.UNCHANGED, Import.REJECTED] == [
+    assert [Import.CREATED, Import.UNCHANGED, Import.PROTECTED, Import.UNCHANGED, Import.REJECTED] == [
         evaluate_import(None, pending, placed=True),
         evaluate_import(pending, pending, placed=True),
         evaluate_import(pending, changed, placed=True),

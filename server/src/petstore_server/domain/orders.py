@@ -171,7 +171,7 @@ class Import(StrEnum):
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
     REJECTED = "rejected"
-    PLACED = "placed"
+    PROTECTED = "protected"
 
 
 def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> Import:
@@ -182,7 +182,7 @@ def evaluate_import(existing: Order | None, incoming: Order, placed: bool = Fals
         return Import.UNCHANGED
     if existing.status is not Status.PENDING:
         return Import.REJECTED
-    return Import.PLACED if placed else Import.REPLACED
+    return Import.PROTECTED if placed else Import.REPLACED
 
 
 def is_int64(text: str) -> bool:

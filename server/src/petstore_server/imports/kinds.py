@@ -59,13 +59,6 @@ def _status_cell(text: str) -> str:
     return status if status in list(Status) else text
 
 
-_ORDER_REFUSALS = {
-    Import.REJECTED: "The order is no longer pending in the store and differs from this row; it was not changed.",
-    Import.PLACED: "The order was placed over the API and differs from this row; it was not changed. "
-    "--replace-placed replaces such orders.",
-}
-
-
 async def _import_orders(
     store: Store, orders: Sequence[Order], replace_placed: bool, origin: Store | None, **run: Any
 ) -> list[Import]:
@@ -88,7 +81,11 @@ ORDERS = RecordKind[Order](
     order_from_fields,
     lambda store, ids: store.orders.find_many(ids),
     _import_orders,
-    _ORDER_REFUSALS,
+    {
+        Import.REJECTED: "The order is no longer pending in the store and differs from this row; it was not changed.",
+        Import.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
+        "--replace-placed replaces such orders.",
+    },
 )
 PETS = RecordKind[Pet](
     "pet",

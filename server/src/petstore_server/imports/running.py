@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -92,10 +92,7 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
 
 
 class FileImport(Generic[T]):
-    """One import of a file, and its state. `replace_placed` has it replace orders that were placed over the API.
-
-    `file` is the name of the file in the record.
-    """
+    """One import of a file, whose name in the record is `file`; `replace_placed` as for `Orders.import_batch`."""
 
     def __init__(
         self,
@@ -110,12 +107,12 @@ class FileImport(Generic[T]):
         self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())[-_MAX_FILE_NAME:]
         self.rejects = rejects
         self.position = 0
-        self.history_changed = False  # while it ran: what was imported may be in the store no more
+        self.history_changed = False  # of the store, while it ran: what was imported may be in it no more
         self._kind = kind
         self._schema = Schema(kind, options)
         self._batches = read_batches(source, self._schema, options)
         self._replace_placed = replace_placed
-        self._counts = {Import.CREATED: 0, Import.UNCHANGED: 0, Import.REPLACED: 0}
+        self._counts = dict.fromkeys((Import.CREATED, Import.UNCHANGED, Import.REPLACED), 0)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -137,9 +134,7 @@ class FileImport(Generic[T]):
         """Import every row; yield after each commit. Where it ends early or raises, the store has the rows counted.
 
         `actor` returns who imports, at this time. `at_once` is asked how many rows the next transaction should have; it
-        has at least one batch.
-        With `scratch`, an empty store, it is a dry run, which does not change `store`.
-        Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
+        has at least one batch. With `scratch`, an empty store, it is a dry run, which does not change `store`.
         Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
         """
         before = await store.access_version()
@@ -182,10 +177,11 @@ class FileImport(Generic[T]):
         rejects: list[Reject] = []
 
         def rejected(outcomes: Sequence[Import]) -> Rejected:
-            of_records = iter(outcomes)
-            refused = [self._refused(batch, [*islice(of_records, len(batch.records))]) for batch in batches]
-            of_batches = [batch.rejects + more for batch, more in zip(batches, refused, strict=True)]
-            rejects[:] = sorted(chain.from_iterable(of_batches), key=attrgetter("line"))
+            rejects[:] = chain.from_iterable(batch.rejects for batch in batches)
+            if refusals := {each: reason for each, reason in self._kind.refusals.items() if each in outcomes}:
+                rows = zip(chain.from_iterable(batch.rows() for batch in batches), outcomes, strict=True)
+                rejects.extend(row.reject(UnreadableRow(refusals[each])) for row, each in rows if each in refusals)
+                rejects.sort(key=attrgetter("line"))
             return self.rejects.with_batch(rejects)
 
         if scratch:
@@ -214,13 +210,6 @@ class FileImport(Generic[T]):
         known = {record.id for record in await self._kind.find_many(scratch, ids)}
         if found := [record for record in await self._kind.find_many(store, ids) if record.id not in known]:
             await self._kind.import_batch(scratch, found, False, None, import_id=self.import_id, actor=actor)
-
-    def _refused(self, batch: Batch[T], outcomes: Sequence[Import]) -> list[Reject]:
-        reasons = {outcome: UnreadableRow(reason) for outcome, reason in self._kind.refusals.items()}
-        if reasons.keys().isdisjoint(outcomes):
-            return []
-        rows = zip(batch.rows(), outcomes, strict=True)
-        return [row.reject(reasons[outcome]) for row, outcome in rows if outcome in reasons]
 
 
 async def _beat(store: Store, import_id: str) -> None:
