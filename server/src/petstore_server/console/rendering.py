@@ -16,6 +16,7 @@ from petstore_server.console.import_jobs import in_form_words
 from petstore_server.console.recent_requests import REFUSED_STATUSES
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
+from petstore_server.domain.keys import ENDED
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.texts import escape_unsafe, in_words
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
@@ -24,32 +25,6 @@ from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
 from petstore_server.operations.monitor import OLD_SECONDS
 from petstore_server.settings import describe_url
-
-ACTIONS = {  # in the order of the choices on the audit page
-    "account.close": "Closed the account",
-    "account.create": "Created the account",
-    "account.edit": "Edited the account",
-    "account.resume": "Resumed the account",
-    "account.set_plan": "Changed the plan",
-    "account.suspend": "Suspended the account",
-    "console.create_link": "Created a sign-in link",
-    "console.end_sessions": "Ended all console sessions",
-    "console.sign_in": "Signed in to the console",
-    "key.ban": "Banned the key",
-    "key.create": "Created the key",
-    "key.revoke": "Revoked the key",
-    "key.rotate": "Rotated the key",
-    "key.unban": "Lifted the key's ban",
-    "order.cancel": "Cancelled the order",
-    "order.complete": "Completed the order",
-    "order.place": "Placed the order",
-    "order.ship": "Shipped the order",
-    "orders.import": "Imported orders",
-    "pets.import": "Imported pets",
-    "store.backup": "Backed up the store",
-    "store.copy": "Copied the store",
-    "store.restore": "Restored the store from a backup",
-}
 
 SIGN_INS = ("console.create_link", "console.sign_in")  # the actions that change nothing of the service
 
@@ -72,22 +47,28 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    times = (seconds, duration, plain_times, unix, minutes, format_unix)
-    others = (percent, round_up, sentence, changed_fields, version, in_form_words, describe_url, store_name)
+    times = (duration, plain_times, unix, minutes, format_unix)
+    others = (percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
     made.filters |= {each.__name__: each for each in (*times, *others)} | {"number": "{:,}".format}
     made.globals |= {
         "console": CONSOLE_PATH,
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
         "query_link": query_link,
+        "ended": ENDED,
         "old_seconds": OLD_SECONDS,
         "link_minutes": LINK_LIFETIME // MINUTE,
         "strike_minutes": STRIKE_WINDOW // MINUTE,
         "stale_seconds": 5,  # a number that was read longer ago is shown with its age
-        "actions": ACTIONS,
         "refused_statuses": REFUSED_STATUSES,
         "deprecated": DEPRECATED,
     }
     return made
+
+
+@cache
+def actions() -> dict[str, str]:
+    """The words for the actions of the audit log, in the order of the choices on its page."""
+    return environment().get_template("macros.html").module.actions  # type: ignore[attr-defined, no-any-return]
 
 
 def compile_templates() -> None:
@@ -118,15 +99,6 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def seconds(value: float | None) -> str:
-    """A short duration such as a latency: 0.5 ms, 250 ms, 2.5 s."""
-    if value is None:
-        return "–"
-    if math.isinf(value):
-        return "over 5 s"
-    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
-
-
 def duration(value: float) -> str:
     """A duration in its largest unit: 3 min, 2 h."""
     whole = max(0, int(value))
@@ -137,11 +109,6 @@ def round_up(value: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, 50, … that is not below the value."""
     magnitude: int = 10 ** int(math.log10(max(1, value)))
     return next(step * magnitude for step in (1, 2, 5, 10) if step * magnitude >= value)
-
-
-def sentence(text: str) -> str:
-    """A text as a sentence, with its times in the form of all pages."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def store_name(url: str) -> str:

@@ -74,7 +74,7 @@ class Visit:
         self._to_keep = ""
         self._submission: bytes | None = None
         self._claimed = False
-        self._shows_kept = False
+        self.shows_kept = False
 
     @property
     def actor(self) -> Actor:
@@ -120,18 +120,15 @@ class Visit:
 
         if overall:
             is_new(overall.reason)
+        names = ("operator", "sources", "now", "query", "here", "shows_kept")
         context = {
-            "operator": self.operator,
-            "sources": self.sources,
+            **{name: getattr(self, name) for name in names},
             "settings": self.sources.settings,
             "form_token": security.form_token(self.token, secrets.token_urlsafe(9)) if self.operator else "",
-            "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
             "overall": overall,
             "is_new": is_new,
-            "here": self.here,
-            "shows_kept": self._shows_kept,
             "status": status,
             "forms": [each for each in values.values() if isinstance(each, Form) and each.errors],
         }
@@ -231,7 +228,7 @@ class Visit:
             content = urlsafe_b64decode(security.get_cookie(self.request, "kept"))
             kept_path, fields = msgspec.json.decode(content, type=tuple[str, list[tuple[str, str]]])
             if kept_path == path:
-                self._shows_kept = True
+                self.shows_kept = True
                 return Form(fields, prefix)
         return None
 

@@ -13,7 +13,7 @@ from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, changed_since, unless_changed
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
-from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts
@@ -140,10 +140,8 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         hours=hours,
         days=days,
         use=await visit.read(_use(visit, account)),
-        period=visit.query.get("use", ""),
         page=keys,
         bans=bans,
-        ended=ENDED,
         chosen_keys=chosen,
         scopes=[str(scope) for scope in Scope],
         changes=changes,

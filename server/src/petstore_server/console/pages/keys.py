@@ -8,7 +8,7 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import unless_changed
 from petstore_server.domain.errors import Conflict, InvalidInput, KeyNotUsable
-from petstore_server.domain.keys import ENDED, ApiKey, Environment, parse_scopes
+from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.operations import accounts as operations
@@ -46,7 +46,7 @@ async def create(visit: Visit) -> Response:
 
 async def show(visit: Visit) -> Response:
     key = await _key(visit)
-    return visit.page("key.html", key=key, changes=await visit.last_changes(f"key:{key.id}"), ended=ENDED)
+    return visit.page("key.html", key=key, changes=await visit.last_changes(f"key:{key.id}"))
 
 
 async def ask_rotate(visit: Visit) -> Response:
@@ -85,8 +85,7 @@ async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
     form = visit.filters("name")
     banned = visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form["name"])
-    all_selected = visit.query.get("select") == "all"
-    return visit.page("bans.html", form=form, page=await visit.require(banned), all_selected=all_selected)
+    return visit.page("bans.html", form=form, page=await visit.require(banned))
 
 
 async def lift_bans(visit: Visit) -> Response:

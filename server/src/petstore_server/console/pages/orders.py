@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from petstore_server.console.forms import Form, one_of, parse_position, position_links, query_link
-from petstore_server.console.rendering import ACTIONS, duration
+from petstore_server.console.forms import Form, one_of, parse_position, position_links
+from petstore_server.console.rendering import actions, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import Transition
@@ -46,8 +46,6 @@ async def list_orders(visit: Visit) -> Response:
             count = await visit.read(visit.store.search.count(query.filters, _MAX_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
             count = Reading(MatchCount(sum(counts.value.values()), more=False), counts.age)
-    here = {**given, "after": visit.query.get("after", "")}
-    all_selected = visit.query.get("select") == "all"
     return visit.page(
         "orders.html",
         400 if form.errors else 200,
@@ -60,10 +58,7 @@ async def list_orders(visit: Visit) -> Response:
         given=given,
         filtered=bool(given.keys() - {"sort"}),
         **position_links(given, "after", visit.query.get("after"), page.next),
-        all_selected=all_selected,
-        select_link=query_link(here) if all_selected else query_link(here, select="all"),
-        back=query_link(here),
-        exports=[(name, name.upper()) for name in EXPORTS],
+        exports=list(EXPORTS),
     )
 
 
@@ -139,7 +134,7 @@ async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str
         found = (await visit.last_changes(f"order:{order_id}", 1)).value
         for entry in found.entries if found else ():
             actor = entry.actor.replace(":", " ", 1)
-            text += f" {ACTIONS.get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
+            text += f" {actions().get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
     return text, link
 
 

@@ -31,7 +31,6 @@ Bars = list[tuple[str, tuple[int, ...]]]  # the label and the values of each bar
 async def overview(visit: Visit) -> Response:
     """Health, requests of a period, orders by status, accounts, bans and recent changes."""
     sources, store = visit.sources, visit.store
-    period = visit.query.get("period", "hour")
     backup_at, (counts, accounts, bans, changes), requests = await asyncio.gather(
         visit.read(store.audit.last_backup()),
         asyncio.gather(
@@ -40,7 +39,7 @@ async def overview(visit: Visit) -> Response:
             visit.read(store.keys.banned(visit.now, _TOP)),
             visit.read(store.audit.page(AuditFilters(without=SIGN_INS), _RECENT)),
         ),
-        _requests(visit, period),
+        _requests(visit),
     )
     rows = accounts.value.rows if accounts.value is not None else []
     # On a thread, because there may be tens of thousands.
@@ -49,9 +48,6 @@ async def overview(visit: Visit) -> Response:
     )
     return visit.page(
         "overview.html",
-        checks=sources.monitor.checks,
-        checked_at=sources.monitor.checked_at,
-        period=period,
         **requests,
         counts=counts,
         bans=bans,
@@ -63,9 +59,9 @@ async def overview(visit: Visit) -> Response:
     )
 
 
-async def _requests(visit: Visit, period: str) -> dict[str, Any]:
+async def _requests(visit: Visit) -> dict[str, Any]:
     """The values for the card of requests: `requests` is a reading."""
-    days = {"day": 1, "week": 7}.get(period)
+    days = {"day": 1, "week": 7}.get(visit.query.get("period", ""))
     if days is None:
         report = await visit.sources.recent.get()
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
