@@ -1,6 +1,7 @@
 """Fixtures of more than one module: the engines, the stores that every storage test runs over, and the client."""
 
 import gc
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from petstore_server.engines.postgres.connections import Options
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
+from petstore_server.telemetry.logs import configure_logging
 from testing import process, service
 from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
@@ -57,6 +59,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(5_000)  # instead of 700: generated examples leave many small cycles
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Undo `configure_logging`: the stream of one test is closed in the next."""
+    for logger in (logging.getLogger("petstore_server"), logging.getLogger()):
+        for handler in [each for each in logger.handlers if type(each).__module__ == configure_logging.__module__]:
+            logger.removeHandler(handler)
 
 
 def pytest_unconfigure() -> None:

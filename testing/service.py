@@ -1,6 +1,5 @@
 """The whole application in this process, over a store of its own, with a clock that tests set."""
 
-import logging
 import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -113,9 +112,7 @@ async def running(
         require_store_file(store)
     settings = read_settings(given)
     configure_logging(settings.log_level)
-    # The stderr that the log goes to may be one test's.
     async with AsyncExitStack() as stack:
-        stack.callback(logging.getLogger("petstore_server").handlers.clear)
         backend = await stack.enter_async_context(opened_backend(settings, clock, redis_clock=clock))
         application = Application(settings, backend, clock, lambda size: "r" * size)
         server = application.public_server()
