@@ -47,7 +47,7 @@ class AccessLog:
         at_info = response.status >= self._info_from
         if not (at_info or self._debug):
             return
-        request, principal = call.request, call.principal
+        request = call.request
         write_record(
             {
                 "method": request.method or None,
@@ -56,10 +56,7 @@ class AccessLog:
                 "code": call.code,
                 "bytes": 0 if request.method == "HEAD" else response.length,
                 "milliseconds": None if seconds is None else round(seconds * 1000, 3),
-                "request_id": call.request_id.decode("ascii"),
-                "operation": call.operation,
-                "account": principal.account if principal else None,
-                "key": principal.key_id if principal else None,
+                **call.context(),
                 "address": self._client_address(request.peer, request.headers),
                 "event": EVENT,
                 "level": "info" if at_info else "debug",

@@ -67,15 +67,15 @@ class Authenticator:
         key = token.decode("latin-1")
         if not is_well_formed(key):
             raise InvalidApiKey
-        found = await self._keys.principal(digest(key), self._environment, self._clock())
-        if found is None:
+        holder = await self._keys.principal(digest(key), self._environment, self._clock())
+        if holder is None:
             raise InvalidApiKey
-        if isinstance(found, RefusedKey):
-            raise InvalidApiKey(key=found.key_id, account=found.account, state=found.state)
+        if isinstance(holder, RefusedKey):
+            raise InvalidApiKey(key=holder.key_id, account=holder.account, state=holder.state)
         if len(table) >= MAX_PRINCIPALS:
             table.popitem(last=False)  # the oldest
-        table[usual] = found
-        return found
+        table[usual] = holder
+        return holder
 
 
 def _bearer_token(authorization: bytes | None) -> bytes:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from petstore_server.api import errors
 from petstore_server.api.access_log import AccessLog
@@ -101,8 +100,8 @@ class Gate:
         if request.refusal is not None:
             return await self._refuse(request, request.refusal)
         began = perf_counter()
-        given = request.headers.get(b"x-request-id")
-        request_id = given if given and _may_be_kept(given) else self.new_request_id()
+        sent = request.headers.get(b"x-request-id")
+        request_id = sent if sent and _may_be_kept(sent) else self.new_request_id()
         match = self.routes.find(request.path)
         call = Call(request, request_id, match.segments)
         try:
@@ -184,7 +183,7 @@ class Gate:
             if decision.outcome is not ADMITTED:
                 raise errors.RateLimitExceeded from None
             if isinstance(error, InvalidApiKey) and error.known:
-                _log.warning("key refused", extra={**_context(call), **error.known})
+                _log.warning("key refused", extra={**call.context(), **error.known})
             raise
 
     async def _serve_document(self, call: Call) -> Response:
@@ -212,9 +211,9 @@ class Gate:
     def _error_response(self, call: Call, error: Exception) -> Response:
         """The response to an error; a defect, or an unusable store, is logged."""
         if isinstance(error, ServiceUnavailable):
-            _log.warning("store unavailable", extra={"reason": error.reason, **_context(call)})
+            _log.warning("store unavailable", extra={"reason": error.reason, **call.context()})
         elif not isinstance(error, DomainError | RequestError) or type(error) not in errors.STATUS:
-            _log.error("request failed", extra=_context(call), exc_info=error)
+            _log.error("request failed", extra=call.context(), exc_info=error)
             error = errors.InternalError()
         call.code = error.code
         return errors.error_response(error)
@@ -226,13 +225,3 @@ class Gate:
 def _may_be_kept(request_id: bytes) -> bool:
     """Whether a client's X-Request-Id is used: it is logged and stored, so it is short and holds no API key."""
     return _REQUEST_ID.fullmatch(request_id) is not None and not looks_like_key(request_id.decode("ascii"))
-
-
-def _context(call: Call) -> dict[str, Any]:
-    principal = call.principal
-    return {
-        "request_id": call.request_id.decode(),
-        "operation": call.operation,
-        "account": principal.account if principal else None,
-        "key": principal.key_id if principal else None,
-    }

@@ -42,6 +42,16 @@ class Call:
         """The principal, which the gate has set before it calls a handler."""
         return cast(Principal, self.principal)
 
+    def context(self) -> dict[str, str | None]:
+        """What a line of the log says of the request."""
+        principal = self.principal
+        return {
+            "request_id": self.request_id.decode("ascii"),
+            "operation": self.operation,
+            "account": principal.account if principal else None,
+            "key": principal.key_id if principal else None,
+        }
+
     def actor(self, at: float) -> Actor:
         """Who makes the change that this request asks for, `at` Unix seconds, for the audit log."""
         return Actor(f"key:{self.caller.key_id}", at, self.request_id.decode("ascii"))
@@ -53,9 +63,6 @@ class Held(NamedTuple):
     response: Awaitable[Response]
 
 
-Handler = Callable[[Call], Awaitable[Response | Held]]
-
-
 class Operation(NamedTuple):
     """An operation of a contract: its operationId, the scope it requires (None: any key), and its handler.
 
@@ -64,7 +71,7 @@ class Operation(NamedTuple):
 
     id: str
     scope: Scope | None
-    handle: Handler
+    handle: Callable[[Call], Awaitable[Response | Held]]
 
 
 class Route(NamedTuple):

@@ -96,10 +96,10 @@ class _Handlers:
         kept = sha256(idempotency_key.encode()).hexdigest()  # not the client's text, which may hold an API key
         placement = Placement(call.caller.account_id, kept, *v2_input.read_new_order(call.request.body))
         placed = await self._store.orders.place(placement, call.actor(self._clock()))
-        shown = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
+        lines = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
         if placed.replayed:
-            shown += b"idempotency-replayed: true\r\n"
-        return body_response((placed.body,), len(placed.body), "application/json", shown, 201)
+            lines += b"idempotency-replayed: true\r\n"
+        return body_response((placed.body,), len(placed.body), "application/json", lines, 201)
 
     async def cancel_order(self, call: Call) -> Response:
         """As in version 1, but for InvalidParameter."""
@@ -149,11 +149,11 @@ class Listing(NamedTuple):
 
 def read_listing(query: bytes) -> tuple[Listing, str | None]:
     """The listing and the cursor in the query of a request. Raises InvalidParameter."""
-    found = _LAST_CURSOR.fullmatch(query)
-    if found is not None:
-        listing = _listing(found[1] or b"")
+    match = _LAST_CURSOR.fullmatch(query)
+    if match is not None:
+        listing = _listing(match[1] or b"")
         if listing.cursor is None:
-            return listing, found[2].decode("ascii")
+            return listing, match[2].decode("ascii")
     listing = _listing(query)
     return listing, listing.cursor
 
@@ -179,15 +179,15 @@ def _listing(query: bytes) -> Listing:
 
 def _key(principal: Principal, ban: Ban | None) -> dict[str, Any]:
     """What getUsage shows of the key that asks."""
-    shown: dict[str, Any] = {"id": principal.key_id, "scopes": sorted(principal.scopes)}
+    key: dict[str, Any] = {"id": principal.key_id, "scopes": sorted(principal.scopes)}
     if principal.expires_at is not None:
-        shown["expiresAt"] = timestamp_text(int(principal.expires_at * _MICROSECONDS))
+        key["expiresAt"] = timestamp_text(int(principal.expires_at * _MICROSECONDS))
     if ban is not None:
-        shown["lastBan"] = {
+        key["lastBan"] = {
             "began": timestamp_text(ban.began * _MICROSECONDS),
             "ended": timestamp_text(ban.until * _MICROSECONDS),
         }
-    return shown
+    return key
 
 
 def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int, int]:

@@ -69,9 +69,9 @@ class Changes:
         body = await self.read(asked, clock)
         headers = call.request.headers
         if body is not None or not values["wait"]:
-            return uncached(headers, body or _nothing(asked))
+            return uncached(headers, body or _body("", token, more=False))
         if self._ended or self.held >= MAX_HELD or self._of_key[call.caller.key_id] >= MAX_HELD_FOR_KEY:
-            return uncached(headers, _nothing(asked), _RETRY_AFTER)
+            return uncached(headers, _body("", token, more=False), _RETRY_AFTER)
         return Held(self._hold(call, asked, clock, values["wait"]))
 
     async def _hold(self, call: Call, asked: Asked, clock: Clock, seconds: int) -> Response:
@@ -99,7 +99,7 @@ class Changes:
                 elif self._fault is not None:
                     raise ServiceUnavailable(self._fault)
                 else:
-                    body = _nothing(asked)
+                    body = _body("", asked.token, more=False)
         finally:
             request.held = None
             self._of_key[key_id] -= 1
@@ -143,10 +143,6 @@ class Changes:
         await self._store.witness(clock.epoch, last.value or 0)
         token = token_of(clock.epoch, last)
         return _body(page.text(), token, more=page.next is not None)
-
-
-def _nothing(asked: Asked) -> bytes:
-    return _body("", asked.token, more=False)
 
 
 def _body(orders: str, token: str, *, more: bool) -> bytes:

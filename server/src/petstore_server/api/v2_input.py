@@ -154,7 +154,7 @@ class Parameters:
             raise InvalidParameter(
                 f"The query contains {_shown(unknown)}, which is not a parameter of this operation; {known}."
             )
-        values = self._defaults | {name: self.all[name].read(given) for name, given in texts.items()}
+        values = self._defaults | {name: self.all[name].read(several) for name, several in texts.items()}
         for start, end in self.ranges:
             if values[start] is not None and values[end] is not None and values[start] > values[end]:
                 raise InvalidParameter(f"'{start}' is after '{end}'; swap the two or leave one out.")
@@ -200,7 +200,7 @@ LIST_CHANGES = Parameters(
 )
 
 GET_USAGE = Parameters(
-    Parameter("granularity", Choice({str(each): each for each in Granularity}), default=Granularity.HOUR),
+    Parameter("granularity", Choice({str(period): period for period in Granularity}), default=Granularity.HOUR),
     Parameter("from", Timestamp()),
     Parameter("to", Timestamp()),
     ranges=[("from", "to")],
@@ -229,7 +229,12 @@ def read_new_order(body: bytes) -> tuple[int, int, str | None, str | None]:
 
     Raises InvalidBody, whose message names the field.
     """
-    members = _object(body)
+    try:
+        members = _DECODER.decode(body.decode("utf-8"))
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
+        raise InvalidBody(f"The body is not JSON in UTF-8; send an object such as {_EXAMPLE}.") from None
+    if type(members) is not dict:
+        raise InvalidBody(f"The body is not a JSON object; send one such as {_EXAMPLE}.")
     unknown = next((name for name in members if name not in ORDER_FIELDS), None)
     if unknown is not None:
         known = ", ".join(ORDER_FIELDS)
@@ -267,13 +272,3 @@ _DECODER = json.JSONDecoder(
     parse_constant=int,  # which raises ValueError: NaN and Infinity are not JSON
 )
 _EXAMPLE = '{"petId": 3, "quantity": 1}'
-
-
-def _object(body: bytes) -> dict[str, object]:
-    try:
-        value = _DECODER.decode(body.decode("utf-8"))
-    except (ValueError, RecursionError):  # RecursionError: nested too deeply
-        raise InvalidBody(f"The body is not JSON in UTF-8; send an object such as {_EXAMPLE}.") from None
-    if type(value) is not dict:
-        raise InvalidBody(f"The body is not a JSON object; send one such as {_EXAMPLE}.")
-    return value

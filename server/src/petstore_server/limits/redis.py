@@ -110,12 +110,12 @@ class RedisCounters:
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
         """What each of these accounts has used."""
-        found: list[Any] = []
+        windows: list[Any] = []
         for first in range(0, len(account_ids), _MAX_READ):
             keys = [self._account_key(account_id) for account_id in account_ids[first : first + _MAX_READ]]
             async with self._connected() as client:
-                found += await client.mget(keys)
-        return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}
+                windows += await client.mget(keys)
+        return {account_id: _usage(stored) for account_id, stored in zip(account_ids, windows, strict=True)}
 
     async def newest(self, name: str, number: int) -> int:
         """Note a number under a name; return the largest one that any process has noted under it, for 90 days."""
@@ -149,10 +149,10 @@ class RedisCounters:
     async def info(self) -> dict[str, Any]:
         """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""
         async with self._connected() as client:
-            found: dict[str, Any] = await client.info()
+            state: dict[str, Any] = await client.info()
             with suppress(ResponseError):
-                found["appendfsync"] = (await client.config_get("appendfsync")).get("appendfsync")
-        return found
+                state["appendfsync"] = (await client.config_get("appendfsync")).get("appendfsync")
+        return state
 
     async def close(self) -> None:
         """Close the connection."""

@@ -110,10 +110,7 @@ def lost_lines() -> int:
 
 
 def write_record(record: dict[str, Any]) -> None:
-    """Write a line with these fields: its event, level, timestamp and pid among them.
-
-    For a line per request: it costs a quarter of a line by `logging`.
-    """
+    """Write a line with these fields, all of the line: it costs a quarter of one by `logging`."""
     _stream.write(_encode(record) + "\n")
 
 
