@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT
-from petstore_server.cli.commands import ACCOUNT_NAME, confirm, noun, operator, settings_here, with_store
+from petstore_server.cli.commands import ACCOUNT_NAME, Noun, confirm, operator, settings_here, with_store
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
@@ -21,9 +21,10 @@ from petstore_server.operations.audit import shown_fields
 from petstore_server.runtime.installation import account_usage, counts_elsewhere
 from petstore_server.store import Store
 
-accounts = noun("accounts", "petstore accounts create acme --plan pro")
+accounts = Noun("accounts", "$ petstore accounts create acme --plan pro")
 
-PLAN = click.Choice([str(plan) for plan in Plan])
+PLAN = click.Choice(list(map(str, Plan)))
+_COUNTED_IN_REDIS = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
 PER_MINUTE = click.option("--per-minute", type=int, metavar="N", help="Requests per minute; for enterprise only.")
 PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per day; for enterprise only.")
 
@@ -167,19 +168,16 @@ def _change(name: str, transition: Transition[Account]) -> None:
 
 
 def _show(account: Account) -> None:
-    fields = _fields(account)
-    show(fields, lambda: details(fields.items()))
+    show(_fields(account), lambda: details(_fields(account).items()))
 
 
 def _fields(account: Account) -> dict[str, Any]:
     named = {"name": account.name, "state": account.state, "created_at": account.created_at}
-    fields: dict[str, Any] = shown_fields(named | account.fields())
-    return fields
+    return dict(shown_fields(named | account.fields()))
 
 
 def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
-    elsewhere = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
-    usage = rest["usageProblem"] or elsewhere
+    usage = rest["usageProblem"] or _COUNTED_IN_REDIS
     if rest["windows"] is not None:
         titles = ("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS")
         usage = table(titles, [list(window.values()) for window in rest["windows"]])

@@ -1,13 +1,14 @@
 """`petstore audit`: who changed what, and when."""
 
 import json
+from functools import partial
 from typing import Any
 
 import click
 
 from petstore_server.cli.arguments import ORDER_ID, PAST, TEXT, WholeNumber
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Command, with_store
-from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
+from petstore_server.cli.output import printable, show, wrapped
 from petstore_server.operations.audit import entry_fields, read_audit
 from petstore_server.store import Store
 
@@ -43,10 +44,7 @@ def audit(limit: int | None, **conditions: Any) -> None:
         shown = 0
         async for entry in read_audit(store, **conditions):
             fields = entry_fields(entry)
-            if wants_json():
-                write_json(fields)
-            else:
-                write(_line(fields))
+            show(fields, partial(_line, fields))
             shown += 1
             if shown == limit:
                 return
@@ -59,7 +57,7 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["requestId"] is not None:
         change += f"  request {entry['requestId']}"
     cells = (f"{printable(entry['at']):<27}", f"{printable(entry['actor']):<20}", f"{printable(entry['action']):<16}")
-    return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4) + "\n"
+    return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4)
 
 
 def _short(value: Any) -> str:

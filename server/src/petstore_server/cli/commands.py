@@ -52,12 +52,12 @@ class Command(Documented):
 
 
 class Noun(Group):
+    """The group of the commands that concern one noun, with the summary that COMMANDS has, and more `about` it."""
+
     command_class = Command
 
-
-def noun(name: str, example: str) -> Noun:
-    """The group of the commands that concern one noun, with the summary that COMMANDS has."""
-    return Noun(name, help=f"{COMMANDS[name]}\n\n$ {example}")
+    def __init__(self, name: str, about: str) -> None:
+        super().__init__(name, help=f"{COMMANDS[name]}\n\n{about}")
 
 
 def confirm(question: str, otherwise: str) -> None:

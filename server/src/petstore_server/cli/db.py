@@ -7,17 +7,19 @@ from pathlib import Path
 import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
-from petstore_server.cli.commands import confirm, noun, operator, settings_here, with_store
+from petstore_server.cli.commands import Noun, confirm, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime import maintenance
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.installation import is_sqlite, sqlite_path
 from petstore_server.settings.values import database_url
 from petstore_server.store import Store
 
-db = noun("db", "petstore db backup /backups/orders.db")
+_KEEP = "Put the time into the name, and remove all but the newest N backups that were named like this."
+
+db = Noun("db", "$ petstore db backup /backups/orders.db")
 
 
 @db.command()
@@ -46,27 +48,21 @@ def check() -> None:
     """
     problems = maintenance.check(settings_here())
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
-    if not problems:
-        with_store(_clear_damage)
     if problems:
         comment(f"petstore: The store is not sound: {plural(len(problems), 'problem')}.")
         click.get_current_context().exit(FAILURE)
 
+    async def clear_damage(store: Store) -> None:
+        if store.fault() is not None:
+            await store.clear_damage()
+            comment("The note of damage was taken back: start the servers again, which then accept changes.")
 
-async def _clear_damage(store: Store) -> None:
-    if store.fault() is not None:
-        await store.clear_damage()
-        comment("The note of damage was taken back: start the servers again, which then accept changes.")
+    with_store(clear_damage)
 
 
 @db.command(writes=True)
 @click.argument("file", type=FileToWrite(path_type=Path, dir_okay=False))
-@click.option(
-    "--keep",
-    type=WholeNumber(1, 10_000),
-    metavar="N",
-    help="Put the time into the name, and remove all but the newest N backups that were named like this.",
-)
+@click.option("--keep", type=WholeNumber(1, 10_000), metavar="N", help=_KEEP)
 @click.option("--made", is_flag=True, help="Copy nothing: record that another program, such as pg_dump, made FILE now.")
 def backup(file: Path, keep: int | None, made: bool) -> None:
     """Copy the store to FILE, consistently even while servers use it.
@@ -94,7 +90,9 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
     older: list[Path] = []
     if keep is not None:  # one dated later, by a clock that was wrong, neither counts nor is removed
-        older = sorted((each for each in _dated_backups(file) if each < target), reverse=True)[keep - 1 :]
+        name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
+        dated = (each for each in target.parent.iterdir() if name.fullmatch(each.name) and each.is_file())
+        older = sorted((each for each in dated if each < target), reverse=True)[keep - 1 :]
     for each in older:
         each.unlink()
     removed = f" Removed {plural(len(older), 'older backup')}." if older else ""
@@ -127,9 +125,7 @@ def restore(file: Path, yes: bool) -> None:
 
 
 @db.command(writes=True)
-@click.option(
-    "--to", "target", required=True, metavar="URL", help="The PostgreSQL database: postgresql://USER@HOST/NAME."
-)
+@click.option("--to", "target", required=True, metavar="URL", help="The database: postgresql://USER@HOST/NAME.")
 def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 
@@ -139,12 +135,12 @@ def copy(target: str) -> None:
 
     $ petstore db copy --to postgresql://petstore@db.internal/petstore
     """
-    if not target.startswith(("postgresql://", "postgres://")):
-        raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
     try:
         database_url(target)
     except ValueError as error:
         raise click.BadParameter(f"{error}.", param_hint="--to") from None
+    if is_sqlite(target):
+        raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
     with progress("Copying and verifying (rows)") as advance:
         rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
@@ -157,9 +153,3 @@ def _dated(file: Path) -> Path:
     while (dated := file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")).exists():
         at += 1
     return dated
-
-
-def _dated_backups(file: Path) -> set[Path]:
-    """The files that `_dated` named for this one."""
-    name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
-    return {each for each in file.absolute().parent.iterdir() if name.fullmatch(each.name) and each.is_file()}

@@ -124,6 +124,7 @@ def _describe_refusal(error: Any) -> str:
     return f"{error.message} {_REMEDIES.get(type(error), '')}".rstrip()
 
 
+_NOT_UTF_8 = "The text {!r} is not UTF-8; correct the argument or setting."
 _OS_ADVICE = {
     errno.ENOSPC: "free some space and try again",
     errno.EMFILE: "raise the limit on open files, ulimit -n",
@@ -132,24 +133,15 @@ _OS_ADVICE = {
 
 
 def _describe_os_error(error: Any) -> str:
-    reason = error.strerror or _one_line(str(error))
-    if error.errno in _OS_ADVICE:
-        reason += f" ({_OS_ADVICE[error.errno]})"
+    advice = f" ({_OS_ADVICE[error.errno]})" if error.errno in _OS_ADVICE else ""
+    reason = (error.strerror or _one_line(str(error))) + advice
     if error.errno == errno.EBADF and not error.filename:  # see prepare_streams
         reason = "The command needs stdin or stdout, which is closed"
     return f"{os.fsdecode(error.filename)}: {reason}." if error.filename else f"{reason}."
 
 
-def _describe_click(error: Any) -> str:
-    return _one_line(error.format_message())  # click lists choices on a line each
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _describe_text(error: Any) -> str:
-    return f"The text {error.object[error.start : error.end]!r} is not UTF-8; correct the argument or setting."
 
 
 _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
@@ -160,10 +152,15 @@ _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
     (errors.Conflict, _describe_refusal, CONFLICT, ""),
     (errors.DomainError, _describe_refusal, FAILURE, ""),
     (SettingsError, str, USAGE, "bad_settings"),
-    (UnicodeEncodeError, _describe_text, USAGE, "invalid_input"),
+    (
+        UnicodeEncodeError,
+        lambda error: _NOT_UTF_8.format(error.object[error.start : error.end]),
+        USAGE,
+        "invalid_input",
+    ),
     (click.Abort, lambda _: "Interrupted.", INTERRUPTED, "interrupted"),
-    (click.UsageError, _describe_click, USAGE, "usage"),
-    (click.ClickException, _describe_click, FAILURE, "failure"),
+    (click.UsageError, lambda error: _one_line(error.format_message()), USAGE, "usage"),  # a choice on each line
+    (click.ClickException, lambda error: _one_line(error.format_message()), FAILURE, "failure"),
     (OSError, _describe_os_error, FAILURE, "io_failure"),
 )
 """By the kind of an error, the first that fits: its message, the exit code, and its code unless it has one itself."""

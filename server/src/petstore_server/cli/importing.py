@@ -4,14 +4,7 @@ import gc
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import (
-    AbstractContextManager,
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,8 +48,7 @@ def import_file(
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
-        shown_name = name or Path(file).name
-        run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed, shown_name)
+        run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed, name or Path(file).name)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
         with _stop_reported(run, kind.noun, dry_run), shown as advance:
@@ -71,10 +63,10 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
 
     async def work(store: Store) -> None:
-        async with AsyncExitStack() as stack:
-            scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
-            batches = aclosing(run.run(store, operator, scratch, partial(rows_at_once, settings_here())))
-            async for _ in await stack.enter_async_context(batches):
+        at_once = partial(rows_at_once, settings_here())
+        opened = scratch_store() if dry_run else nullcontext()
+        async with opened as scratch, aclosing(run.run(store, operator, scratch, at_once)) as batches:
+            async for _ in batches:
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
                 advance(run.position, size, sum(run.counts.values()), rejected)
 
@@ -145,15 +137,11 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
         changed = {"historyChanged": True} if run.history_changed else {}
         write_json(_result(run, dry_run) | ({"reasons": reasons} if reasons else {}) | changed)
         return
-    for line in reasons:
-        log_to_stderr(line)
+    log_to_stderr(*reasons)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
-    if dry_run:
-        log_to_stderr(f"Dry run, nothing was changed: {listed}.")
-    elif run.counts["created"] or run.counts["replaced"]:
-        log_to_stderr(f"{run.import_id}: {listed}.")
-    else:
-        log_to_stderr(f"Nothing was changed: {listed} ({run.import_id}).")
+    unchanged = f"Nothing was changed: {listed} ({run.import_id})."
+    done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged
+    log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else done)
     if run.history_changed:
         log_to_stderr(HISTORY_CHANGED)
     if run.rejects.count:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import FileToWrite, WholeNumber
-from petstore_server.cli.commands import Stored, noun, require_writable, with_store
+from petstore_server.cli.commands import Noun, Stored, require_writable, with_store
 from petstore_server.cli.output import comment, details, plural, show, table, write_json
 from petstore_server.domain.imports import ImportRun
 from petstore_server.domain.timestamps import format_unix
@@ -19,7 +19,7 @@ _COUNTS = ("created", "replaced", "unchanged", "rejected")
 _REJECTS = "Write the rejected rows to FILE as JSON Lines, or to stdout (-) instead of the rest."
 _NAMES = tuple(map(str.lower, _TITLES))
 
-imports = noun("imports", "petstore imports list")
+imports = Noun("imports", "$ petstore imports list")
 
 
 async def _recent(store: Store) -> list[ImportRun]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import DURATION, FUTURE, TEXT
-from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, noun, operator, settings_here, with_store
+from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Noun, operator, settings_here, with_store
 from petstore_server.cli.output import comment, details, log_to_stderr, show, table
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import Transition
@@ -20,21 +20,16 @@ from petstore_server.operations.audit import shown_fields
 
 _MAX_LINE_CHARS = 1000  # characters of stdin that are read
 _COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", "NOTE")
-_DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
+_GRACE = "How long the old key remains valid, such as 7d, or 0."
+_SCOPES = "What the key allows; repeat for several. Default: "
+_SCOPES += f"{', '.join(scope for scope in Scope if scope in DEFAULT_SCOPES)}."
 
-
-keys = noun("keys", 'petstore keys create acme --note "warehouse"')
+keys = Noun("keys", '$ petstore keys create acme --note "warehouse"')
 
 
 @keys.command(writes=True)
 @click.argument("account", type=ACCOUNT_NAME)
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice([str(scope) for scope in Scope]),
-    help=f"What the key allows; repeat for several. Default: {_DEFAULT_NAMES}.",
-)
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(list(map(str, Scope))), help=_SCOPES)
 @click.option("--expires", type=FUTURE, help="When the key expires: 90d, or 2027-01-01. Never if not given.")
 @click.option("--note", type=TEXT, default="", help="What the key is for; shown in lists.")
 def create(account: str, scopes: tuple[str, ...], expires: float | None, note: str) -> None:
@@ -61,12 +56,9 @@ def list_keys(account: str | None, banned: bool) -> None:
     $ petstore keys list --banned
     """
     now = time.time()
-    found = with_store(lambda store: store.keys.list(account))
-    listed = [key for key in found if not banned or key.is_banned(now)]
-    show(
-        [key_fields(key, now) for key in listed],
-        lambda: table(_COLUMNS, [_row(key, now) for key in listed], shrinks=["SCOPES", "NOTE"]),
-    )
+    listed = [key for key in with_store(lambda store: store.keys.list(account)) if not banned or key.is_banned(now)]
+    rows = [_row(key, now) for key in listed]
+    show([key_fields(key, now) for key in listed], lambda: table(_COLUMNS, rows, shrinks=["SCOPES", "NOTE"]))
 
 
 @keys.command("show")
@@ -98,16 +90,8 @@ def find_key() -> None:
 
 @keys.command(writes=True)
 @click.argument("key_id", metavar="ID", type=KEY_ID)
-@click.option(
-    "--grace",
-    type=DURATION,
-    default="24h",
-    show_default=True,
-    help="How long the old key remains valid, such as 7d, or 0.",
-)
-@click.option(
-    "--expires", type=FUTURE, help="Expiry of the new key, such as 90d or 2027-01-01. Default: that of the old key."
-)
+@click.option("--grace", type=DURATION, default="24h", show_default=True, help=_GRACE)
+@click.option("--expires", type=FUTURE, help="Expiry of the new key: 90d, or 2027-01-01. Default: that of the old key.")
 def rotate(key_id: str, grace: int, expires: float | None) -> None:
     """Replace the key ID by a new key and print that once, as the only line on stdout.
 
@@ -156,8 +140,8 @@ def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
     """What may be shown of a key at `now` (Unix seconds): everything but the digest."""
     named = {name: getattr(key, name) for name in ("id", "account", "note", "created_at", "rotated_from")}
     named |= {"environment": str(key.environment), "state": str(key.state(now)), "scopes": sorted(key.scopes)}
-    fields: dict[str, Any] = shown_fields(named | key.fields() | {"last_used": format_unix(key.last_used_at)})
-    return fields if key.is_banned(now) else fields | {"ban": None}
+    fields = named | key.fields() | {"last_used": format_unix(key.last_used_at)}
+    return dict(shown_fields(fields if key.is_banned(now) else fields | {"ban": None}))
 
 
 def ban_end(key: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, TEXT, WHEN, FileToWrite, Parsed, WholeNumber
-from petstore_server.cli.commands import noun, operator, require_writable, with_store
+from petstore_server.cli.commands import Noun, operator, require_writable, with_store
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.audit import Transition
@@ -25,21 +25,18 @@ from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
-_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
+_ENDINGS = {"": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}  # of exports
 _TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "REFERENCE"), ">>><<<<"
 
-_REJECTS = FileToWrite(dir_okay=False)
+_REJECTS, _STATUS = FileToWrite(dir_okay=False), click.Choice(list(map(str, Status)))
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
 _ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", checks.check_date_format)
 _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
 _PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
 
-FORMAT = click.Option(
-    ["--format", "file_format"],
-    type=click.Choice(FORMATS),
-    help="The format, if the name of the file does not show it.",
-)
+_FORMAT_HELP = "The format, if the name of the file does not show it."
+FORMAT = click.Option(["--format", "file_format"], type=click.Choice(FORMATS), help=_FORMAT_HELP)
 IMPORT_OPTIONS = (
     FORMAT,
     click.Option(["--rejects"], type=_REJECTS, metavar="FILE", help="Write rejected rows here, with the reasons."),
@@ -57,7 +54,7 @@ ORDER_OPTIONS = (
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
 )
 
-orders = noun("orders", "petstore orders import orders.csv --rejects rejects.jsonl")
+orders = Noun("orders", "$ petstore orders import orders.csv --rejects rejects.jsonl")
 
 
 @orders.command("import", writes=True, params=[*IMPORT_OPTIONS, *ORDER_OPTIONS])
@@ -83,7 +80,7 @@ def import_orders(file: str, **options: Any) -> None:
     import_file(ORDERS, file, **options)
 
 
-pets = noun("pets", "petstore pets import pets.csv")
+pets = Noun("pets", "$ petstore pets import pets.csv")
 
 
 @pets.command("import", writes=True, params=[*IMPORT_OPTIONS])
@@ -114,7 +111,11 @@ def export(file: str, file_format: str | None, force: bool) -> None:
     $ petstore orders export orders.jsonl
     $ petstore orders export - --format csv | head
     """
-    chosen = file_format or _format_of(file)
+    ending = "" if file == STDIN else Path(file).suffix.lower()
+    chosen = file_format or _ENDINGS.get(ending)
+    if chosen is None:
+        known = ", ".join(filter(None, _ENDINGS))
+        raise InvalidInput(f"'{ending}' is not the ending of an export format ({known}); rename it or give --format.")
     if file != STDIN:
         require_writable(file, force=force)
 
@@ -130,17 +131,6 @@ def export(file: str, file_format: str | None, force: bool) -> None:
     count = with_store(write_to_file)
     if file != STDIN:
         show_done({"file": file, "exported": count}, f"Exported {plural(count, 'order')} to {file}.")
-
-
-def _format_of(target: str) -> str:
-    """The format that the file's ending names; JSON Lines without an ending. Raises InvalidInput for other endings."""
-    ending = Path(target).suffix.lower()
-    if target == STDIN or not ending:
-        return "jsonl"
-    if ending not in _ENDINGS:
-        known = ", ".join(_ENDINGS)
-        raise InvalidInput(f"'{ending}' is not the ending of an export format ({known}); rename it or give --format.")
-    return _ENDINGS[ending]
 
 
 @contextmanager
@@ -166,13 +156,7 @@ def _opened(target: str, force: bool) -> Iterator[IO[bytes]]:
 
 
 @orders.command("list")
-@click.option(
-    "--status",
-    "statuses",
-    type=click.Choice([str(status) for status in Status]),
-    multiple=True,
-    help="Only orders with this status; repeatable.",
-)
+@click.option("--status", "statuses", type=_STATUS, multiple=True, help="Only orders with this status; repeatable.")
 @click.option("--pet-id", type=WholeNumber(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
 @click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N orders.")
 def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None) -> None:
@@ -255,15 +239,11 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
         code = 0
         async for _, outcome in operations.change_orders(store, order_ids, transition, operator()):
             if isinstance(outcome, Order):
-                show(outcome.fields(), partial(_summary, outcome))
+                complete = ", complete" if outcome.complete else ""
+                show(outcome.fields(), partial(str, f"order {outcome.id}: {outcome.status}{complete}"))
             else:
                 failed = report_error(outcome, wants_json())
                 code = code or failed
         return code
 
     click.get_current_context().exit(with_store(run))
-
-
-def _summary(order: Order) -> str:
-    complete = ", complete" if order.complete else ""
-    return f"order {order.id}: {order.status}{complete}"

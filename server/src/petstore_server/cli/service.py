@@ -33,19 +33,16 @@ _COMMANDS: Mapping[Action, str] = {
     "restore": "petstore db restore FILE",
     "check store": "petstore db check reads all of it.",
 }
+_URL = "Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT."
 _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}
 
 
 @click.command(cls=Documented)
 @click.option("--host", metavar="H", help="Address on which the API listens (PETSTORE_HOST, 127.0.0.1).")
 @click.option("--port", metavar="P", help="Port of the API (PETSTORE_PORT, 8080); 0 takes a free one.")
-@click.option(
-    "--admin-port", metavar="P", help="Port of /livez, /readyz, /metrics, /console (PETSTORE_ADMIN_PORT, 8081)."
-)
+@click.option("--admin-port", metavar="P", help="Port of health, metrics and console (PETSTORE_ADMIN_PORT, 8081).")
 @click.option("--workers", metavar="N", help="Server processes (PETSTORE_WORKERS, 1).")
-@click.option(
-    "--demo", is_flag=True, help="Serve a throwaway store with sample data, and print a key and a link to the console."
-)
+@click.option("--demo", is_flag=True, help="Serve sample data that is gone at the end; print a key and a console link.")
 def serve(demo: bool, **options: str | None) -> None:
     """Serve the API and the admin port.
 
@@ -95,29 +92,25 @@ def doctor() -> None:
         found = asyncio.run(examine(settings_here(), time.time, in_full=True))
     except SettingsError as error:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
-    results = [result._replace(remedy=_remedy(result)) for result in found]
+    listed = []
+    for result in found:
+        command = _COMMANDS[result.action].format(result.subject) if result.action else ""
+        remedy = f"{result.remedy} {command}".strip()
+        listed.append({"check": result.check, "level": result.level, "message": result.message, "remedy": remedy})
+        if not wants_json():
+            _print(result, remedy)
     if wants_json():
-        fields = ("check", "level", "message", "remedy")
-        write_json([dict(zip(fields, result, strict=False)) for result in results])
-    else:
-        for result in results:
-            _print(result)
-    if any(result.level == "fail" for result in results):
+        write_json(listed)
+    if any(result.level == "fail" for result in found):
         click.get_current_context().exit(FAILURE)
 
 
-def _remedy(result: CheckResult) -> str:
-    command = _COMMANDS[result.action].format(result.subject) if result.action else ""
-    return " ".join(filter(None, (result.remedy, command)))
-
-
-def _print(result: CheckResult) -> None:
+def _print(result: CheckResult, remedy: str) -> None:
     """Write a result, on a terminal with its label in colour unless NO_COLOR is set."""
     label, colour = _LABELS[result.level]
     text = wrapped(f"{label}  {result.check}: {printable(result.message)}", 6)
-    remedy = "\n" + wrapped(f"      → {printable(result.remedy)}", 8) if result.remedy else ""
     click.secho(label, fg=colour, nl=False, color=False if os.environ.get("NO_COLOR") else None)
-    write(f"{text.removeprefix(label)}{remedy}\n")
+    write(text.removeprefix(label) + "\n" + (wrapped(f"      → {printable(remedy)}", 8) + "\n" if remedy else ""))
 
 
 def _read_address(url: str) -> str:
@@ -130,12 +123,7 @@ def _read_address(url: str) -> str:
 
 
 @click.command(cls=Command, writes=True, values=_LIFETIMES)
-@click.option(
-    "--url",
-    type=Parsed("url", _read_address),
-    metavar="URL",
-    help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
-)
+@click.option("--url", type=Parsed("url", _read_address), metavar="URL", help=_URL)
 @click.option("--end-sessions", "end", is_flag=True, help="End all sessions, and make unused links invalid.")
 def console(url: str | None, end: bool) -> None:
     """Print a link that signs in to the operator console.

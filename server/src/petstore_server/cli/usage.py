@@ -8,7 +8,6 @@ import click
 
 from petstore_server.cli.arguments import PAST, WholeNumber
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, settings_here, with_store
-from petstore_server.cli.main import COMMANDS
 from petstore_server.cli.output import log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
@@ -42,30 +41,22 @@ class _UsageGroup(Noun):
 
 usage = _UsageGroup(
     "usage",
-    help=(
-        f"{COMMANDS['usage']}\n\nWithout a command, `show` runs, with its options: --since WHEN and --until WHEN for "
-        "the period, and --by hour, --by day or --by operation.\n\n"
-        "$ petstore usage acme\n$ petstore usage acme --since 30d --by day\n"
-        "$ petstore usage acme --by operation\n$ petstore usage top"
-    ),
+    "Without a command, `show` runs, with its options: --since WHEN and --until WHEN for the period, and --by hour, "
+    "--by day or --by operation.\n\n$ petstore usage acme\n$ petstore usage acme --since 30d --by day\n"
+    "$ petstore usage acme --by operation\n$ petstore usage top",
 )
-SINCE = click.option(
-    "--since",
-    type=PAST,
-    default="24h",
-    help="Start of the period: a duration such as 7d, a date or a time; 24h if not given.",
-)
+_SINCE_HELP = "Start of the period: a duration such as 7d, a date or a time; 24h if not given."
+SINCE = click.option("--since", type=PAST, default="24h", help=_SINCE_HELP)
+_BY_HELP = "Group by hour, day or operation. Default: hour for periods of up to 3 days, day for longer ones."
+_LIMIT_HELP = "Number of accounts to show."
+_RANKING_HELP = "Order by requests admitted, refused, or both (requests), or by the used share of the day's limit."
 
 
 @usage.command("show")
 @click.argument("account", type=ACCOUNT_NAME, required=False)
 @SINCE
 @click.option("--until", type=PAST, help="End of the period, which is not included; now if not given.")
-@click.option(
-    "--by",
-    type=click.Choice([*map(str, Granularity), _OPERATION]),
-    help="Group by hour, day or operation. Default: hour for periods of up to 3 days, day for longer ones.",
-)
+@click.option("--by", type=click.Choice([*map(str, Granularity), _OPERATION]), help=_BY_HELP)
 def show_usage(account: str | None, since: float, until: float | None, by: str | None) -> None:
     """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC, or by operation.
 
@@ -98,20 +89,8 @@ def show_usage(account: str | None, since: float, until: float | None, by: str |
 
 @usage.command()
 @SINCE
-@click.option(
-    "--by",
-    type=click.Choice(_RANKINGS),
-    default=_RANKINGS[0],
-    help="Order by requests admitted, refused, or both (requests), or by the used share of the day's limit.",
-)
-@click.option(
-    "--limit",
-    type=WholeNumber(1, 10_000),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Number of accounts to show.",
-)
+@click.option("--by", type=click.Choice(_RANKINGS), default=_RANKINGS[0], help=_RANKING_HELP)
+@click.option("--limit", type=WholeNumber(1, 10_000), default=20, show_default=True, metavar="N", help=_LIMIT_HELP)
 def top(since: float, by: str, limit: int) -> None:
     """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
 
