@@ -100,8 +100,25 @@ async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
 
 def check_redis(info: Mapping[str, Any]) -> Iterator[CheckResult]:
     """What the fields of Redis's INFO, and its setting `appendfsync`, mean for limits (D12)."""
-    concerns = list(_redis_concerns(info))
-    yield from concerns
+    concerns: list[tuple[str, str]] = []
+    if not info.get("aof_enabled"):
+        remedy = "Set `appendonly yes`; with `appendfsync everysec` a crash loses at most one second of counting."
+        concerns.append(("Redis has no append-only file: a restart loses the counts of the day.", remedy))
+    elif info.get("appendfsync") == "no":
+        message = "Redis leaves it to the system when its append-only file is written: a crash can lose many counts."
+        concerns.append((message, "Set `appendfsync everysec`."))
+    policy = info.get("maxmemory_policy", _KEEPING_POLICY)
+    if policy != _KEEPING_POLICY:
+        message = f"Redis evicts keys when its memory is full ({policy}): accounts would get new quota."
+        concerns.append((message, f"Set `maxmemory-policy {_KEEPING_POLICY}`, and give it enough memory."))
+    used, room = info.get("used_memory", 0), info.get("maxmemory", 0)
+    if room and used > _NEARLY_FULL * room:
+        message = f"Redis uses {used >> 20} of its {room >> 20} MiB."
+        concerns.append((message, "Raise `maxmemory`: a full Redis stops counting."))
+    if info.get("role") == "slave":
+        remedy = "Point PETSTORE_REDIS_URL to the primary."
+        concerns.append(("This Redis is a replica and cannot count.", remedy))
+    yield from (CheckResult("redis", "warn", *concern) for concern in concerns)
     if not concerns:
         version = info.get("valkey_version") or info.get("redis_version")
         message = f"Redis {version} counts limits, keeps the counts across a restart, and evicts none."
@@ -122,25 +139,3 @@ def check_postgres(state: Mapping[str, str]) -> Iterator[CheckResult]:
         message = f"PostgreSQL has {name} = off: a crash can lose changes that were acknowledged."
         remedy = f"Set {name} = on for the server, the database and the role of PETSTORE_DATABASE_URL."
         yield CheckResult("postgresql", "warn", message, remedy)
-
-
-def _redis_concerns(info: Mapping[str, Any]) -> Iterator[CheckResult]:
-    if not info.get("aof_enabled"):
-        remedy = "Set `appendonly yes`; with `appendfsync everysec` a crash loses at most one second of counting."
-        message = "Redis has no append-only file: a restart loses the counts of the day."
-        yield CheckResult("redis", "warn", message, remedy)
-    elif info.get("appendfsync") == "no":
-        message = "Redis leaves it to the system when its append-only file is written: a crash can lose many counts."
-        yield CheckResult("redis", "warn", message, "Set `appendfsync everysec`.")
-    policy = info.get("maxmemory_policy", _KEEPING_POLICY)
-    if policy != _KEEPING_POLICY:
-        message = f"Redis evicts keys when its memory is full ({policy}): accounts would get new quota."
-        remedy = f"Set `maxmemory-policy {_KEEPING_POLICY}`, and give it enough memory."
-        yield CheckResult("redis", "warn", message, remedy)
-    used, room = info.get("used_memory", 0), info.get("maxmemory", 0)
-    if room and used > _NEARLY_FULL * room:
-        message = f"Redis uses {used >> 20} of its {room >> 20} MiB."
-        yield CheckResult("redis", "warn", message, "Raise `maxmemory`: a full Redis stops counting.")
-    if info.get("role") == "slave":
-        message = "This Redis is a replica and cannot count."
-        yield CheckResult("redis", "warn", message, "Point PETSTORE_REDIS_URL to the primary.")

@@ -4,7 +4,6 @@ import json
 import os
 import pwd
 import shutil
-import socket
 import stat
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from petstore_server.operations.admin_port import admin_url, is_loopback
 from petstore_server.operations.health import CheckResult, Level
+from petstore_server.server.sockets import listening_socket
 from petstore_server.settings import Settings
 
 _MIB = 1 << 20
@@ -21,20 +21,37 @@ MIN_FREE = 64 * _MIB  # bytes that must be free on the disk
 
 LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 
-_QUICK_TO_READ = 200 * _MIB
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _RESPONSE_SECONDS = 5.0
 _MAX_RESPONSE = 10_000  # bytes
 _MIN_PREFIX_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 
 
-def check_files(file: Path) -> Iterator[CheckResult]:
-    """Permissions: this user and the service must be able to read and write, other users should not."""
-    results = list(_permissions(file))
-    yield from results
+def check_files(file: Path) -> list[CheckResult]:
+    """Permissions: this user and the service must be able to read and write, other users should not.
+
+    Root can use all files; the service runs as the owner of those that are not root's.
+    """
+    results = []
+    files = [place for suffix in ("", "-wal", "-shm") if (place := file.with_name(file.name + suffix)).exists()]
+    for place in (file.parent, *files):
+        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+            remedy = f"Run as the owner of {place}, or let this user read and write it."
+            results.append(CheckResult("permissions", "fail", f"This user cannot read and write {place}.", remedy))
+    owners = [place.stat().st_uid for place in (file, file.parent) if place.exists()]
+    service = next(filter(None, owners), 0)
+    for place in files:
+        found = place.stat()
+        if found.st_uid != service and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            user, owner = _user(service), _user(found.st_uid)
+            message = f"{place} belongs to {owner}: a service that runs as {user} cannot use it."
+            results.append(CheckResult("permissions", "fail", message, f"chown {user} {place}"))
+        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            message = f"Other users of this machine have access to {place} (mode {stat.S_IMODE(found.st_mode):04o})."
+            results.append(CheckResult("permissions", "warn", message, f"chmod 600 {place}"))
     if file.exists() and not results:
-        yield CheckResult("permissions", "ok", f"Only its owner can read and write {file}.")
+        results.append(CheckResult("permissions", "ok", f"Only its owner can read and write {file}."))
+    return results
 
 
 def check_disk(file: Path, least_free: int = MIN_FREE) -> Iterator[CheckResult]:
@@ -54,35 +71,6 @@ def check_disk(file: Path, least_free: int = MIN_FREE) -> Iterator[CheckResult]:
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
         yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB:,} MiB.", remedy)
-
-
-def is_quick_to_read(file: Path) -> bool:
-    """Whether the whole store can be read in a few seconds."""
-    return file.stat().st_size <= _QUICK_TO_READ
-
-
-def _files(file: Path) -> list[Path]:
-    """The files of the store that are there: its file, and SQLite's log and index of the log."""
-    return [place for suffix in ("", "-wal", "-shm") if (place := file.with_name(file.name + suffix)).exists()]
-
-
-def _permissions(file: Path) -> Iterator[CheckResult]:
-    """What is wrong with them. Root can use all files; the service runs as the owner of those that are not root's."""
-    for place in (file.parent, *_files(file)):
-        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
-            remedy = f"Run as the owner of {place}, or let this user read and write it."
-            yield CheckResult("permissions", "fail", f"This user cannot read and write {place}.", remedy)
-    owners = [place.stat().st_uid for place in (file, file.parent) if place.exists()]
-    service = next(filter(None, owners), 0)
-    for place in _files(file):
-        found = place.stat()
-        if found.st_uid != service and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            user, owner = _user(service), _user(found.st_uid)
-            message = f"{place} belongs to {owner}: a service that runs as {user} cannot use it."
-            yield CheckResult("permissions", "fail", message, f"chown {user} {place}")
-        if found.st_mode & _OTHERS:
-            message = f"Other users of this machine have access to {place} (mode {stat.S_IMODE(found.st_mode):04o})."
-            yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")
 
 
 def _user(uid: int) -> str:
@@ -149,9 +137,7 @@ def check_server(settings: Settings, *, holds_store: bool | None) -> Iterator[Ch
     if status != "ok":
         state += f" ({status}: {reason})"
     if holds_store is False:
-        remedy = (
-            "Set PETSTORE_DATABASE_URL as for that server. If its file was moved away, put it back, and create none."
-        )
+        remedy = "Set PETSTORE_DATABASE_URL as for that server. If its file was moved, put it back, and create none."
         yield CheckResult("server", "fail", f"{server} and is {state}, but it does not use this store.", remedy)
         return
     unknown = "; whether it uses this store is not known" if holds_store is None else ""
@@ -178,19 +164,9 @@ def _check_ports(settings: Settings) -> Iterator[CheckResult]:
         ("PETSTORE_PORT", settings.host, settings.port),
         ("PETSTORE_ADMIN_PORT", settings.admin_host, settings.admin_port),
     ):
-        if reason := _cannot_listen(host, port):
-            message = f"A server could not listen on {host}:{port}: {reason}."
+        try:
+            listening_socket(host, port).close()
+        except OSError as error:
+            message = f"A server could not listen on {host}:{port}: {error.strerror or error}."
             remedy = f"`ss -ltnp` shows what uses it. If that is this service, see its log; else change {name}."
             yield CheckResult("ports", "fail", message, remedy)
-
-
-def _cannot_listen(host: str, port: int) -> str | None:
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)  # with SO_REUSEADDR only this fails if another program listens there
-    except OSError as error:
-        return error.strerror or str(error)
-    return None

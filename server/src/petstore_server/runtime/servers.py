@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from petstore_server.runtime.application import Application, run_console
 from petstore_server.runtime.backend import run_tasks
-from petstore_server.server.listener import BACKLOG
+from petstore_server.server.sockets import listening_socket
 from petstore_server.settings import Settings, SettingsError
 
 # Threads that read or commit take the interpreter back after each statement. By default they wait up to 5 ms for it
@@ -35,27 +35,17 @@ _WARNING_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
-@contextlib.contextmanager
-def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
-    """A socket that listens on the address. Raises SettingsError, which names the setting, if it cannot.
-
-    Binding is not enough: two sockets may be bound to one port, until one of them listens.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = stack.enter_context(socket.socket(family, kind))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            remedy = f"choose another with {setting}"
-            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-                remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
-            raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); {remedy}.") from None
-        listener.setblocking(False)
-        yield listener
+def listening(host: str, port: int, setting: str) -> socket.socket:
+    """A socket that listens on the address. Raises SettingsError, which names the setting, if it cannot."""
+    try:
+        listener = listening_socket(host, port)
+    except OSError as error:
+        remedy = f"choose another with {setting}"
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
+        raise SettingsError(f"Cannot listen on {host}:{port} ({error.strerror or error}); {remedy}.") from None
+    listener.setblocking(False)
+    return listener
 
 
 def spread(listener: socket.socket, number: int) -> list[socket.socket]:

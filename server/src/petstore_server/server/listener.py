@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 from petstore_server.fair_queue import FairQueue
 from petstore_server.server.connection import Connection
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
+from petstore_server.server.sockets import BACKLOG
 from petstore_server.server.writer import WRITE_MARK, ResponseWriter
 
 READ_BUFFER = 16 * 1024
 """Bytes read from a connection at once, and kept of one whose requests are still being answered."""
-
-BACKLOG = 2048
-"""Connections that the kernel keeps until they are accepted."""
 
 ACCEPTED_TOGETHER = 16
 """Connections accepted before the open ones get their turn.

@@ -1,0 +1,23 @@
+"""Sockets that listen for connections."""
+
+import socket
+
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens on the address. Raises OSError.
+
+    Binding is not enough: two sockets may be bound to one port, until one of them listens.
+    """
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
