@@ -12,7 +12,7 @@ from petstore_server.domain.orders import Order
 from petstore_server.engines.postgres import check, migrate, open_store
 from petstore_server.engines.postgres import opening as opening_module
 from petstore_server.engines.postgres.opening import SCHEMA
-from petstore_server.engines.schema import Schema
+from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
 from testing.cli import CommandLine
@@ -92,7 +92,7 @@ def test_no_program_sees_a_store_between_two_migrations(
 ) -> None:
     second = tmp_path / "0002_broken.sql"
     second.write_text("SELECT * FROM missing")
-    schema = Schema("postgres")
+    schema = StoreSchema("postgres")
     monkeypatch.setitem(schema._files, 2, second)
     monkeypatch.setattr(opening_module, "SCHEMA", schema)
     refusal(postgres_stores.url, create=True)

@@ -19,7 +19,7 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.schema import Schema
+from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import (
     check,
     connections,
@@ -266,7 +266,7 @@ def test_what_sqlite_does_not_wait_for_is_tried_again(tmp_path: Path, monkeypatc
 def test_no_program_sees_a_store_between_two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second = tmp_path / "0002_broken.sql"
     second.write_text("CREATE TABLE added (one INTEGER); SELECT * FROM missing")
-    schema = Schema("sqlite")
+    schema = StoreSchema("sqlite")
     monkeypatch.setitem(schema._files, 2, second)
     monkeypatch.setattr(opening_module, "SCHEMA", schema)
     assert "missing" in refusal(tmp_path / "store.db", create=True)

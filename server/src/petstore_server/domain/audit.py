@@ -62,7 +62,7 @@ class AuditFilters(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Entries in order. `next` is the position behind which the log goes on, even after a short page, or None."""
+    """Entries in order. `next` is the position after which the log goes on, even after a short page, or None."""
 
     entries: Sequence[AuditEntry]
     next: AuditPosition | None

@@ -59,7 +59,7 @@ class ImportPosition(NamedTuple):
 
 
 class ImportsPage(NamedTuple):
-    """Imports, newest first, of `total` that match. `next` is the position behind which there are more, or None."""
+    """Imports, newest first, of `total` that match. `next` is the position after which there are more, or None."""
 
     imports: Sequence[ImportRun]
     total: int

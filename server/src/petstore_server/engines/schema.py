@@ -5,7 +5,7 @@ from pathlib import Path
 from petstore_server.domain.errors import NoStore, StoreOutdated, StoreUnusable
 
 
-class Schema:
+class StoreSchema:
     """The schema of one engine, by the directory of its migrations. `where` is a place, such as "at /srv/store.db"."""
 
     def __init__(self, engine: str) -> None:

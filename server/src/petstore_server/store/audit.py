@@ -55,7 +55,7 @@ def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
 
 class AuditLog(Part):
     async def entries(self, filters: AuditFilters = _ALL, *, newest_first: bool = False) -> AsyncIterator[AuditEntry]:
-        """Yield the entries that match, oldest first unless told, in bounded memory: no transaction stays open."""
+        """Yield the entries that match, oldest first by default, in bounded memory: no transaction stays open."""
         page = AuditPage((), None)
         while True:
             page = await self.page(filters, _PAGE, page.next, newest_first=newest_first)

@@ -10,11 +10,11 @@ from psycopg.conninfo import conninfo_to_dict
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.connections import Driver, Share, Timelines, plain_words
 from petstore_server.engines.postgres.engine import PostgresEngine, connect
-from petstore_server.engines.schema import Schema
+from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
 
-SCHEMA = Schema("postgres")
+SCHEMA = StoreSchema("postgres")
 
 MIN_SERVER = 15  # the oldest major version of PostgreSQL that is supported
 

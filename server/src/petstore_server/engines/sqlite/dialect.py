@@ -126,7 +126,8 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
 
 def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
     if isinstance(statement, Commands):
-        connection.executemany(translated(statement.sql), statement.parameters)
+        if statement.parameters:
+            connection.executemany(translated(statement.sql), statement.parameters)
         return []
     if isinstance(statement, list):
         return [rows_of(connection, query) for query in statement]

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import apsw
 
 from petstore_server.domain.errors import NoStore, StoreDamaged, StoreUnusable
-from petstore_server.engines.schema import Schema
+from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.connections import CREATE, connect_writer, transaction
 from petstore_server.engines.sqlite.engine import SqliteEngine
@@ -20,7 +20,7 @@ from petstore_server.store import Store
 
 APPLICATION_ID = 0x50455453  # written into every store's header by the first migration
 
-SCHEMA = Schema("sqlite")
+SCHEMA = StoreSchema("sqlite")
 
 MIGRATION_SECONDS = 120.0  # for which another program may migrate a store, of a million orders for example
 # In a file that took the place of another, or was moved, what was seen in the one before may be gone.
