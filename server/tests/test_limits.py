@@ -264,7 +264,7 @@ def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved() -> N
     clock.now -= 100
     assert Outcome.LIMITED is now(limiter.admit(principal())).outcome
     [usage] = limiter.take_unsaved().usage.values()
-    assert (int(clock.now), 3) == usage.minute
+    assert Count(int(clock.now), 3) == usage.minute
 
 
 def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Limiters) -> None:

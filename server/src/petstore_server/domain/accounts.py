@@ -84,8 +84,8 @@ def edit(contact: str | None, note: str | None) -> Transition[Account]:
     """Change the texts that are not None. Raises InvalidInput."""
     contact, note = contact and check_note(contact, "contact"), note and check_note(note)
 
-    given: dict[str, Any] = {name: text for name, text in (("contact", contact), ("note", note)) if text is not None}
-    return Transition("account.edit", lambda account: replace(account, **given))
+    texts: dict[str, Any] = {name: text for name, text in (("contact", contact), ("note", note)) if text is not None}
+    return Transition("account.edit", lambda account: replace(account, **texts))
 
 
 def close(at: float) -> Transition[Account]:
@@ -126,9 +126,9 @@ def check_account_name(name: str) -> str:
     # Letters, digits and marks, such as accents, of any script.
     wrong = next((char for char in name if category(char)[0] not in "LNM" and char not in _PUNCTUATION), None)
     if wrong is not None:
-        shown = wrong if wrong.isprintable() else f"U+{ord(wrong):04X}"
+        named = wrong if wrong.isprintable() else f"U+{ord(wrong):04X}"
         raise InvalidInput(
-            f"{name!r} is not an account name: it has the character {shown!r}; use letters, digits, spaces and "
+            f"{name!r} is not an account name: it has the character {named!r}; use letters, digits, spaces and "
             f"{' '.join(_PUNCTUATION.strip())}."
         )
     if not 0 < len(name) <= _MAX_NAME or category(name[0])[0] not in "LN" or name.endswith(" "):
@@ -137,6 +137,6 @@ def check_account_name(name: str) -> str:
             "digit, the last of them not a space."
         )
     scripts = [{unicode_name(char, "").split(" ")[0] for char in word} & _LOOK_ALIKE for word in name.split()]
-    if not is_normalized("NFC", name) or any(len(each) > 1 for each in scripts):
+    if not is_normalized("NFC", name) or any(len(alphabets) > 1 for alphabets in scripts):
         raise InvalidInput(f"{name!r} is not an account name: it looks like another; write each word in one alphabet.")
     return name

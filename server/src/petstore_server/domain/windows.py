@@ -7,7 +7,7 @@ arrived, and its end does not move. The adapters in `limits` count; the rules ab
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil, floor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.bans import Ban
@@ -16,17 +16,12 @@ from petstore_server.domain.timestamps import DAY, MINUTE
 ADDRESS_LIMIT = 60  # requests per minute for callers without a valid key, counted by address (D14)
 
 
-class Counter(Protocol):
-    """A window's start (whole Unix seconds) and the number of requests charged to it."""
+@dataclass(slots=True)
+class Count:
+    """A window's start (whole Unix seconds) and the number of requests charged to it.
 
-    @property
-    def start(self) -> int: ...
-    @property
-    def used(self) -> int: ...
-
-
-class Count(NamedTuple):
-    """A `Counter` that does not change."""
+    Only a limiter changes its own ones, in place: this is on the path of every request.
+    """
 
     start: int = 0
     used: int = 0
@@ -127,7 +122,7 @@ class AddressDecision:
 Decision = AccountDecision | AddressDecision  # on one request, with every number that the headers need
 
 
-def roll_window(count: Counter, seconds: int, now: float) -> Counter:
+def roll_window(count: Count, seconds: int, now: float) -> Count:
     """Return the window that is open at `now`: the given one, or a new and empty one if that has ended.
 
     If the clock was set back, the window moves to now and keeps its count: no client waits longer than its length.
@@ -139,12 +134,12 @@ def roll_window(count: Counter, seconds: int, now: float) -> Counter:
     return count
 
 
-def fits(minute: Counter, day: Counter, limits: Limits) -> bool:
+def fits(minute: Count, day: Count, limits: Limits) -> bool:
     """Whether one more request can be charged to both windows; otherwise it is charged to neither."""
     return minute.used < limits.per_minute and day.used < limits.per_day
 
 
-def evaluate_account(admitted: bool, minute: Counter, day: Counter, limits: Limits, now: float) -> AccountDecision:
+def evaluate_account(admitted: bool, minute: Count, day: Count, limits: Limits, now: float) -> AccountDecision:
     """The decision from both open windows, after the charge if the request was admitted."""
     return AccountDecision(
         ADMITTED if admitted else LIMITED,
@@ -158,7 +153,7 @@ def evaluate_account(admitted: bool, minute: Counter, day: Counter, limits: Limi
 
 
 def evaluate_ban(
-    ban: Ban, minute: Counter, day: Counter, limits: Limits, now: float, *, refused: bool = True
+    ban: Ban, minute: Count, day: Count, limits: Limits, now: float, *, refused: bool = True
 ) -> AccountDecision:
     """The decision on a banned key, with its windows as they are (D15). Not `refused`: it only describes the limits."""
     decision = evaluate_account(True, minute, day, limits, now)
@@ -166,7 +161,7 @@ def evaluate_ban(
     return decision
 
 
-def evaluate_address(admitted: bool, count: Counter, now: float) -> AddressDecision:
+def evaluate_address(admitted: bool, count: Count, now: float) -> AddressDecision:
     """The decision on a request without a valid key, from its address's open window (D14)."""
     outcome = ADMITTED if admitted else LIMITED
     return AddressDecision(outcome, max(0, ADDRESS_LIMIT - count.used), count.start + MINUTE, now)

@@ -5,7 +5,7 @@ Nothing here awaits between reading a count and charging it, so on one event loo
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
@@ -15,7 +15,6 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
     Count,
-    Counter,
     Decision,
     evaluate_account,
     evaluate_address,
@@ -36,22 +35,14 @@ class Unsaved(NamedTuple):
     bans: Sequence[Ban]
 
 
-@dataclass(slots=True)
-class _MutableCount:
-    """A `Counter` that is charged in place: this is on the path of every request."""
-
-    start: int = 0
-    used: int = 0
-
-
 class _Account:
     """The windows of one account. Both are open as they are for `since` <= now < `until`."""
 
     __slots__ = ("day", "minute", "since", "until")
 
     def __init__(self) -> None:
-        self.minute = _MutableCount()
-        self.day = _MutableCount()
+        self.minute = Count()
+        self.day = Count()
         self.since = self.until = 0
 
     def open(self, minute: int, minute_used: int, day: int, day_used: int) -> None:
@@ -85,7 +76,7 @@ class MemoryLimiter:
         self._address_limit = address_limit
         self._accounts: defaultdict[int, _Account] = defaultdict(_Account)
         self._abuse: dict[str, AbuseRecord] = {}
-        self._addresses: OrderedDict[str, Counter] = OrderedDict()  # oldest window first
+        self._addresses: OrderedDict[str, Count] = OrderedDict()  # oldest window first
         self._unsaved_accounts: set[int] = set()
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
@@ -98,8 +89,7 @@ class MemoryLimiter:
         """
         now = self._clock()
         account = self._accounts[principal.account_id]
-        minute: Counter = account.minute
-        day: Counter = account.day
+        minute, day = account.minute, account.day
         if not account.since <= now < account.until:
             minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
             if now < account.since:  # the clock was set back: the windows stay where they were moved to
@@ -167,7 +157,7 @@ class MemoryLimiter:
     def load(self, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Start from what the store holds. Called once, before any request."""
         for account_id, (minute, day) in usage.items():
-            self._accounts[account_id].open(*minute, *day)
+            self._accounts[account_id].open(minute.start, minute.used, day.start, day.used)
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
@@ -202,7 +192,7 @@ class MemoryLimiter:
             if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
                 del self._abuse[key_id]
 
-    def _refuse(self, principal: Principal, minute: Counter, day: Counter, now: float) -> Decision:
+    def _refuse(self, principal: Principal, minute: Count, day: Count, now: float) -> Decision:
         decision = evaluate_account(False, minute, day, principal.limits, now)
         known = self._abuse.get(principal.key_id, _NO_RECORD)
         record, struck, ban = refuse(known, principal.key_id, now, decision.shown.reset, self._policy)

@@ -93,10 +93,10 @@ class Store:
 
         On PostgreSQL it is that of the last call of `access_version`, which a server makes several times a second.
         """
-        found = self._engine.peek(f"SELECT {self._engine.dialect.epoch} FROM petstore.store")
-        if found is None and self._epoch is None:
+        rows = self._engine.peek(f"SELECT {self._engine.dialect.epoch} FROM petstore.store")
+        if rows is None and self._epoch is None:
             await self.access_version()
-        return str(self._epoch if found is None else found[0][0])
+        return str(self._epoch if rows is None else rows[0][0])
 
     async def check(self) -> None:
         """Prove that requests can be served: with a small write, and by reading what each of them reads.
@@ -105,8 +105,8 @@ class Store:
         """
         await self._engine.verify()
         await self._engine.transaction(_beat)
-        [found] = await self._engine.query(_READ.format(connections=self._engine.dialect.connections))
-        self.contents = Contents(*found)
+        [row] = await self._engine.query(_READ.format(connections=self._engine.dialect.connections))
+        self.contents = Contents(*row)
 
     async def clear_damage(self) -> None:
         """Take back a note of damage: the store was read in full and is sound."""

@@ -88,8 +88,8 @@ class AuditLog(Part):
         order = _ORDER[True] if others and filters.request_id is None else ""  # as in `page_statement`
         examined = f"SELECT {columns} FROM petstore.audit WHERE {where} {order} LIMIT {MAX_SCAN}"
         sql = f"SELECT count(CASE WHEN {matching} THEN 1 END), count(*) FROM ({examined}) AS examined"
-        [(found, read)] = await self._engine.query(sql, (*wanted, *values), short=False)
-        return MatchCount(found, read == MAX_SCAN)
+        [(number, examined_number)] = await self._engine.query(sql, (*wanted, *values), short=False)
+        return MatchCount(number, examined_number == MAX_SCAN)
 
     @transaction
     def record_backup(self, file: str, actor: Actor) -> Work[None]:
@@ -116,10 +116,10 @@ def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None
     entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit WHERE {where}'
     if filters.request_id is not None:
         # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
-        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found WHERE {matching} {order}"
+        sql = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found WHERE {matching} {order}"
     else:
-        found = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"
-    return Query(f"{found} LIMIT {limit + 1}", (*values, *wanted))
+        sql = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"
+    return Query(f"{sql} LIMIT {limit + 1}", (*values, *wanted))
 
 
 def _conditions(

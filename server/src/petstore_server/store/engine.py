@@ -69,11 +69,11 @@ def marks(values: Collection[object]) -> str:
     return f"({', '.join(['%s'] * len(values))})"
 
 
-def one(found: Sequence[Item], otherwise: Exception) -> Item:
-    """The first of those found. Raises `otherwise` if there is none."""
-    if not found:
+def one(items: Sequence[Item], otherwise: Exception) -> Item:
+    """The first item. Raises `otherwise` if there is none."""
+    if not items:
         raise otherwise
-    return found[0]
+    return items[0]
 
 
 DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"

@@ -15,10 +15,10 @@ _SELECT = "SELECT host, state, reason, since, checked_at, stopped FROM petstore.
 
 class HealthStates(Part):
     @transaction
-    def save(self, found: HostHealth) -> Work[list[HostHealth]]:
+    def save(self, health: HostHealth) -> Work[list[HostHealth]]:
         """Store the state of a host, and return those of all hosts. One that was not checked for a day is forgotten."""
-        yield Command(_FORGET, (found.checked_at - DAY,))
-        yield Command(_SAVE, (*found[:-1], int(found.stopped)))
+        yield Command(_FORGET, (health.checked_at - DAY,))
+        yield Command(_SAVE, (*health[:-1], int(health.stopped)))
         rows = yield Query(_SELECT)
         return [_health(row) for row in rows]
 

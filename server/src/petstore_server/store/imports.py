@@ -94,7 +94,9 @@ def note(
     error: str | None = None,
 ) -> Work[None]:
     """Add outcomes and rejected rows to the record of a run, and to its audit entry once it has changed something."""
-    counts = [outcomes.count(each) for each in (Import.CREATED, Import.REPLACED, Import.UNCHANGED)] + [rejected.number]
+    counts = [outcomes.count(outcome) for outcome in (Import.CREATED, Import.REPLACED, Import.UNCHANGED)] + [
+        rejected.number
+    ]
     texts = as_json(rejected.reasons), as_json(error)
     [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
     yield Commands(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
@@ -120,8 +122,8 @@ class Imports(Part):
 
     async def find(self, import_id: str) -> ImportRun:
         """Return the record of an import. Raises ImportNotFound."""
-        found = await self._engine.query(f"{_RUNS} WHERE id = %s", (import_id,))
-        return _run(one(found, ImportNotFound(import_id)))
+        rows = await self._engine.query(f"{_RUNS} WHERE id = %s", (import_id,))
+        return _run(one(rows, ImportNotFound(import_id)))
 
     @snapshot
     def page(self, limit: int, after: ImportPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:
@@ -152,7 +154,7 @@ class Imports(Part):
         sql = 'SELECT "before", "after" FROM petstore.import_batches WHERE id = %s'
         [texts] = await self._engine.query(sql, (batch,), short=False)
         sides = [(from_json(text) or {}).get("orders", ()) for text in texts]
-        before, after = (next((each for each in side if each["id"] == order_id), None) for side in sides)
+        before, after = (next((order for order in side if order["id"] == order_id), None) for side in sides)
         return before, after
 
     @transaction

@@ -90,13 +90,13 @@ class Listing(Part):
         """
         held = self._held
         if held is not None:
-            found = self._engine.peek(self._mark)
-            if found is not None and found[0] == held.mark:
+            rows = self._engine.peek(self._mark)
+            if rows is not None and rows[0] == held.mark:
                 return held
         return await self._newest()
 
-    def is_newest(self, found: OrderList) -> bool:
-        return found is self._held
+    def is_newest(self, orders: OrderList) -> bool:
+        return orders is self._held
 
     async def close(self) -> None:
         """Wait for the look at the store that is under way."""
@@ -128,8 +128,8 @@ class Listing(Part):
             pieces = _pieces_of(held, starts)
         for begin in range(0, len(stale), _PIECES_AT_ONCE):
             group = stale[begin : begin + _PIECES_AT_ONCE]
-            found = yield [Query(_RECORDS, range_of(starts, index)) for index in group]
-            for index, [(records,)] in zip(group, found, strict=True):
+            pieces_read = yield [Query(_RECORDS, range_of(starts, index)) for index in group]
+            for index, [(records,)] in zip(group, pieces_read, strict=True):
                 pieces[index] = Piece(records.encode())
         return OrderList(mark, starts, tuple(pieces))
 
@@ -141,9 +141,9 @@ def starts_piece(order_id: int) -> bool:
     return folded * folded % 2147483587 & 1023 == 0  # squared, so that evenly spaced identifiers are spread as well
 
 
-def all_starts(found: Iterable[int]) -> tuple[int, ...]:
+def all_starts(orders: Iterable[int]) -> tuple[int, ...]:
     """The starts of all pieces, given the orders with which one starts; the first piece starts at the lowest int64."""
-    return (INT64_MIN, *(start for start in found if start != INT64_MIN))
+    return (INT64_MIN, *(start for start in orders if start != INT64_MIN))
 
 
 def range_of(starts: Sequence[int], index: int) -> tuple[int, int]:

@@ -189,7 +189,9 @@ class Orders(Part):
             if is_free and key not in stored:
                 first.setdefault(key, request)
         if first:
-            placed = yield from self._engine.dialect.place_orders([_placed_row(*each) for each in first.values()], now)
+            placed = yield from self._engine.dialect.place_orders(
+                [_placed_row(*request) for request in first.values()], now
+            )
             for (key, (placement, _)), assigned in zip(first.items(), placed, strict=False):
                 stored[key] = placement.digest, *assigned
         return [
@@ -233,13 +235,13 @@ def _difference(before: Order, after: Order) -> Change:
     )
 
 
-def _outcome(placement: Placement, found: Row | None, *, is_free: bool, is_first: bool) -> Placed | Exception:
-    """The outcome of a request whose key was used for `found`: digest, order and Unix microseconds of its placement."""
+def _outcome(placement: Placement, placed: Row | None, *, is_free: bool, is_first: bool) -> Placed | Exception:
+    """The outcome of a request whose key was used for `placed`: digest, order and time in Unix microseconds."""
     if not is_free:
         return IdempotencyKeyInUse()
-    if found is None:
+    if placed is None:
         return NoIdentifierLeft()
-    digest, order_id, placed_at = found
+    digest, order_id, placed_at = placed
     if digest != placement.digest:
         return IdempotencyKeyReused()
     return placement.placed(order_id, placed_at, replayed=not is_first)

@@ -77,9 +77,9 @@ class Search(Part):
     async def count(self, filters: Filters, most: int) -> MatchCount:
         """The number of orders that match, counted up to `most`."""
         where, values = all_of(_rest(Walk(""), filters))
-        sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS found"
-        [(found,)] = await self._engine.query(sql, (*values, most + 1), short=False)
-        return MatchCount(min(found, most), more=found > most)
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS matching"
+        [(number,)] = await self._engine.query(sql, (*values, most + 1), short=False)
+        return MatchCount(min(number, most), more=number > most)
 
     async def count_by_status(self) -> Mapping[Status, int]:
         """The number of orders with each status."""
@@ -121,11 +121,11 @@ def _walks(query: PageQuery) -> list[Walk]:
     (field, descending), after, indexed = query.sort, query.after, _indexed(query.filters)
     column = _COLUMN[field]
     if field is SortField.ID:
-        found = next((walk for walk in indexed if walk.equal is not None), Walk(column))
+        walk = next((walk for walk in indexed if walk.equal is not None), Walk(column))
     else:
-        found = next((walk for walk in indexed if walk.column == column), Walk(column))
-    first = found._replace(descending=descending, after=after)
-    if field is not SortField.SHIP_DATE or found in indexed:
+        walk = next((walk for walk in indexed if walk.column == column), Walk(column))
+    first = walk._replace(descending=descending, after=after)
+    if field is not SortField.SHIP_DATE or walk in indexed:
         return [first]
     undated = Walk(column, missing=True, descending=descending)  # last in both directions
     return [undated._replace(after=after)] if after is not None and after.value is None else [first, undated]
@@ -187,7 +187,8 @@ def _sorted(narrow: Walk, query: PageQuery) -> Query:
 
 def _rest(walk: Walk, filters: Filters) -> list[Condition]:
     """The filters that the walk does not answer."""
-    conditions = [each for other in _indexed(filters) if other.column != walk.column for each in _filter(other)]
+    others = [other for other in _indexed(filters) if other.column != walk.column]
+    conditions = [condition for other in others for condition in _filter(other)]
     if 1 < len(filters.statuses) < len(Status):
         conditions.append((f"status IN {marks(filters.statuses)}", sorted(map(str, filters.statuses))))
     if filters.complete is not None:
@@ -222,8 +223,8 @@ def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
         return Query(f"{sql} OFFSET %s", [*values, limit, offset], in_order=True)
     # Both engines read the parts of UNION ALL in turn.
     sql = " UNION ALL ".join([f"SELECT * FROM ({part}) AS part" for part, _ in parts])
-    each = [value for _, values in parts for value in (*values, limit + offset)]
-    return Query(f"{sql} LIMIT %s OFFSET %s", [*each, limit, offset], in_order=True)
+    parameters = [value for _, values in parts for value in (*values, limit + offset)]
+    return Query(f"{sql} LIMIT %s OFFSET %s", [*parameters, limit, offset], in_order=True)
 
 
 def _conditions(walk: Walk) -> list[list[Condition]]:

@@ -39,8 +39,8 @@ class Sessions(Part):
     async def find(self, token: str, now: float) -> Session | None:
         """Find a session and extend it; None if there is none at `now` (Unix seconds)."""
         digest = token_digest(token)
-        found = await self._engine.query(f"SELECT actor, expires_at {_VALID}", (digest, "session", now))
-        session = Session(*found[0]) if found else None
+        rows = await self._engine.query(f"SELECT actor, expires_at {_VALID}", (digest, "session", now))
+        session = Session(*rows[0]) if rows else None
         if session is not None and session.needs_extension(now):
             await self._extend(digest, now + SESSION_LIFETIME)
         return session

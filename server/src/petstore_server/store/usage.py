@@ -105,7 +105,10 @@ class UsageStore(Part):
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:
         """Save usage by account id and new bans, and add to the usage history, in one transaction."""
         # In ascending order, as in every transaction, so that two of them never wait for each other.
-        counts = [(*minute, *day, account_id) for account_id, (minute, day) in sorted(usage.items())]
+        counts = [
+            (minute.start, minute.used, day.start, day.used, account_id)
+            for account_id, (minute, day) in sorted(usage.items())
+        ]
         yield Commands(_SAVE_USAGE, counts)
         changed = False
         for key_id, ban in sorted({ban.key_id: ban for ban in bans}.items()):

@@ -128,10 +128,10 @@ class Timelines:
 
     async def verify(self, driver: Driver) -> None:
         """Raises OldPrimary if the server has an older timeline than one that was seen, and psycopg.Error."""
-        found = await (await driver.execute(_TIMELINE.encode())).fetchone()
-        if found is None:  # a replica: a URL may ask for one
+        row = await (await driver.execute(_TIMELINE.encode())).fetchone()
+        if row is None:  # a replica: a URL may ask for one
             return
-        store, timeline = found[0], int(found[1], 16)
+        store, timeline = row[0], int(row[1], 16)
         newest = max(timeline, self._newest.get(store, 0))
         if self._share is not None:
             newest = max(newest, await self._share(f"{store}:timeline", newest))
@@ -162,8 +162,8 @@ class Timelines:
 
 
 async def _clock(driver: Driver) -> tuple[str, int]:
-    [(found, at)] = await (await driver.execute(_CLOCK.encode())).fetchall()
-    return found, at
+    [(name, at)] = await (await driver.execute(_CLOCK.encode())).fetchall()
+    return name, at
 
 
 class Session:
@@ -246,16 +246,16 @@ class Session:
         """Send what was not sent yet as one message; return the rows of each statement that has rows."""
         message = ";".join(self._unsent).encode()
         self._unsent.clear()
-        found: list[list[Row]] = []
+        rows: list[list[Row]] = []
         with self._bounded():
             cursor = await self._driver.execute(message)
             more: bool | None = True
             while more:
                 if cursor.description is not None:
-                    found.append(await cursor.fetchall())
+                    rows.append(await cursor.fetchall())
                 more = cursor.nextset()
         self._answered = True
-        return found
+        return rows
 
     def can_be_repeated(self, error: psycopg.Error) -> bool:
         """Whether only the connection failed, before anything was to be committed."""

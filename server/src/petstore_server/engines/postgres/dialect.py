@@ -108,8 +108,7 @@ _PLACE = f"""
 
 
 def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
-    found: list[Row] = yield Query(_LOCK_IF_FREE, (ids, len(ids), ids))
-    return found
+    return (yield Query(_LOCK_IF_FREE, (ids, len(ids), ids)))
 
 
 def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:

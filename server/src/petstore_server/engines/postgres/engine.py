@@ -325,10 +325,12 @@ async def _connect_to_a_host(url: str) -> connections.Driver:
 def _hosts(url: str) -> list[tuple[str, str]]:
     """Return each host of the URL, with how to connect to it: the URL, with defaults for what it leaves out."""
     defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
-    given = defaults | {name: str(text) for name, text in conninfo_to_dict(url, client_encoding="UTF8").items()}
-    each = {name: given[name].split(",") for name in ("host", "hostaddr", "port") if name in given}
-    number = max(map(len, each.values()), default=1)
-    if any(len(texts) not in (1, number) for texts in each.values()):
-        return [("", make_conninfo("", **given))]  # the driver says what is wrong with it
-    places = [{name: (texts * number)[index] for name, texts in each.items()} for index in range(number)]
-    return [(place.get("host") or place.get("hostaddr", ""), make_conninfo("", **given | place)) for place in places]
+    parameters = defaults | {name: str(text) for name, text in conninfo_to_dict(url, client_encoding="UTF8").items()}
+    by_host = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if name in parameters}
+    number = max(map(len, by_host.values()), default=1)
+    if any(len(texts) not in (1, number) for texts in by_host.values()):
+        return [("", make_conninfo("", **parameters))]  # the driver says what is wrong with it
+    places = [{name: (texts * number)[index] for name, texts in by_host.items()} for index in range(number)]
+    return [
+        (place.get("host") or place.get("hostaddr", ""), make_conninfo("", **parameters | place)) for place in places
+    ]

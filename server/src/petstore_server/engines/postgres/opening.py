@@ -73,7 +73,7 @@ async def check(url: str, share: Share | None = None) -> list[str]:
         async with driver.transaction(), driver.cursor("checked") as orders:
             await orders.execute(f"{CHECKED} ORDER BY id")
             while len(problems) < MAX_PROBLEMS and (page := await orders.fetchmany(5_000)):
-                problems += [problem for row in page if (problem := order_problem(row)) is not None]
+                problems += filter(None, map(order_problem, page))
     return problems[:MAX_PROBLEMS]
 
 

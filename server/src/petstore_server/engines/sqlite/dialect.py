@@ -64,8 +64,8 @@ _READ = """
 
 
 def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
-    [(found,)] = yield Query(_READ, (ids,))
-    orders: list[Row] = json.loads(found)
+    [(text,)] = yield Query(_READ, (ids,))
+    orders: list[Row] = json.loads(text)
     return orders
 
 

@@ -132,10 +132,7 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
             yield f"{_DAMAGED}: {result}."
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield f"A row of {table} refers to a row of {parent} that is not there."
-    for order in connection.execute(f"{translated(CHECKED)} ORDER BY id"):
-        problem = order_problem(order)
-        if problem:
-            yield problem
+    yield from filter(None, map(order_problem, connection.execute(f"{translated(CHECKED)} ORDER BY id")))
 
 
 def _require_store(path: Path) -> None:

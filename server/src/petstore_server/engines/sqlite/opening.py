@@ -199,8 +199,8 @@ def is_served(path: Path, *, shared: bool) -> bool:
 def _acquired(path: Path, *, shared: bool) -> int | None:
     """A descriptor that holds the lock of the file with this name; None if another one excludes it. Raises OSError."""
     while True:
-        found = path.stat()
-        descriptors = idle[found.st_dev, found.st_ino]
+        status = path.stat()
+        descriptors = idle[status.st_dev, status.st_ino]
         descriptor = descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -214,5 +214,5 @@ def _acquired(path: Path, *, shared: bool) -> int | None:
 
 def _release(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
-    found = os.fstat(descriptor)
-    idle[found.st_dev, found.st_ino].append(descriptor)
+    status = os.fstat(descriptor)
+    idle[status.st_dev, status.st_ino].append(descriptor)
