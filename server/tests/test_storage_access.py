@@ -31,7 +31,6 @@ from petstore_server.domain.keys import (
     KeyState,
     Principal,
     RefusedKey,
-    Rotated,
     Scope,
     revoke,
     unban,
@@ -190,7 +189,7 @@ async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_
     await store.keys.create(old, BY)
     ban = Ban(old.id, 1_900, 2_900, 2)
     await store.usage.save({}, [ban])
-    rotated = await store.keys.rotate(old.id, successor("new"), 3_000.0, Actor("operator:x", NOW))
+    rotated, new = await store.keys.rotate(old.id, successor("new"), 3_000.0, Actor("operator:x", NOW))
     inherited = replace(
         old,
         id="key_new",
@@ -199,9 +198,9 @@ async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_
         rotated_from=old.id,
         ban=replace(ban, key_id="key_new"),
     )
-    assert rotated == Rotated(replace(old, expires_at=3_000.0, ban=ban, rotated_to="key_new"), inherited)
+    assert (rotated, new) == (replace(old, expires_at=3_000.0, ban=ban, rotated_to="key_new"), inherited)
     assert await store.keys.find("key_new") == inherited
-    assert await store.keys.find(old.id) == rotated.old
+    assert await store.keys.find(old.id) == rotated
     assert await store.usage.bans() == [replace(ban, key_id="key_new"), ban]
     assert await granted(store, "old", 2_999.0)
     assert not await granted(store, "old", 3_000.0)
@@ -211,9 +210,9 @@ async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_
 async def test_a_successor_can_be_given_another_end(store: Store) -> None:
     await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
     await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-    rotated = await store.keys.rotate("key_old", successor("new")._replace(expires_at=9_000.0), 2_100.0, BY)
-    assert (rotated.old.expires_at, rotated.new.expires_at) == (2_100.0, 9_000.0)
-    assert await store.keys.find("key_new") == rotated.new
+    rotated, new = await store.keys.rotate("key_old", successor("new")._replace(expires_at=9_000.0), 2_100.0, BY)
+    assert (rotated.expires_at, new.expires_at) == (2_100.0, 9_000.0)
+    assert await store.keys.find("key_new") == new
 
 
 async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(store: Store) -> None:

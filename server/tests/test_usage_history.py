@@ -286,8 +286,8 @@ async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_
             await store.usage.save({}, [], Activity({}, {}, {key.id: hour}))
         assert FIRST + HOUR == (await one.keys.find(key.id)).last_used_at
         assert [FIRST + HOUR] == [each.last_used_at for each in await one.keys.list()]
-        rotated = await one.keys.rotate(key.id, successor("two"), 2_000_000_000.0, BY)
-        assert (await one.keys.find(rotated.new.id)).last_used_at is None
+        _, new = await one.keys.rotate(key.id, successor("two"), 2_000_000_000.0, BY)
+        assert (await one.keys.find(new.id)).last_used_at is None
 
 
 async def days_of(history: Awaitable[dict[int, T]]) -> list[tuple[int, T]]:

@@ -129,11 +129,6 @@ class Successor(NamedTuple):
     expires_at: float | None = None
 
 
-class Rotated(NamedTuple):
-    old: ApiKey
-    new: ApiKey
-
-
 def revoke(at: float) -> Transition[ApiKey]:
     """End the key for good. Revoking again changes nothing."""
     return Transition("key.revoke", lambda key: replace(key, revoked_at=at) if key.revoked_at is None else key)
@@ -150,8 +145,8 @@ def unban(at: float) -> Transition[ApiKey]:
     return Transition("key.unban", apply)
 
 
-def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> Rotated:
-    """Replace a key at `at` by a successor with the same account, environment, scopes, note and ban.
+def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> tuple[ApiKey, ApiKey]:
+    """Replace a key at `at` by a successor with the same account, environment, scopes, note and ban; return both.
 
     The old key ends at `grace_ends` (Unix seconds), or earlier if it was to. Raises KeyNotUsable.
     """
@@ -169,7 +164,7 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> R
         ban=None if key.ban is None else replace(key.ban, key_id=successor.id),
         last_used_at=None,
     )
-    return Rotated(replace(key, expires_at=ends, rotated_to=successor.id), new)
+    return replace(key, expires_at=ends, rotated_to=successor.id), new
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float
     old = await store.keys.find(key_id)
     secret = key_rules.new_key(old.environment, secrets.randbelow)
     successor = Successor(key_rules.new_key_id(secrets.randbelow), key_rules.digest(secret), expires_at)
-    rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
-    return IssuedKey(rotated.new, secret, rotated.old)
+    old, new = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
+    return IssuedKey(new, secret, old)
 
 
 async def find_key_by_secret(store: Store, secret: str) -> ApiKey:

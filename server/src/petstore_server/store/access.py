@@ -8,7 +8,7 @@ from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound
-from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Rotated, Successor
+from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Successor
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, one, snapshot, transaction
@@ -197,16 +197,15 @@ class Keys(Part):
         return after
 
     @transaction
-    def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Work[Rotated]:
-        """Replace the key by a successor, as `domain.keys.rotate` says. Raises KeyNotFound, KeyNotUsable."""
+    def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Work[tuple[ApiKey, ApiKey]]:
+        """Replace the key by a successor, as `domain.keys.rotate` does. Raises KeyNotFound, KeyNotUsable."""
         before = yield from _locked_key(key_id)
-        rotated = keys.rotate(before, successor, grace_ends, actor.at)
-        new = rotated.new
+        old, new = keys.rotate(before, successor, grace_ends, actor.at)
         yield _insert_key(new, (yield from find_account(new.account)).id)
         if new.ban is not None:
             yield save_ban(new.ban)
-        yield from _update_key("key.rotate", before, rotated.old, actor)
-        return rotated
+        yield from _update_key("key.rotate", before, old, actor)
+        return old, new
 
 
 def save_ban(ban: Ban) -> Query:
