@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from petstore_server.store.engine import Engine, Stats, Work
+    from petstore_server.store.engine import Engine, Stats
 
 
 class AccessVersion(NamedTuple):
@@ -104,7 +104,7 @@ class Store:
         Raises ServiceUnavailable with the reason.
         """
         await self._engine.verify()
-        await self._engine.transaction(_beat)
+        await self.health.beat()
         [row] = await self._engine.query(_READ.format(connections=self._engine.dialect.connections))
         self.contents = Contents(*row)
 
@@ -127,9 +127,3 @@ _READ = """
         EXISTS (SELECT 1 FROM petstore.keys), backed_up_at, {connections}
     FROM petstore.store
 """
-
-
-def _beat() -> "Work[None]":
-    from petstore_server.store.engine import Command
-
-    yield Command("UPDATE petstore.store SET heartbeat = heartbeat + 1")

@@ -2,7 +2,7 @@
 
 from petstore_server.domain.health import HostHealth
 from petstore_server.domain.timestamps import DAY
-from petstore_server.store.engine import Command, Part, Query, Row, Work, transaction
+from petstore_server.store.engine import Command, Part, Query, Work, transaction
 
 _FORGET = "DELETE FROM petstore.health WHERE checked_at < %s"
 _SAVE = """
@@ -15,19 +15,19 @@ _SELECT = "SELECT host, state, reason, since, checked_at, stopped FROM petstore.
 
 class HealthStates(Part):
     @transaction
+    def beat(self) -> Work[None]:
+        """Write something small, which proves that the store can be written."""
+        yield Command("UPDATE petstore.store SET heartbeat = heartbeat + 1")
+
+    @transaction
     def save(self, health: HostHealth) -> Work[list[HostHealth]]:
         """Store the state of a host, and return those of all hosts. One that was not checked for a day is forgotten."""
         yield Command(_FORGET, (health.checked_at - DAY,))
         yield Command(_SAVE, (*health[:-1], int(health.stopped)))
         rows = yield Query(_SELECT)
-        return [_health(row) for row in rows]
+        return [HostHealth._make((*row[:-1], bool(row[-1]))) for row in rows]
 
     async def find(self, host: str) -> HostHealth | None:
         """The state of a host as it was last stored, None if it was not."""
         rows = await self._engine.query(_SELECT)
-        return next((_health(row) for row in rows if row[0] == host), None)
-
-
-def _health(row: Row) -> HostHealth:
-    host, state, reason, since, checked_at, stopped = row
-    return HostHealth(host, state, reason, since, checked_at, bool(stopped))
+        return next((HostHealth._make((*row[:-1], bool(row[-1]))) for row in rows if row[0] == host), None)

@@ -35,15 +35,6 @@ def _added(table: str, names: Sequence[str]) -> str:
     return "DO UPDATE SET " + ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names)
 
 
-def _sum_into_day(table: str, subject: str, names: Sequence[str]) -> str:
-    """The statement that adds a day for each `subject`, columns with a comma, from the hours of a period."""
-    return f"""
-        INSERT INTO petstore.{table} ({subject} seconds, start, {", ".join(names)})
-        SELECT {subject} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_HOURS} GROUP BY {subject} seconds
-        ON CONFLICT ({subject} seconds, start) {_added(table, names)}
-    """
-
-
 _HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
 _COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
 _ADD = f"""
@@ -72,10 +63,8 @@ _OLDEST = f"""
 """
 
 _PERIODS = f"seconds IN ({HOUR}, %s) AND start >= %s AND start < %s"  # days are stored as days, or still as their hours
-_SUMMED = {
-    "usage_history": _sum_into_day("usage_history", "account_id, operation,", _COUNTS),
-    "keyless_history": _sum_into_day("keyless_history", "", _KEYLESS),
-}
+# By table: the columns of what is counted, with a comma, and of its counts.
+_HISTORIES = {"usage_history": ("account_id, operation,", _COUNTS), "keyless_history": ("", _KEYLESS)}
 
 
 class UsageStore(Part):
@@ -84,12 +73,12 @@ class UsageStore(Part):
     async def find(self, account_id: int) -> Usage:
         """Return what the account has used, as last saved."""
         rows = await self._engine.query(f"{_SELECT} WHERE account_id = %s", (account_id,))
-        return _usage(*rows[0])[1] if rows else Usage()
+        return _usage(*rows[0][1:]) if rows else Usage()
 
     async def all(self) -> Mapping[int, Usage]:
         """Return what each account (by id) has used, as last saved."""
         rows = await self._engine.query(_SELECT, short=False)
-        return dict(_usage(*row) for row in rows)
+        return {account_id: _usage(*counts) for account_id, *counts in rows}
 
     @snapshot
     def bans(self) -> Work[Sequence[Ban]]:
@@ -169,11 +158,16 @@ class UsageStore(Part):
         yield Query("SELECT one FROM petstore.store FOR UPDATE")
         [(oldest,)] = yield Query(_OLDEST)
         if oldest is None or oldest >= hours_before:
-            for table in _SUMMED:
+            for table in _HISTORIES:
                 yield Command(f"DELETE FROM petstore.{table} WHERE seconds = {DAY} AND start < %s", (days_before,))
             return False
         day = Granularity.DAY.start(oldest)
-        for table, sum_into_day in _SUMMED.items():
+        for table, (key, names) in _HISTORIES.items():
+            sum_into_day = f"""
+                INSERT INTO petstore.{table} ({key} seconds, start, {", ".join(names)})
+                SELECT {key} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_HOURS} GROUP BY {key} seconds
+                ON CONFLICT ({key} seconds, start) {_added(table, names)}
+            """
             yield Command(sum_into_day, (day, day, day + DAY))
             yield Command(f"DELETE FROM petstore.{table} WHERE {_HOURS}", (day, day + DAY))
         return True
@@ -203,5 +197,5 @@ def _save_ban(ban: Ban) -> Work[bool]:
     return changed
 
 
-def _usage(account_id: int, minute_start: int, minute_used: int, day_start: int, day_used: int) -> tuple[int, Usage]:
-    return account_id, Usage(Count(minute_start, minute_used), Count(day_start, day_used))
+def _usage(minute_start: int, minute_used: int, day_start: int, day_used: int) -> Usage:
+    return Usage(Count(minute_start, minute_used), Count(day_start, day_used))
