@@ -38,7 +38,6 @@ async def sign_in(visit: Visit) -> Response:
 
 
 async def sign_out(visit: Visit) -> Response:
-    """End this session."""
     await visit.form(once=False)
     await visit.store.sessions.end(visit.token)
     visit.sources.forget_session(visit.token)

@@ -46,9 +46,9 @@ PAGES: dict[str, tuple[Page | None, Page | None]] = {
     "/bans": (keys.list_bans, keys.lift_bans),
     "/orders": (orders.list_orders, None),
     "/orders/export": (orders.export, None),
-    "/orders/ship": (None, orders.ship_selected),
-    "/orders/complete": (None, orders.complete_selected),
-    "/orders/cancel": (None, orders.cancel_selected),
+    "/orders/ship": (None, partial(orders.change, "ship")),
+    "/orders/complete": (None, partial(orders.change, "complete")),
+    "/orders/cancel": (None, partial(orders.change, "cancel")),
     "/orders/{order}": (orders.show, None),
     "/imports": (imports.list_imports, None),
     "/imports/new": (imports.ask, imports.upload),
@@ -63,8 +63,6 @@ PAGES: dict[str, tuple[Page | None, Page | None]] = {
 
 
 class Console:
-    """The console of one process."""
-
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.routes: Sequence[BaseRoute] = [

@@ -104,11 +104,9 @@ class ImportJob:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is being checked or imported."""
         return self.work is not None
 
     def rejected(self) -> list[Any]:
-        """The first rejected rows of the check, decoded."""
         lines = next(self.read_rejects(), b"").rpartition(b"\n")[0].splitlines()
         return list(map(msgspec.json.decode, lines[:_SHOWN_REJECTS]))
 
@@ -121,7 +119,6 @@ class ImportJob:
                 at += len(part)
 
     def options(self) -> list[str]:
-        """The options of the command for this file."""
         texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
         options = [f"--map={each.strip()}" for each in texts.pop("columns").split(",") if each.strip()]
         for flag, option in (("ignore", f"--ignore-column={EVERY_COLUMN}"), ("replace_placed", "--replace-placed")):
@@ -181,7 +178,6 @@ class ImportJobs:
         self._forget(job)
 
     async def close(self) -> None:
-        """Stop all imports, and delete all files."""
         for job in self.all():
             await self.discard(job)
 

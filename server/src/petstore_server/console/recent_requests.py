@@ -60,7 +60,6 @@ class RecentRequests:
         self._samples = deque([*samples, *self._samples], maxlen=INTERVALS)
 
     async def sample(self) -> None:
-        """Take a sample. Called every SAMPLE_SECONDS."""
         self._samples.append(await self._now())
 
     async def report(self) -> Report:

@@ -79,7 +79,6 @@ def compile_templates() -> None:
 
 @cache
 def static_file(name: str) -> bytes:
-    """The content of a file of `console/static`."""
     return (files("petstore_server.console") / "static" / name).read_bytes()
 
 

@@ -96,7 +96,6 @@ def set_cookie(
 
 
 def delete_cookie(request: Request, response: Response, cookie: Cookie) -> None:
-    """Make the browser forget a cookie."""
     set_cookie(request, response, cookie, "", max_age=0)
 
 

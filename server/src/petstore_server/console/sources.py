@@ -197,7 +197,6 @@ class Sources:
         return found
 
     def forget_session(self, token: str) -> None:
-        """Forget a session that ended."""
         self._sessions.pop(token, None)
 
     async def accounts(self) -> AccountStatistics:
@@ -211,7 +210,6 @@ class Sources:
         return AccountStatistics(rows, windows, totals)
 
     async def close(self) -> None:
-        """Stop what runs in the background."""
         await self.imports.close()
         await self.monitor.close()
         if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:

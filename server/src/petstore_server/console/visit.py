@@ -78,7 +78,6 @@ class Visit:
 
     @property
     def actor(self) -> Actor:
-        """The operator, for the audit log."""
         return Actor(f"operator:{self.operator}", self.now)
 
     @property

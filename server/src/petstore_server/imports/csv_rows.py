@@ -106,11 +106,7 @@ def _bounded(lines: list[bytes]) -> Iterator[str]:
         size += len(line) + 1
         if size > files.MAX_ROW_BYTES + 1:  # the last line feed is not of the row
             return
-        yield f"{_text(line)}\n"
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "surrogateescape")
+        yield line.decode("utf-8", "surrogateescape") + "\n"
 
 
 def _quoting_problem(error: csv.Error) -> str:
@@ -128,7 +124,7 @@ def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str
     delimiter = None
     for block in blocks:
         for at, line in enumerate(block.lines):
-            text = _text(line).strip("\r")
+            text = line.decode("utf-8", "surrogateescape").strip("\r")
             if text.lower().startswith("sep=") and len(text) == len("sep=;") and not text.endswith('"'):
                 delimiter = text[-1]
             elif text.strip():

@@ -237,7 +237,6 @@ class Reject(NamedTuple):
     problem: str
 
     def fields(self) -> dict[str, object]:
-        """The reject as it is written to a file."""
         return {"line": self.line, "column": self.column, "reason": self.reason, "raw": self.raw}
 
     def recorded(self) -> dict[str, object]:

@@ -184,7 +184,6 @@ _build: Callable[[tuple[Any, ...]], Order] = partial(tuple.__new__, Order)
 
 
 def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | None:
-    """The orders of JSON objects."""
     if schema.kind is not ORDERS or schema.renames or max(map(len, raws)) > MAX_ROW_BYTES:
         return None
     data = b"[" + b",".join(raws) + b"]"

@@ -68,7 +68,6 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
 def _checked(
     rows: list[Row], fields_of: Callable[[Row, Schema[T]], dict[str, Any]], schema: Schema[T], position: int
 ) -> Batch[T]:
-    """The records with their rows, and the rows that are not records."""
     records: list[T] = []
     accepted: list[Row] = []
     rejects: list[Reject] = []

@@ -33,25 +33,8 @@ _BANS = 3  # that the page of an account shows
 _PLAN_FIELDS, _STATE_FIELDS = ("plan", "per_minute", "per_day"), ("suspended_at", "closed_at")
 
 
-async def list_accounts(visit: Visit) -> Response:
-    """All accounts, searched, filtered and sorted, page by page; and the form for a new one."""
-    return await _list(visit, visit.kept("/accounts", "new-") or Form([("plan", str(Plan.FREE))], "new-"))
-
-
-async def create(visit: Visit) -> Response:
-    form = await visit.form("new-")
-    name, chosen, (contact, note) = form.read("name", check_account_name), _read_plan(form), _read_details(form)
-    if name is None or chosen is None or form.errors:
-        return await _list(visit, form, 400)
-    try:
-        await create_account(visit.store, name, *chosen, visit.actor, contact=contact or "", note=note or "")
-    except AccountExists as error:
-        form.errors["name"] = str(error)
-        return await _list(visit, form, 409)
-    return visit.redirect_with_notice(account_path(name), f"Created the account {name} on the plan {chosen[0]}.")
-
-
-async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
+async def list_accounts(visit: Visit, form: Form | None = None, status: int = 200) -> Response:
+    """All accounts, searched, filtered and sorted, page by page; and the form for a new one, as it was submitted."""
     filters = visit.filters("search", "plan", "state", "sort")
     sorts = [prefix + by for by in AccountSort for prefix in ("", "-")]
     for name, known in (("plan", [*Plan]), ("state", _STATES), ("sort", sorts)):
@@ -78,9 +61,22 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
         states=list(_STATES),
         banned=banned,
         filtered=bool(given.keys() - {"sort"}),
-        form=form,
+        form=form or visit.kept("/accounts", "new-") or Form([("plan", str(Plan.FREE))], "new-"),
         plans=_PLANS,
     )
+
+
+async def create(visit: Visit) -> Response:
+    form = await visit.form("new-")
+    name, chosen, (contact, note) = form.read("name", check_account_name), _read_plan(form), _read_details(form)
+    if name is None or chosen is None or form.errors:
+        return await list_accounts(visit, form, 400)
+    try:
+        await create_account(visit.store, name, *chosen, visit.actor, contact=contact or "", note=note or "")
+    except AccountExists as error:
+        form.errors["name"] = str(error)
+        return await list_accounts(visit, form, 409)
+    return visit.redirect_with_notice(account_path(name), f"Created the account {name} on the plan {chosen[0]}.")
 
 
 def _matching(filters: Form, banned: frozenset[int]) -> Callable[[Account], bool]:
@@ -113,8 +109,9 @@ def _read_details(form: Form) -> tuple[str | None, str | None]:
     return form.read("contact", partial(check_note, name="contact")), form.read("note", check_note)
 
 
-async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: Form) -> Response:
-    """Render the page of an account: `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
+async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
+    """An account. `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
+    account = await _account(visit)
     chosen, base = visit.query.get("keys", ""), account_path(account.name)
     usable = {"usable": True, "ended": False}.get(chosen)
     keys, bans, usage, hours, days, changes = await asyncio.gather(
@@ -155,25 +152,19 @@ async def _last_changes(visit: Visit, account: Account) -> AuditPage:
     return await visit.store.audit.page(filters, _CHANGES)
 
 
-async def show(visit: Visit) -> Response:
-    return await show_account(visit, await _account(visit))
-
-
 async def change_plan(visit: Visit) -> Response:
-    """Change the plan, unless it was changed meanwhile."""
     form = await visit.form("plan-")
     chosen = _read_plan(form)
     if chosen is None:
-        return await show_account(visit, await _account(visit), plan_form=form, status=400)
+        return await show(visit, plan_form=form, status=400)
     plan, limits = chosen
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
     done = f"{{}} is on the plan {plan} now: {shown}."
     try:
         return await _change(visit, form, transitions.set_plan(plan, limits), done, _PLAN_FIELDS)
     except ChangedMeanwhile:
-        account = await _account(visit)
-        form.errors["plan"] = _changed("plan", account.plan)
-        return await show_account(visit, account, plan_form=form, status=409)
+        form.errors["plan"] = _changed("plan", (await _account(visit)).plan)
+        return await show(visit, plan_form=form, status=409)
 
 
 async def edit(visit: Visit) -> Response:
@@ -181,16 +172,15 @@ async def edit(visit: Visit) -> Response:
     form = await visit.form("details-")
     contact, note = _read_details(form)
     if form.errors:
-        return await show_account(visit, await _account(visit), details_form=form, status=400)
+        return await show(visit, details_form=form, status=400)
     mine = changed_since(form["seen"], {"contact": contact, "note": note})
     change = transitions.edit(contact if "contact" in mine else None, note if "note" in mine else None)
     try:
         return await _change(visit, form, change, "Saved the contact and the note of {}.", mine)
     except ChangedMeanwhile:
-        account = await _account(visit)
-        for name in changed_since(form["seen"], account.fields()) & mine:
-            form.errors[name] = _changed(name, account.fields()[name])
-        return await show_account(visit, account, details_form=form, status=409)
+        now = (await _account(visit)).fields()
+        form.errors |= {name: _changed(name, now[name]) for name in changed_since(form["seen"], now) & mine}
+        return await show(visit, details_form=form, status=409)
 
 
 def _changed(name: str, value: str) -> str:

@@ -41,7 +41,7 @@ async def list_imports(visit: Visit) -> Response:
     """The uploads of this host that are not imported, and all imports of the store, newest first."""
     after = parse_position(visit.query.get("after", ""), ImportPosition)
     form = visit.filters("actor")
-    actor = actor_name(form.values["actor"]) if form.values["actor"] else None
+    actor = actor_name(form["actor"]) if form["actor"] else None
     found = await visit.read(visit.store.imports.page(_PAGE_SIZE, after, actor))
     return visit.page(
         "imports.html",
@@ -54,9 +54,11 @@ async def list_imports(visit: Visit) -> Response:
     )
 
 
-async def ask(visit: Visit) -> Response:
-    """The form for a file."""
-    return _form(visit, visit.filters(*FIELDS))
+async def ask(visit: Visit, form: Form | None = None, status: int = 200) -> Response:
+    """The form for a file, as it was submitted if it is given."""
+    labels = {field: label for field, (label, _) in FIELDS.items()}
+    form = form or visit.filters(*FIELDS)
+    return visit.page("import_new.html", status, form=form, labels=labels, megabytes=MAX_FILE >> 20)
 
 
 async def upload(visit: Visit) -> Response:
@@ -73,7 +75,7 @@ async def upload(visit: Visit) -> Response:
         form.errors["file"], status = error.message, 503
     except OSError as error:
         form.errors["file"], status = f"The server cannot store the file: {error.strerror}.", 507
-    return _form(visit, form, status)
+    return await ask(visit, form, status)
 
 
 async def _checked(visit: Visit, form: Form) -> ImportJob:
@@ -193,7 +195,6 @@ async def stop(visit: Visit) -> Response:
 
 
 async def discard(visit: Visit) -> Response:
-    """Delete an upload that is not being imported."""
     job = _job(visit)
     await visit.form()
     if job.state == "importing":
@@ -205,12 +206,11 @@ async def discard(visit: Visit) -> Response:
 async def rejects(visit: Visit) -> Response:
     """The rejected rows of an import or of a check with their reasons, as JSON Lines."""
     name = visit.path["upload"]
-    if name.startswith("import-"):
-        run = await visit.require(visit.store.imports.find(name))
-        rows = await visit.require(visit.store.imports.rejects(name))
-        return _download(run.file, (f"{row}\n" for row in rows))
-    job = _job(visit)
-    return _download(job.name, job.read_rejects())
+    if not name.startswith("import-"):
+        job = _job(visit)
+        return _download(job.name, job.read_rejects())
+    run = await visit.require(visit.store.imports.find(name))
+    return _download(run.file, (f"{row}\n" for row in await visit.require(visit.store.imports.rejects(name))))
 
 
 def _download(file: str, parts: Iterator[str | bytes]) -> Response:
@@ -225,13 +225,3 @@ def _job(visit: Visit) -> ImportJob:
 
 def _show_job(job: ImportJob) -> Response:
     return RedirectResponse(f"{CONSOLE_PATH}/imports/{job.id}", 303)
-
-
-def _form(visit: Visit, form: Form, status: int = 200) -> Response:
-    return visit.page(
-        "import_new.html",
-        status,
-        form=form,
-        labels={field: label for field, (label, _) in FIELDS.items()},
-        megabytes=MAX_FILE >> 20,
-    )

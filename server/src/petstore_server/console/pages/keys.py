@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from petstore_server.console.forms import account_path
-from petstore_server.console.pages.accounts import show_account
+from petstore_server.console.pages.accounts import show as show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import unless_changed
@@ -21,7 +21,6 @@ _GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # s
 async def create(visit: Visit) -> Response:
     """Create a key and show it, once."""
     form = await visit.form("key-")
-    account = await visit.require(visit.store.accounts.find(visit.path["name"]))
     scopes = parse_scopes(" ".join(form.all("scope")))
     if not scopes:
         form.errors["scopes"] = "Choose at least one."
@@ -31,7 +30,7 @@ async def create(visit: Visit) -> Response:
         try:
             issued = await operations.issue_key(
                 visit.store,
-                account.name,
+                visit.path["name"],
                 environment=Environment(visit.sources.settings.environment),
                 scopes=scopes,
                 expires_at=expires.timestamp() if expires else None,
@@ -41,7 +40,7 @@ async def create(visit: Visit) -> Response:
             return visit.page("secret.html", issued=issued)
         except InvalidInput as error:
             form.errors["expires"] = str(error)
-    return await show_account(visit, account, key_form=form, status=400)
+    return await show_account(visit, key_form=form, status=400)
 
 
 async def show(visit: Visit) -> Response:
@@ -50,7 +49,6 @@ async def show(visit: Visit) -> Response:
 
 
 async def ask_rotate(visit: Visit) -> Response:
-    """Ask when a key ends that is replaced."""
     key = await _key(visit)
     if obstacle := key.rotation_obstacle(visit.now):
         raise KeyNotUsable(key.id, obstacle)
@@ -74,7 +72,6 @@ async def ask_revoke(visit: Visit) -> Response:
 
 
 async def revoke(visit: Visit) -> Response:
-    """Revoke a key, unless it was changed meanwhile."""
     submitted = await visit.form()
     change = unless_changed(transitions.revoke(visit.now), submitted["seen"])
     key = await visit.store.keys.change(visit.path["key"], change, visit.actor)

@@ -68,30 +68,31 @@ async def show(visit: Visit) -> Response:
     tracked = await visit.require(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status, reference=tracked.reference)
     history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
-    transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",
         order=order,
         tracked=tracked,
-        allowed=[name for name, transition in transitions.items() if transition.is_allowed(order)],
+        allowed=[name for name, (_, transition) in _actions(visit).items() if transition.is_allowed(order)],
         history=history,
     )
 
 
-async def ship_selected(visit: Visit) -> Response:
-    return await _change(visit, "Shipped", _ship_now(visit), await visit.form())
-
-
-async def complete_selected(visit: Visit) -> Response:
-    return await _change(visit, "Completed", COMPLETE, await visit.form())
-
-
-async def cancel_selected(visit: Visit) -> Response:
+async def change(action: str, visit: Visit) -> Response:
+    """Ship, complete or cancel the selected orders; the last after asking."""
     form = await visit.form()
     ids = _selected(form)
-    if form["confirmed"]:
-        return await _change(visit, "Cancelled", CANCEL, form)
-    return visit.page("cancel.html", ids=ids, form=form, back=_back(form))
+    if action == "cancel" and not form["confirmed"]:
+        return visit.page("cancel.html", ids=ids, form=form, back=_back(form))
+    done, transition = _actions(visit)[action]
+    outcomes = [each async for each in operations.change_orders(visit.store, ids, transition, visit.actor)]
+    refused = [(order_id, outcome) for order_id, outcome in outcomes if not isinstance(outcome, Order)]
+    changed = len(outcomes) - len(refused)
+    orders = f"{changed:,} order" + ("" if changed == 1 else "s")
+    lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
+    lines += [await _explain(visit, *each) for each in refused[:_MAX_REASONS]]
+    if len(refused) > _MAX_REASONS:
+        lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
+    return visit.redirect_with_notice(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
 
 
 async def export(visit: Visit) -> Response:
@@ -109,21 +110,10 @@ async def export(visit: Visit) -> Response:
     return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
 
 
-def _ship_now(visit: Visit) -> Transition[Order]:
-    return ship(datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0))
-
-
-async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
-    changing = operations.change_orders(visit.store, _selected(form), transition, visit.actor)
-    outcomes = [each async for each in changing]
-    refused = [(order_id, outcome) for order_id, outcome in outcomes if not isinstance(outcome, Order)]
-    changed = len(outcomes) - len(refused)
-    orders = f"{changed:,} order" + ("" if changed == 1 else "s")
-    lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
-    lines += [await _explain(visit, *each) for each in refused[:_MAX_REASONS]]
-    if len(refused) > _MAX_REASONS:
-        lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
-    return visit.redirect_with_notice(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
+def _actions(visit: Visit) -> dict[str, tuple[str, Transition[Order]]]:
+    """What can be done with an order: the word for it when it was done, and the transition."""
+    now = datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0)
+    return {"ship": ("Shipped", ship(now)), "cancel": ("Cancelled", CANCEL), "complete": ("Completed", COMPLETE)}
 
 
 async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str, str]:

@@ -43,9 +43,8 @@ async def overview(visit: Visit) -> Response:
     )
     rows = accounts.value.rows if accounts.value is not None else []
     # On a thread, because there may be tens of thousands.
-    busiest, refused = await asyncio.to_thread(
-        lambda: [top_accounts(rows, by, _TOP) for by in (AccountSort.SHARE, AccountSort.REFUSED)]
-    )
+    busiest = await asyncio.to_thread(top_accounts, rows, AccountSort.SHARE, _TOP)
+    refused = await asyncio.to_thread(top_accounts, rows, AccountSort.REFUSED, _TOP)
     return visit.page(
         "overview.html",
         **requests,
@@ -106,9 +105,6 @@ async def search(visit: Visit) -> Response:
 async def find(visit: Visit) -> Response:
     """Search as `search` does, also for a whole API key: what is submitted is in no address, and in no log."""
     text = (await visit.form(once=False))["q"]
-    if looks_like_key(text):
-        key = await visit.require(find_key_by_secret(visit.store, text))
-        return RedirectResponse(f"{CONSOLE_PATH}/keys/{key.id}", 303)
     return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
 
 
@@ -120,6 +116,8 @@ async def check_again(visit: Visit) -> Response:
 
 
 async def _found(visit: Visit, text: str) -> str:
+    if looks_like_key(text):
+        return f"/keys/{(await visit.require(find_key_by_secret(visit.store, text))).id}"
     if is_int64(text):
         return f"/orders/{text}"
     if text.startswith("key_"):
@@ -129,7 +127,5 @@ async def _found(visit: Visit, text: str) -> str:
     try:
         return account_path((await visit.require(visit.store.accounts.find(text))).name)
     except NotFound:
-        requests = await visit.require(visit.store.audit.page(AuditFilters(request_id=text), 1))
-        if requests.entries:
-            return "/audit" + query_link({"request": text})
-        return "/accounts" + query_link({"search": text})
+        page = await visit.require(visit.store.audit.page(AuditFilters(request_id=text), 1))
+        return "/audit" + query_link({"request": text}) if page.entries else "/accounts" + query_link({"search": text})
