@@ -86,7 +86,8 @@ class Host:
         [packages] = folder.glob("lib/python*/site-packages")
         (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
         path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        more = {"PETSTORE_PORT": str(self.port), "PETSTORE_ADMIN_PORT": str(self._admin_port), "PIP_QUIET": "1"}
+        more = {"PETSTORE_PORT": str(self.port), "PETSTORE_ADMIN_PORT": str(self._admin_port)}
+        more |= {"PIP_QUIET": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         self._environ = environment(folder / "store.db", PATH=path, **more, **settings)
 
     def install(self, release: Release) -> None:

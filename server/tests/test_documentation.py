@@ -274,6 +274,8 @@ def test_the_newest_release_of_each_changelog_has_the_versions_of_the_code_and_t
     ):
         assert version == released.findall(changelog.read_text())[0]
     assert f"**Status:** {__version__}," in (ROOT / "README.md").read_text()
+    for document in (ROOT / "README.md", ROOT / "docs" / "install.md"):
+        assert {__version__} == set(re.findall(r"`petstore-([\d.]+)\.tar\.gz`", document.read_text()))
 
 
 def test_the_readme_counts_the_direct_dependencies() -> None:
