@@ -20,7 +20,6 @@ import httpx2
 from testing.checked_clients import checked_client
 from testing.cli import CommandLine
 from testing.preloaded import ServerProcess
-from testing.quick_commands import quick_command
 from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, Process, end, kill
 
@@ -51,7 +50,7 @@ def make_store(store: Path, arguments: Sequence[str] = (), settings: Mapping[str
 def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end as a separate process."""
     make_store(store, arguments, more)
-    command = [quick_command(), *arguments]
+    command = [str(PETSTORE), *arguments]
     return subprocess.run(
         command, env=environment(store, **more), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -60,7 +59,7 @@ def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.Co
 def petstore_bytes(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     """The same; the output is bytes, in the encoding of its terminal."""
     make_store(store, arguments, more)
-    command = [quick_command(), *arguments]
+    command = [str(PETSTORE), *arguments]
     return subprocess.run(command, env=environment(store, **more), capture_output=True, timeout=PATIENCE, check=False)
 
 

@@ -22,9 +22,8 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.runtime.installation import opened_store
 from testing.engines import PostgresEngine, running_engine
 from testing.failover import disconnect, promote, running_pair
-from testing.process import URLS, environment, new_key, petstore, serving, serving_as
+from testing.process import PETSTORE, URLS, environment, new_key, petstore, serving, serving_as
 from testing.prometheus import ask, firing, prometheus
-from testing.quick_commands import quick_command
 from testing.redis_engine import own_redis, shared_redis
 from testing.stores import new_store_database, require_store_file
 from testing.subprocesses import PATIENCE, descendants, free_port, kill, within
@@ -117,7 +116,7 @@ def test_workers_that_die_again_and_again(store: Path, tmp_path: Path) -> None:
 def test_a_process_that_is_started_again_and_again(store: Path, tmp_path: Path) -> None:
     port = str(free_port())
     require_store_file(store)
-    command = [quick_command(), "serve", "--port", "0", "--admin-port", port]
+    command = [str(PETSTORE), "serve", "--port", "0", "--admin-port", port]
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as running:
 
@@ -162,7 +161,7 @@ def test_an_old_primary_that_returns(tmp_path: Path) -> None:
 def test_lines_of_the_log_that_are_lost(store: Path, tmp_path: Path) -> None:
     key, _ = new_key(store)
     ports = [str(free_port()), str(free_port())]
-    command = [quick_command(), "serve", "--port", ports[0], "--admin-port", ports[1]]
+    command = [str(PETSTORE), "serve", "--port", ports[0], "--admin-port", ports[1]]
     api, admin = (f"http://127.0.0.1:{port}" for port in ports)
     with Path("/dev/full").open("wb") as full, ExitStack() as running:
         environ = environment(store, PETSTORE_ACCESS_LOG="all")

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from testing.process import UNLIMITED, new_key, petstore, serving
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, UNLIMITED, new_key, petstore, serving
 from testing.subprocesses import PATIENCE
 
 
 def command() -> str:
-    """The installed program, quick to start."""
-    return quick_command("petstore-client", "petstore_client.cli")
+    """The installed program."""
+    return str(PETSTORE.with_name("petstore-client"))
 
 
 @pytest.fixture(name="environ", scope="module")

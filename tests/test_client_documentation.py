@@ -16,8 +16,7 @@ import yaml
 
 from petstore_client import Client, ErrorCode, PetstoreError
 from testing.documents import ROOT, SOURCE, block, table
-from testing.process import new_key, petstore, serving
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, new_key, petstore, serving
 from testing.subprocesses import PATIENCE
 
 DOCUMENT = SOURCE / "api" / "guide" / "client.md"
@@ -41,7 +40,7 @@ def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     key, _ = new_key(store)
     with serving(store) as server:
         own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-        path = f"{Path(quick_command('petstore-client', 'petstore_client.cli')).parent}:{own['PATH']}"
+        path = f"{Path(PETSTORE.with_name('petstore-client')).parent}:{own['PATH']}"
         yield {**own, "PATH": path, "PETSTORE_BASE_URL": f"{server.api}/v1", "PETSTORE_API_KEY": key}
 
 

@@ -21,8 +21,7 @@ from petstore_server.domain.windows import Count
 from petstore_server.engines.sqlite import lock_for_serving
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
-from testing.process import environment
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, environment
 from testing.stores import new_store_database, opened
 
 OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
@@ -297,7 +296,7 @@ def test_usage_is_unknown_on_postgresql_without_redis(tmp_path: Path, postgres: 
 def test_a_key_that_cannot_be_printed_is_named_so_that_it_can_be_revoked(acme: CommandLine) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [quick_command(), "keys", "create", "acme"],
+            [PETSTORE, "keys", "create", "acme"],
             env=environment(acme.store),
             stdout=full,
             stderr=subprocess.PIPE,

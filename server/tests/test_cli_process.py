@@ -1,4 +1,4 @@
-"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks (`testing.quick_commands`)."""
+"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks ."""
 
 import json
 import os
@@ -15,7 +15,6 @@ import pytest
 
 from testing.cli import CommandLine, Done
 from testing.process import PETSTORE
-from testing.quick_commands import quick_command
 from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, end, free_port, kill, within
 
@@ -29,7 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [quick_command(), *arguments],
+        [PETSTORE, *arguments],
         env=environment,
         input=stdin,
         capture_output=True,
@@ -48,9 +47,7 @@ def prepare(environment: dict[str, str], *arguments: str, stdin: str = "") -> Do
 def on_a_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b"") -> tuple[int, str]:
     """Run with a terminal as stdin, stdout and stderr; return the exit code and all that was shown."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [quick_command(), *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    )
+    process = subprocess.Popen([PETSTORE, *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
     try:
@@ -90,7 +87,7 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, st
     prepare(environment, "orders", "import", "-", stdin=rows(8_000))  # more than a pipe holds
     for command in (["orders", "list"], ["orders", "export", "-"], ["orders", "list", "--json"]):
         process = subprocess.Popen(
-            [quick_command(), *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [PETSTORE, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -103,7 +100,7 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, st
 
 def without(environment: dict[str, str], closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run with streams closed, which a shell names, such as `>&-`."""
-    command = ["sh", "-c", f'exec "$0" "$@" {closed}', quick_command(), *arguments]
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', str(PETSTORE), *arguments]
     return subprocess.run(
         command,
         env=environment,
@@ -176,7 +173,7 @@ def test_a_server_without_streams_ends_with_0(
 ) -> None:
     port = free_port()
     served = {**environment, "TMPDIR": str(tmp_path)}
-    command = [quick_command(), "serve", "--port", "0", "--admin-port", str(port), *options]
+    command = [str(PETSTORE), "serve", "--port", "0", "--admin-port", str(port), *options]
     process = subprocess.Popen(["sh", "-c", f'exec "$0" "$@" {closed}', *command], env=served)
     try:
         within(20, lambda: is_ready(port))
@@ -198,7 +195,7 @@ def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> No
     for command in (["orders", "list"], ["orders", "cancel", "1"]):
         with Path("/dev/full").open("w") as full:
             process = subprocess.run(
-                [quick_command(), *command],
+                [PETSTORE, *command],
                 env=environment,
                 stdout=full,
                 stderr=subprocess.PIPE,
@@ -210,8 +207,8 @@ def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> No
 
 
 def test_the_limit_on_open_files_is_not_blamed_on_the_store(environment: dict[str, str]) -> None:
-    subprocess.run([quick_command(), "db", "migrate"], env=environment, check=True)
-    limited = ["sh", "-c", f"ulimit -n 8; exec {quick_command()} accounts list"]
+    subprocess.run([PETSTORE, "db", "migrate"], env=environment, check=True)
+    limited = ["sh", "-c", f"ulimit -n 8; exec {PETSTORE} accounts list"]
     done = subprocess.run(limited, env=environment, capture_output=True, text=True, check=False)
     assert 1 == done.returncode
     assert "the limit on open files is reached. Raise that limit (ulimit -n, or the system's).\n" in done.stderr
@@ -226,7 +223,7 @@ def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(en
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
 
     process = subprocess.run(
-        [quick_command(), "orders", "import", "-"],
+        [PETSTORE, "orders", "import", "-"],
         env=environment,
         input=rows(40_000),
         capture_output=True,
@@ -250,7 +247,7 @@ def test_an_interrupted_import_ends_in_one_line_with_its_rejects_written(
 ) -> None:
     rejects = tmp_path / "rejects.jsonl"
     process = subprocess.Popen(
-        [quick_command(), "orders", "import", "-", "--rejects", str(rejects)],
+        [PETSTORE, "orders", "import", "-", "--rejects", str(rejects)],
         env=environment,
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -307,7 +304,7 @@ def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tm
     prepare(environment, "db", "backup", backup)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [quick_command(), "db", "restore", backup], env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+        [PETSTORE, "db", "restore", backup], env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
     )
     os.close(theirs)
     assert process.stderr is not None

@@ -4,17 +4,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import httpx2
 import pytest
 
-from petstore_server.console import import_jobs
 from testing.cli import CommandLine
-from testing.process import UNLIMITED, Server, new_key, petstore, serving, serving_as
-from testing.quick_commands import quick_command
+from testing.process import UNLIMITED, Server, new_key, petstore, serving
 from testing.redis_engine import shared_redis
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
@@ -167,11 +163,6 @@ def form_token(page: str) -> str:
     return found[1]
 
 
-def use_quick_command(program: str) -> None:
-    """Have the console of this process import with a command that starts quickly."""
-    mock.patch.object(import_jobs, "_PETSTORE", (program,)).start()
-
-
 def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
     deadline = time.monotonic() + 60
     while text not in (page := browser.get(address).text):
@@ -181,10 +172,7 @@ def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
 
 def test_a_server_imports_an_uploaded_file(tmp_path: Path, with_workers: dict[str, str]) -> None:
     store = tmp_path / "store.db"
-    quick = (
-        partial(use_quick_command, quick_command()) if with_workers else None
-    )  # one of them imports as in production
-    with serving_as(store, [], with_workers, quick) as server, signed_in(server, store) as browser:
+    with serving(store, **with_workers) as server, signed_in(server, store) as browser:
         address = uploaded(browser, server, '{"id": 1}\n{"id": 2}\n')
         token = form_token(browser.get(address).text)
         browser.post(f"{address}/import", data={"form_token": token})
@@ -201,9 +189,8 @@ def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(
 ) -> None:
     store, temporary = tmp_path / "store.db", tmp_path / "tmp"
     temporary.mkdir()
-    quick = partial(use_quick_command, quick_command())
     with (
-        serving_as(store, [], {"TMPDIR": str(temporary), **with_workers}, quick) as server,
+        serving(store, TMPDIR=str(temporary), **with_workers) as server,
         signed_in(server, store) as browser,
     ):
         address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 50_001)))

@@ -16,16 +16,9 @@ from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, running_console, text_of, upload
-from testing.quick_commands import quick_command
 from testing.stores import BY, Stores, log
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The console's process loads no modules here; in `test_console_command.py` it does."""
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (quick_command(),))
 
 
 GOOD = b'{"id": 1, "petId": 7}\n{"id": 2, "quantity": 3}\n'

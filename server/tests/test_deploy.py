@@ -26,8 +26,7 @@ from testing.cases import for_all
 from testing.documents import ROOT, block, headings, read_yaml, table
 from testing.engines import PostgresEngine
 from testing.generated_tables import REFERENCE, subcommands
-from testing.process import environment, petstore
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, environment, petstore
 from testing.redis_engine import shared_redis
 from testing.stores import new_store_database
 
@@ -222,7 +221,7 @@ def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(tmp_path: Pat
     for installed, here in (
         ("/etc/petstore/petstore.env", tmp_path / "petstore.env"),
         ("folder=/var/backups/petstore", f"folder={folder}"),
-        ("/usr/local/bin/petstore", quick_command()),
+        ("/usr/local/bin/petstore", str(PETSTORE)),
     ):
         assert script.count(installed) == 1
         script = script.replace(installed, str(here))

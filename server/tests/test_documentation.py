@@ -37,8 +37,7 @@ from testing.documents import (
     table,
 )
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
-from testing.process import Server, environment, petstore, petstore_json, serving
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, Server, environment, petstore, petstore_json, serving
 from testing.service import Service, bearer, in_service
 from testing.subprocesses import PATIENCE
 
@@ -329,7 +328,7 @@ def _serve(example: Example, folder: Path) -> None:
 
 
 def _shell(script: str, store: Path, **more: str) -> str:
-    path = f"{Path(quick_command()).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(PETSTORE).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=store.parent,

@@ -9,8 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from testing.process import environment, petstore
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, environment, petstore
 from testing.stores import require_store_file
 
 
@@ -21,7 +20,7 @@ class Terminal:
         require_store_file(store)
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [quick_command(), *arguments],
+            [PETSTORE, *arguments],
             env=environment(store, TERM="xterm"),
             stdin=theirs,
             stdout=theirs,

@@ -27,8 +27,7 @@ from petstore_server.store import Store
 from petstore_server.store.engine import NOW, Command
 from petstore_server.store.imports import SILENT_SECONDS
 from testing.cli import CommandLine
-from testing.process import environment
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, environment
 from testing.stores import BY, Stores, log, opened
 
 KEY = "pso_live_" + "a1B2c3D4" * 5
@@ -126,7 +125,7 @@ async def silence(store: Store, seconds: float) -> None:
 def import_under_way(store: Path) -> Iterator[Popen[bytes]]:
     """An import that has stored some orders, and waits for more."""
     CommandLine(store).must("orders", "list")
-    command = [quick_command(), "orders", "import", "-", "--name", "slow.jsonl", "--json", "--progress"]
+    command = [str(PETSTORE), "orders", "import", "-", "--name", "slow.jsonl", "--json", "--progress"]
     with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
         assert process.stdin
         assert process.stdout

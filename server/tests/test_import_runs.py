@@ -27,8 +27,7 @@ from petstore_server.runtime.installation import rows_at_once, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.cli import CommandLine
-from testing.process import environment
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, environment
 from testing.stores import BY, SqlitePlaces, Stores, locked, new_store_file
 
 
@@ -170,7 +169,7 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
 def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     new_store_file(store)
-    command = [quick_command(), "orders", "import", "-", "--json", "--progress"]
+    command = [str(PETSTORE), "orders", "import", "-", "--json", "--progress"]
     with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
         assert process.stdin
         assert process.stdout

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from testing.process import PETSTORE, environment, make_store, petstore
-from testing.quick_commands import quick_command
 from testing.subprocesses import PATIENCE, within
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -58,7 +57,7 @@ def begin(
 ) -> "subprocess.Popen[str]":
     make_store(store, arguments, more)
     return subprocess.Popen(
-        [program or quick_command(), *arguments],
+        [program or PETSTORE, *arguments],
         env=environment(store, **more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -14,8 +14,7 @@ from typing import IO
 import httpx2
 import pytest
 
-from testing.process import Server, environment, new_key, petstore, petstore_json
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, Server, environment, new_key, petstore, petstore_json
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE, busy, within
 
@@ -27,7 +26,7 @@ STRICT = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}
 def serving_with_a_log_reader(store: Path, *options: str, **more: str) -> Iterator[tuple[Server, IO[str]]]:
     """`petstore serve` with a pipe as stderr, and the pipe's other end, from which the start was read."""
     process = subprocess.Popen(
-        [quick_command(), "serve", "--port", "0", "--admin-port", "0", *options],
+        [PETSTORE, "serve", "--port", "0", "--admin-port", "0", *options],
         env=environment(store, **STRICT, **more),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -101,7 +100,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
 
 def test_a_demo_whose_output_nothing_reads_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [quick_command(), "serve", "--demo", "--port", "0", "--admin-port", "0"],
+        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
         env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.process import UNLIMITED, environment, new_key, petstore, serving
-from testing.quick_commands import quick_command
+from testing.process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving
 from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +39,7 @@ def _key(store: Path) -> str:
 def ship(store: Path, identifiers: list[str]) -> subprocess.Popen[str]:
     """Start the command that ships orders, as a separate process."""
     return subprocess.Popen(
-        [quick_command(), "orders", "ship", *identifiers, "--json"],
+        [PETSTORE, "orders", "ship", *identifiers, "--json"],
         env=environment(store),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

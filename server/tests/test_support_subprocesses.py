@@ -16,9 +16,7 @@ from testing import engines
 from testing.engines import PostgresEngine, copy_programs
 from testing.memory import memory
 from testing.preloaded import LOADED, forking
-from testing.process import environment, make_store
-from testing.quick_commands import quick_command
-from testing.subprocesses import PATIENCE, descendants, end, free_port, kill, running, within
+from testing.subprocesses import PATIENCE, descendants, end, free_port, running
 
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -46,30 +44,6 @@ def test_a_process_that_does_not_end_is_killed_with_its_children_and_reported(tm
     with pytest.raises(AssertionError, match=r"(?s)SIGTERM.*time\.sleep\(600\).*what it did last"):
         end(process, signal.SIGTERM, log, patience=0.2)
     assert [] == running(family)
-
-
-def test_a_process_that_was_killed_may_be_killed_again() -> None:
-    process = start(STUBBORN)
-    for _ in range(2):
-        kill(process)
-    assert -signal.SIGKILL == process.returncode
-
-
-def test_the_exit_code_of_a_process_that_ends_is_returned() -> None:
-    process = start("print('ready', flush=True); import time; time.sleep(600)")
-    assert -signal.SIGTERM == end(process, signal.SIGTERM)
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_quick_command_ends_with_its_program(tmp_path: Path, how: signal.Signals) -> None:
-    make_store(tmp_path / "store.db")
-    command = [quick_command(), "orders", "import", "-", "--rejects", str(tmp_path / "rejects")]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment(tmp_path / "store.db"), stdin=pipe, stdout=pipe) as process:
-        within(20, (tmp_path / "rejects").exists)
-        assert (143 if how == signal.SIGTERM else -how) == end(process, how)
-        assert process.stdout is not None
-        assert b"" == process.stdout.read()  # nothing has it open any more
 
 
 @pytest.mark.skipif(sys.platform != "linux" or "POSTGRES_BIN" in os.environ, reason="about the wheel for Linux")

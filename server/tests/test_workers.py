@@ -21,8 +21,17 @@ import pytest
 from petstore_server.api.admin import Readiness
 from petstore_server.runtime import workers as supervision
 from petstore_server.telemetry.logs import configure_logging
-from testing.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving, serving_as
-from testing.quick_commands import quick_command
+from testing.process import (
+    PETSTORE,
+    UNLIMITED,
+    Server,
+    environment,
+    new_key,
+    petstore,
+    petstore_process,
+    serving,
+    serving_as,
+)
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE, busy, demo_output, descendants, within
 from testing.wire import send_all
@@ -207,7 +216,7 @@ def test_an_admin_port_in_use_is_one_line_and_starts_nothing(store: Path, redis:
 
 def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str) -> None:
     process = subprocess.Popen(
-        [quick_command(), "serve", "--demo", "--workers", "3", "--port", "0", "--admin-port", "0"],
+        [PETSTORE, "serve", "--demo", "--workers", "3", "--port", "0", "--admin-port", "0"],
         env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path), PETSTORE_REDIS_URL=redis),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
