@@ -125,7 +125,10 @@ class Listing(Part):
             stale = list(range(len(starts)))
         else:
             starts, stale = starts_after(held.starts, changed)
-            pieces = _pieces_of(held, starts)
+            pieces = list(held.pieces)
+            if starts is not held.starts:  # rarely: with a million orders, this takes longer than the rest
+                known = dict(zip(held.starts, held.pieces, strict=True))
+                pieces = [known.get(start, _NO_PIECE) for start in starts]
         for begin in range(0, len(stale), _PIECES_AT_ONCE):
             group = stale[begin : begin + _PIECES_AT_ONCE]
             pieces_read = yield [Query(_RECORDS, range_of(starts, index)) for index in group]
@@ -160,11 +163,3 @@ def starts_after(starts: tuple[int, ...], changed: Sequence[int]) -> tuple[tuple
     # An order that starts a piece splits the piece before it.
     touched = {*changed, *(start - 1 for start in new)}
     return after, sorted({bisect_right(after, order_id) - 1 for order_id in touched})
-
-
-def _pieces_of(held: OrderList, starts: tuple[int, ...]) -> list[Piece]:
-    """The pieces of a list for these starts, which contain its own."""
-    if starts is held.starts:  # nearly always: with a million orders, the search below takes longer than the rest
-        return list(held.pieces)
-    known = dict(zip(held.starts, held.pieces, strict=True))
-    return [known.get(start, _NO_PIECE) for start in starts]

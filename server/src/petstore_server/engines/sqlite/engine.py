@@ -46,7 +46,8 @@ class SqliteEngine:
         self._idle: deque[apsw.Connection] = deque()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
         self._writing = connect_writer(path)
-        self._writing.set_busy_handler(None)
+        wait, event_loop = connections.patience(connections.BUSY_SECONDS), threading.get_ident()
+        self._writing.set_busy_handler(lambda tries: threading.get_ident() != event_loop and wait(tries))
         self._file = _identity(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="petstore-write")  # a commit waits for the disk
         self._batcher: Batcher[_Job, Any] = Batcher(self._perform)
@@ -119,7 +120,7 @@ class SqliteEngine:
         try:
             free = shutil.disk_usage(self._path.parent).free
         except OSError as error:
-            raise ServiceUnavailable(f"the store cannot be used: {connections.plain_words(error)}") from None
+            raise unavailable(error) from None
         if free < _MIN_FREE:
             raise ServiceUnavailable("the store cannot be used: the disk is full")
 
@@ -183,7 +184,7 @@ class SqliteEngine:
             try:
                 self._writing.execute("BEGIN IMMEDIATE")
             except apsw.BusyError:
-                await on_thread(self._begin_later)
+                await on_thread(self._writing.execute, "BEGIN IMMEDIATE")
             self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
             try:
                 for perform, group in groupby(jobs, key=itemgetter(0)):
@@ -198,14 +199,6 @@ class SqliteEngine:
             raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
         self.stats.committed(len(jobs))
         return outcomes
-
-    def _begin_later(self) -> None:
-        """Wait until another program has ended its transaction."""
-        self._writing.set_busy_handler(connections.patience(connections.BUSY_SECONDS))
-        try:
-            self._writing.execute("BEGIN IMMEDIATE")
-        finally:
-            self._writing.set_busy_handler(None)
 
 
 def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
