@@ -1,7 +1,6 @@
 """Imports: one record for each run, its rejected rows, and its batches, which lead from an order to its imports."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from petstore_server.domain.audit import Actor, AuditEntry, Change
@@ -75,10 +74,10 @@ _NOTHING = Rejected()
 
 
 def add_batch(
-    import_id: str, actor: Actor, change: Change, previous: Mapping[int, int | None] = MappingProxyType({})
+    import_id: str, actor: Actor, change: Change, previous: Mapping[int, int | None] | None = None
 ) -> Work[int]:
     """Keep what a batch changed, and return its number. `previous` are the batches of the same orders before, by id."""
-    texts = as_json(change.before), as_json(change.after), as_json(dict(previous) or None)
+    texts = as_json(change.before), as_json(change.after), as_json(previous or None)
     [(number,)] = yield Query(_ADD_BATCH, (import_id, actor.at, *texts))
     return int(number)
 
@@ -94,9 +93,7 @@ def note(
     error: str | None = None,
 ) -> Work[None]:
     """Add outcomes and rejected rows to the record of a run, and to its audit entry once it has changed something."""
-    counts = [outcomes.count(outcome) for outcome in (Import.CREATED, Import.REPLACED, Import.UNCHANGED)] + [
-        rejected.number
-    ]
+    counts = [*map(outcomes.count, (Import.CREATED, Import.REPLACED, Import.UNCHANGED)), rejected.number]
     texts = as_json(rejected.reasons), as_json(error)
     [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
     yield Commands(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
