@@ -205,6 +205,15 @@ def test_a_response_to_another_request_is_not_accepted(connect: Connect) -> None
         petstore.list_orders()
 
 
+def test_a_refusal_of_another_request_is_not_accepted(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    body = b'{"code":"order_not_found","message":"No.","status":404}'
+    fake.then(Answered(404, body, {**JSON, "x-request-id": "petstore-client-of-another-request"}))
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+    assert 2 == len(fake.requests)
+
+
 def test_a_cancel_with_the_response_to_another_request_may_have_been_applied(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)])
     fake.then(Answered(204, headers={"x-request-id": "petstore-client-of-another-request"}))

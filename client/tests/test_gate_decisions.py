@@ -107,6 +107,14 @@ def test_a_refusal_holds_all_until_its_pause_has_passed_and_then_one_goes_first(
     assert gate.held_for(15.5) == 0.0
 
 
+def test_a_response_to_the_probe_does_not_prove_a_gate_that_is_held_again() -> None:
+    gate = Gate()
+    probe = gate.enter(0.0)
+    gate.ban(30.0)  # by a response that another thread has read
+    respond(gate, probe, 1.0, minute(50))
+    assert ["PASSED", "WAITING"] == places(gate.enter(30.0), gate.enter(30.0))
+
+
 def test_tickets_that_wait_again_keep_their_order() -> None:
     gate = opened()
     refuse(gate, gate.enter(5.0), 5.0, 10.0)

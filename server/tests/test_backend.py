@@ -84,6 +84,23 @@ async def test_a_ban_is_logged_once_when_its_save_is_cancelled(
     assert 1 == len(entries(log, "key banned"))
 
 
+async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each_engine: None
+) -> None:
+    async with running(tmp_path, environ=STRICT) as service:
+        key, _ = await ban(service)
+        read = service.backend.store.usage.bans
+
+        async def saved_meanwhile() -> list[Ban]:
+            found = await read()
+            await service.backend.save()
+            return found
+
+        monkeypatch.setattr(service.backend.store.usage, "bans", saved_meanwhile)
+        await service.backend.watch_access(lambda _: None)
+        assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
+
+
 async def test_a_request_is_logged_with_its_accounts_name(tmp_path: Path, log: io.StringIO) -> None:
     async with running(tmp_path, environ={"PETSTORE_LOG_LEVEL": "debug"}) as service:
         configure_logging("debug", log)

@@ -27,16 +27,16 @@ def entries(log: io.StringIO) -> list[dict[str, object]]:
 
 
 class Work:
-    """Work that raises the given errors, one for each round, and then succeeds."""
+    """Work that raises the given errors, one for each round but for None, and then succeeds."""
 
-    def __init__(self, *errors: Exception) -> None:
+    def __init__(self, *errors: Exception | None) -> None:
         self.rounds = 0
         self._errors = list(errors)
 
     async def __call__(self) -> None:
         self.rounds += 1
-        if self._errors:
-            raise self._errors.pop(0)
+        if self._errors and (error := self._errors.pop(0)):
+            raise error
 
 
 async def until(truth: Callable[[], bool]) -> None:
@@ -62,6 +62,12 @@ async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time(lo
     logged = [(entry["event"], entry["task"], entry["again_in"]) for entry in entries(log)]
     assert [("background task failed", "fails", 0.001 * 2**failures) for failures in (1, 2, 3)] == logged
     assert all("Traceback" in str(entry["exception"]) for entry in entries(log))
+
+
+async def test_after_a_success_the_pauses_begin_anew(log: io.StringIO) -> None:
+    failing = Work(OSError("broken pipe"), OSError("broken pipe"), None, OSError("broken pipe"))
+    await run_until([BackgroundTask("fails", failing, 0.001)], lambda: failing.rounds == 5)
+    assert [0.002, 0.004, 0.002] == [entry["again_in"] for entry in entries(log)]
 
 
 async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(log: io.StringIO) -> None:

@@ -476,3 +476,31 @@ async def test_uploads_wait_for_an_import_under_way(file_store: Stores, monkeypa
         assert "Checking what the file would do" in await browser.get(paths[1])
         assert ["checked" in await finished(browser, path) for path in paths]
         assert "Stopped" not in await browser.get("/imports")
+
+
+async def test_uploads_are_read_one_after_another(
+    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(0.3); os.rmdir(sys.argv[1]); print('{}')"
+    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "at work")))
+    monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
+    async with running_console(file_store) as console:
+        browser = await console.browser.sign_in()
+        paths = [await upload(browser, GOOD) for _ in "ab"]
+        assert ["It failed" in await finished(browser, path) for path in paths] == [False, False]
+
+
+async def test_an_import_that_is_stopped_may_end_in_its_own_way(
+    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (os.mkdir(sys.argv[1]), sys.exit(0)));"
+        "print('{}', flush=True); signal.pause()"
+    )
+    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "ended")))
+    async with running_console(file_store) as console:
+        browser = await console.browser.sign_in()
+        path = await upload(browser, GOOD)
+        await browser.get(path)
+        await browser.submit(f"{path}/stop")
+    assert (tmp_path / "ended").is_dir()

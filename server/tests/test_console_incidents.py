@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from petstore_server.console.rendering import minutes
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
+from petstore_server.domain.sessions import SESSION_LIFETIME
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
 from petstore_server.engines.postgres.engine import CONNECTIONS
 from petstore_server.operations.health import CheckResult
@@ -127,6 +128,19 @@ async def test_a_session_is_over_for_a_store_that_is_down_after_signing_out(cons
 
     replace_queries(console, fail)
     browser.http.cookies.update(cookies)
+    assert "Overview" not in await browser.get("/", 503)
+
+
+async def test_a_session_that_expired_is_over_while_the_store_is_down(console: Console) -> None:
+    browser = await signed_in(console)
+    console.clock.now += SESSION_LIFETIME - 1
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ServiceUnavailable("the disk is full")
+
+    replace_queries(console, fail)
+    assert "Overview" in await browser.get("/")
+    console.clock.now += 1
     assert "Overview" not in await browser.get("/", 503)
 
 

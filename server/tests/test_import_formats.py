@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status
 from petstore_server.imports import files, json_rows, kinds, running
-from petstore_server.imports.files import Reject, Row, UnreadableFile
+from petstore_server.imports.files import Reject, Row, Source, UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from testing.cli import CommandLine
 from testing.import_files import PiecewiseFile, Read, batches, collect, generated, read
@@ -401,3 +401,8 @@ def test_blank_lines_before_the_rows_take_no_memory(file_format: str) -> None:
 def test_a_file_that_is_not_an_array_says_what_to_do() -> None:
     with pytest.raises(UnreadableFile, match="--format"):
         read(b'{"id":1}', "json")
+
+
+def test_a_line_feed_at_the_beginning_of_a_piece_belongs_to_the_return_before_it() -> None:
+    pieces = [b"id,petId\r", b"\n1,2\r", b"\n"]
+    assert b"".join(pieces) == b"".join(Source(PiecewiseFile(pieces), "-", None).text())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from petstore_server.imports import files
-from petstore_server.imports.files import UnreadableFile
+from petstore_server.imports.files import Reject, Rejects, UnreadableFile
 from testing.cli import CommandLine
 from testing.import_files import import_text, read
 
@@ -283,6 +283,18 @@ def test_an_order_that_is_no_longer_pending_is_rejected_with_its_line(cli: Comma
     assert [(2, None, '{"id":1,"quantity":5}')] == [(each["line"], each["column"], each["raw"]) for each in rejects]
     assert "no longer pending" in rejects[0]["reason"]
     assert {"id": 2, "quantity": 5, "status": "pending"} == cli.must("orders", "show", "2", "--json").json()
+
+
+def test_rejects_have_the_order_of_the_file(cli: CommandLine) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":1,"status":"shipped"}')
+    _, rejects = import_text(cli, '{"id":1}\n{"id":"x"}\n{"id":1,"quantity":2}\n', "--format", "jsonl")
+    assert [1, 2, 3] == [each["line"] for each in rejects]  # the store refuses the first and the last
+
+
+def test_the_reasons_that_are_counted_are_bounded() -> None:
+    rejects = Rejects()
+    rejects.add(Reject(number, f"column {number}", "wrong", "", "wrong") for number in range(files._MAX_GROUPS + 10))
+    assert (files._MAX_GROUPS + 10, files._MAX_GROUPS) == (rejects.count, len(rejects._groups))
 
 
 def test_equal_reasons_are_counted_with_an_example_and_its_line(cli: CommandLine) -> None:

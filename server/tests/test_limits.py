@@ -341,6 +341,17 @@ def test_the_abuse_records_of_keys_that_behave_well_are_dropped() -> None:
     assert 0 == len(limiter._abuse)
 
 
+def test_a_refusal_is_remembered_until_its_retry_after_has_passed() -> None:
+    clock = Clock(1_000_000.25)
+    limiter = MemoryLimiter(POLICY, clock)
+    for _ in range(4):
+        now(limiter.admit(principal()))
+    clock.now += 3  # after the grace
+    limiter.forget()
+    now(limiter.admit(principal()))
+    assert 1 == limiter.strikes
+
+
 def test_recent_strikes_are_kept_when_records_are_dropped() -> None:
     clock = Clock(1_000_000.25)
     limiter = MemoryLimiter(POLICY._replace(strikes=3), clock)

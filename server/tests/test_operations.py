@@ -208,6 +208,24 @@ async def test_a_closed_account_has_no_valid_key_and_stays_closed(store: Store) 
 
 
 @pytest.mark.anyio
+async def test_closing_again_revokes_the_keys_that_an_interrupted_call_left(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await account(store)
+    await issue(store)
+
+    async def fail(*_: Any) -> None:
+        raise ServiceUnavailable("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.keys, "change", fail)
+        with pytest.raises(ServiceUnavailable):
+            await accounts.close_account(store, "acme", ACTOR)
+    closed, revoked = await accounts.close_account(store, "acme", ACTOR)
+    assert ("closed", 1) == (closed.state, revoked)
+
+
+@pytest.mark.anyio
 async def test_the_last_backup_is_recorded(store: Store) -> None:
     assert None is await store.audit.last_backup()
     await store.audit.record_backup("orders.db", ACTOR)

@@ -78,6 +78,12 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) ->
         assert access != await store.access_version()
 
 
+async def test_a_replica_that_is_first_in_the_url_is_passed_over(pair: Pair) -> None:
+    url = f"postgresql://postgres@127.0.0.1:{pair.replica.port},127.0.0.1:{pair.primary.port}/postgres"
+    async with opened_at(url) as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+
+
 async def test_after_a_failover_that_lost_changes_the_list_is_read_again_though_revisions_are_given_again(
     pair: Pair,
 ) -> None:

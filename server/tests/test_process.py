@@ -286,6 +286,7 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
             with server.client(key) as client:
                 assert 200 == client.head(ORDERS).status_code  # it goes on accepting for the delay
             within(4, lambda: _refuses(server))
+            assert "drain" in admin.get(f"{server.admin}/readyz").json()["reason"]  # to the end
             received = 1000
             while part := slow.recv(1 << 20):
                 received += len(part)

@@ -14,6 +14,7 @@ from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
 from petstore_server.domain.orders import KEY_LIFETIME, Placement
+from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import connections, engine
 from petstore_server.engines.sqlite.engine import SqliteEngine
@@ -222,3 +223,9 @@ async def test_others_can_write_between_two_bulk_transactions(
         ended = time.monotonic()
         await opened.transaction(nothing, bulk=True)
         assert time.monotonic() - ended > 0.19
+
+
+def test_an_idempotency_key_is_looked_up_after_it_was_locked() -> None:
+    """A request that looked first would not see the order that another host commits before the lock is taken."""
+    [first, second] = next(find_keys([(1, "one")], NOW))  # type: ignore[misc]
+    assert [True, False] == ["lock" in statement.sql for statement in (first, second)]

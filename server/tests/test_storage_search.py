@@ -395,3 +395,5 @@ async def test_each_page_of_the_audit_log_examines_a_bounded_number_of_entries(
         first = await store.audit.page(filters, 5)
         assert ([], True) == ([*first.entries], first.next is not None)
         assert ["key:one"] == [entry.actor async for entry in store.audit.entries(filters, newest_first=True)]
+        following = AuditFilters(actor="key:one", since=BY.at, until=BY.at + 11)  # the eleventh is the one that matches
+        assert ["key:one"] == [entry.actor async for entry in store.audit.entries(following, newest_first=True)]

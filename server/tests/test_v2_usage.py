@@ -54,6 +54,9 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
     query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00Z"
     part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
     assert [{"start": hour, "admitted": 4, "refused": 1}] == part
+    query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00.000001Z"  # which the next hour overlaps
+    both = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
+    assert [hour, later["start"]] == [each["start"] for each in both]
     await service.background_round()
     history = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
     assert 2 == next(iter(history.values())).cancelled
