@@ -56,7 +56,7 @@ class Authenticator:
         A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
         it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
-        table = self._known
+        table: OrderedDict[bytes | None, Principal] = self._known
         token = _bearer_token(authorization)
         if not token:
             raise MissingApiKey
