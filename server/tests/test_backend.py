@@ -91,13 +91,14 @@ async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
         key, _ = await ban(service)
         read = service.backend.store.usage.bans
 
-        async def saved_meanwhile() -> list[Ban]:
+        async def saved_meanwhile() -> Sequence[Ban]:
             found = await read()
             await service.backend.save()
             return found
 
         monkeypatch.setattr(service.backend.store.usage, "bans", saved_meanwhile)
         await service.backend.watch_access(lambda _: None)
+        service.clock.now += 61  # the minute has ended, the ban has not
         assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
 
 
