@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,9 +49,9 @@ async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: P
         async def import_batch(*given: Any, **more: Any) -> list[Import]:
             begun.set()
             await may_go_on.wait()
-            return await ORDERS.import_batch(*given, **more)
+            return await store.orders.import_batch(*given, **more)
 
-        kind = replace(ORDERS, import_batch=import_batch)
+        kind = replace(ORDERS, part=lambda _: SimpleNamespace(import_batch=import_batch))
         run = FileImport(kind, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
         running = asyncio.create_task(ended(run.run(store, lambda: BY)))
         await begun.wait()

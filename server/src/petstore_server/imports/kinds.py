@@ -7,7 +7,7 @@ returns None, and the rows are read one by one, which finds reasons.
 
 import csv
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -41,29 +41,19 @@ T = TypeVar("T", bound=Order | Pet)
 class RecordKind(Generic[T]):
     """One kind of record: its noun in messages, its fields with what reads their cells, how a record is built of them.
 
-    `import_batch` imports records into the first store, in one transaction. It may replace what was placed over the API
-    if the next argument is True; for a dry run, the last is the store from which records are copied to the first. By
-    name it takes what `Pets.import_batch` takes. `refusals` has the reason for each outcome that changes nothing.
+    `part` is the part of a store that has them, and `refusals` has the reason for each outcome that changes nothing.
     """
 
     noun: str
     cells: Mapping[str, Cell]
     build: Callable[[dict[str, Any]], T]
-    find_many: Callable[[Store, Sequence[int]], Awaitable[list[T]]]
-    import_batch: Callable[..., Awaitable[list[Import]]]
+    part: Callable[[Store], Any]
     refusals: Mapping[Import, str]
 
 
 def _status_cell(text: str) -> str:
     status = text.strip().lower()
     return status if status in list(Status) else text
-
-
-async def _import_orders(
-    store: Store, orders: Sequence[Order], replace_placed: bool, origin: Store | None, **run: Any
-) -> list[Import]:
-    placed = await origin.orders.placed([order.id for order in orders]) if origin else ()
-    return await store.orders.import_batch(orders, replace_placed=replace_placed, placed=placed, **run)
 
 
 _SHIP_DATE = "shipDate"
@@ -79,8 +69,7 @@ ORDERS = RecordKind[Order](
         "reference": str.strip,
     },
     order_from_fields,
-    lambda store, ids: store.orders.find_many(ids),
-    _import_orders,
+    attrgetter("orders"),
     {
         Import.REJECTED: "The order is no longer pending in the store and differs from this row; it was not changed.",
         Import.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
@@ -91,8 +80,7 @@ PETS = RecordKind[Pet](
     "pet",
     {"id": integer_cell, "name": str, "tag": str},
     pet_from_fields,
-    lambda store, ids: store.pets.find_many(ids),
-    lambda store, pets, *_, **run: store.pets.import_batch(pets, **run),
+    attrgetter("pets"),
     {},
 )
 

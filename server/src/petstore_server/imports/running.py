@@ -23,7 +23,7 @@ from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
-from petstore_server.imports.kinds import RecordKind, Schema, T
+from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
@@ -186,8 +186,10 @@ class FileImport(Generic[T]):
         if scratch:
             await self._copy([record.id for record in records], store, scratch, actor)
         run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
-        origin = store if scratch else None
-        outcomes = await self._kind.import_batch(scratch or store, records, self._replace_placed, origin, **run)
+        if self._kind is ORDERS:
+            placed = await store.orders.placed([record.id for record in records]) if scratch else ()
+            run |= {"replace_placed": self._replace_placed, "placed": placed}
+        outcomes = await self._kind.part(scratch or store).import_batch(records, **run)
         for outcome in self._counts:  # before the rejects, whose file may be on a full disk
             self._counts[outcome] += outcomes.count(outcome)
         self.rejects.add(rejects)
@@ -200,15 +202,15 @@ class FileImport(Generic[T]):
         """
         if not (missing := self._schema.missing):
             return records
-        same = await self._kind.find_many(store, [record.id for record in records])
+        same = await self._kind.part(store).find_many([record.id for record in records])
         kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
         return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
 
     async def _copy(self, ids: Sequence[int], store: Store, scratch: Store, actor: Actor) -> None:
         """Copy these records into the scratch store, unless it has them, so that later rows meet what they would."""
-        known = {record.id for record in await self._kind.find_many(scratch, ids)}
-        if found := [record for record in await self._kind.find_many(store, ids) if record.id not in known]:
-            await self._kind.import_batch(scratch, found, False, None, import_id=self.import_id, actor=actor)
+        known = {record.id for record in await self._kind.part(scratch).find_many(ids)}
+        if found := [each for each in await self._kind.part(store).find_many(ids) if each.id not in known]:
+            await self._kind.part(scratch).import_batch(found, import_id=self.import_id, actor=actor)
 
 
 async def _beat(store: Store, import_id: str) -> None:

@@ -2,15 +2,13 @@
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import parse_position, position_links, query_link
-from petstore_server.console.rendering import minutes
+from petstore_server.console.forms import parse_position, position_links
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import MatchCount
 from petstore_server.domain.orders import is_int64
-from petstore_server.domain.timestamps import DAY
 from petstore_server.operations.audit import account_subjects, actor_name, order_history
 
 PAGE_SIZE = 50
@@ -24,14 +22,14 @@ async def audit(visit: Visit) -> Response:
     position = parse_position(visit.query.get("before", ""), AuditPosition)
     page, count = AuditPage([], None), Reading[MatchCount]()
     if not form.errors:
-        subject = form.values["subject"]
+        subject = form["subject"]
         filters = AuditFilters(
-            actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
-            action=form.values["action"] or None,
+            actor=actor_name(form["actor"]) if form["actor"] else None,
+            action=form["action"] or None,
             since=since.timestamp() if since else None,
             until=until.timestamp() if until else None,
-            request_id=form.values["request"] or None,
-            actors="operator:" if form.values["by"] == "operators" else None,
+            request_id=form["request"] or None,
+            actors="operator:" if form["by"] == "operators" else None,
         )
         if is_int64(subject):  # with imports of the order
             history = order_history(visit.store, int(subject), filters, PAGE_SIZE, position)
@@ -46,20 +44,9 @@ async def audit(visit: Visit) -> Response:
         400 if form.errors else 200,
         form=form,
         changes=page.entries,
-        presets=_presets(visit.now),
         count=count,
         **position_links(form.given, "before", position, page.next),
     )
-
-
-def _presets(now: float) -> list[tuple[str, str]]:
-    """The link and the name of each view that is often wanted."""
-    today, yesterday = (minutes(now - days * DAY)[:10] for days in (0, 1))
-    return [
-        (query_link({}, since="1h"), "Last hour"),
-        (query_link({}, since=yesterday, until=today), "Yesterday"),
-        (query_link({}, by="operators"), "Operators only"),
-    ]
 
 
 async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
