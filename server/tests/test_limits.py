@@ -400,7 +400,7 @@ def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_la
     for seconds, kept in ((kept_for - 1, True), (kept_for, False)):
         clock.now = 1_000_000.0 + seconds
         limiter.forget()
-        assert kept is ("key_a" in limiter._abuse)
+        assert kept is ("key_a" in limiter.latest_bans)
 
 
 def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limiters) -> None:

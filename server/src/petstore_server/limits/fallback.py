@@ -50,7 +50,7 @@ class FallbackLimiter:
         """As `MemoryLimiter.admit`."""
         if self.fault is None:
             try:
-                ban = self.local.ban_of(principal.key_id)
+                ban = self.local.latest_bans.get(principal.key_id)
                 now, counted = await self.counters.count(principal, ban, charge=charge)
             except CountersUnavailable as error:
                 self._open(error)

@@ -61,6 +61,7 @@ class MemoryLimiter:
 
     `clock` returns Unix seconds. `address_limit` is per minute; where it is not ADDRESS_LIMIT, only `outcome` and
     `retry_after` of a decision count. `strikes` and `bans` are those that this process noted since it started.
+    `latest_bans` has, by key, also bans that have ended, and at level 0 those that were lifted.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MemoryLimiter:
         self._address_limit = address_limit
         self._accounts: defaultdict[int, _Account] = defaultdict(_Account)
         self._abuse: dict[str, AbuseRecord] = {}
+        self.latest_bans: dict[str, Ban] = {}
         self._addresses: OrderedDict[str, Count] = OrderedDict()  # oldest window first
         self._unsaved_accounts: set[int] = set()
         self._unsaved_bans: list[Ban] = []
@@ -95,9 +97,9 @@ class MemoryLimiter:
             if now < account.since:  # the clock was set back: the windows stay where they were moved to
                 account.open(minute.start, minute.used, day.start, day.used)
                 self._unsaved_accounts.add(principal.account_id)
-        record = self._abuse.get(principal.key_id)
-        if record is not None and record.ban is not None and record.ban.holds(now):
-            return evaluate_ban(record.ban, minute, day, principal.limits, now, refused=charge)
+        ban = self.latest_bans.get(principal.key_id)
+        if ban is not None and ban.holds(now):
+            return evaluate_ban(ban, minute, day, principal.limits, now, refused=charge)
         if not charge:
             return evaluate_account(True, minute, day, principal.limits, now)
         if not fits(minute, day, principal.limits):
@@ -149,11 +151,6 @@ class MemoryLimiter:
             account.open(counted.minute + ahead, counted.minute_used, counted.day + ahead, counted.day_used)
         return decision
 
-    def ban_of(self, key_id: str) -> Ban | None:
-        """The latest ban of a key, which may have ended; at level 0 it was lifted."""
-        record = self._abuse.get(key_id)
-        return None if record is None else record.ban
-
     def load(self, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Start from what the store holds. Called once, before any request."""
         for account_id, (minute, day) in usage.items():
@@ -161,12 +158,9 @@ class MemoryLimiter:
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        """Take over the store's bans; those not saved yet stay. Any other was lifted: it is kept at level 0."""
-        current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
-        for key_id in self._abuse.keys() | current.keys():
-            record = self._abuse.get(key_id, _NO_RECORD)
-            lifted = record.ban and Ban(key_id, record.ban.began, until=0, level=0)
-            self._abuse[key_id] = replace(record, ban=current.get(key_id, lifted))
+        """Take over the store's bans; those not saved yet stay. Any other was lifted."""
+        lifted = {key_id: Ban(key_id, ban.began, until=0, level=0) for key_id, ban in self.latest_bans.items()}
+        self.latest_bans = lifted | {ban.key_id: ban for ban in (*bans, *self._unsaved_bans)}
 
     def take_unsaved(self) -> Unsaved:
         """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
@@ -183,18 +177,20 @@ class MemoryLimiter:
         self._unsaved_accounts.update(unsaved.usage)
 
     def forget(self) -> None:
-        """Drop the abuse records of keys that have behaved well for long enough, so that the table stays small."""
+        """Drop what counts no more of keys that have behaved well for long enough, so that the tables stay small."""
         now = self._clock()
-        for key_id, record in list(self._abuse.items()):
-            ban, strikes = record.ban, record.strikes
-            if strikes and now - strikes[-1] < STRIKE_WINDOW:
-                continue
-            if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
-                del self._abuse[key_id]
+        bans, records = self.latest_bans.items(), self._abuse.items()
+        self.latest_bans = {key_id: ban for key_id, ban in bans if now < max(ban.until, ban.began + BAN_MEMORY)}
+        self._abuse = {
+            key_id: record
+            for key_id, record in records
+            if now < record.retry_at or (record.strikes and now < record.strikes[-1] + STRIKE_WINDOW)
+        }
 
     def _refuse(self, principal: Principal, minute: Count, day: Count, now: float) -> Decision:
         decision = evaluate_account(False, minute, day, principal.limits, now)
         known = self._abuse.get(principal.key_id, _NO_RECORD)
+        known = replace(known, ban=self.latest_bans.get(principal.key_id))
         record, struck, ban = refuse(known, principal.key_id, now, decision.shown.reset, self._policy)
         self._abuse[principal.key_id] = record
         self.strikes += struck
@@ -206,7 +202,7 @@ class MemoryLimiter:
     def _note_ban(self, ban: Ban) -> None:
         self.bans += 1
         self._unsaved_bans.append(ban)
-        self._abuse[ban.key_id] = replace(self._abuse.get(ban.key_id, _NO_RECORD), ban=ban)
+        self.latest_bans[ban.key_id] = ban
 
     def _drop_ended_windows(self, now: float) -> None:
         """Remove up to two of the oldest windows: twice as many as one request can add."""
