@@ -23,7 +23,6 @@ _BEGINS = (
     b"toc.dat\0",
     b"--\n-- PostgreSQL database",
 )
-_MAX_PREFIX = max(map(len, _BEGINS))
 _ABANDONED_SECONDS = 6 * HOUR  # a process that is at work writes more often
 
 
@@ -80,7 +79,7 @@ def _begins_like_store(file: Path) -> bool:
     if not file.is_file():
         return False
     with file.open("rb") as opened:
-        return opened.read(_MAX_PREFIX).startswith(_BEGINS)
+        return opened.read(max(map(len, _BEGINS))).startswith(_BEGINS)
 
 
 def _flush(path: Path) -> None:

@@ -36,7 +36,9 @@ def is_probe_host(host: str, settings: Settings) -> bool:
     Addresses, and names of services and containers without a dot, are allowed; other names as for the console.
     """
     name = host_name(host)
-    return not host or (name is not None and ("." not in name or _is_address(name) or is_allowed_host(host, settings)))
+    return not host or (
+        name is not None and ("." not in name or _address(name) is not None or is_allowed_host(host, settings))
+    )
 
 
 def is_allowed_host(host: str, settings: Settings) -> bool:
@@ -61,14 +63,12 @@ def host_name(host: str) -> str | None:
 
 def is_loopback(name: str) -> bool:
     """Whether a host name is that of this machine for itself."""
-    if _is_address(name):
-        return ipaddress.ip_address(name).is_loopback
-    return name == "localhost" or name.endswith(".localhost")
+    address = _address(name)
+    return name == "localhost" or name.endswith(".localhost") if address is None else address.is_loopback
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None

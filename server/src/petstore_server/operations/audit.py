@@ -13,7 +13,7 @@ from petstore_server.store import Store
 
 _MAX_NAME = 100
 _ALL = AuditFilters()
-_TIMES = {"began", "until", "reset"}  # besides names that end in _at
+_TIME = re.compile(r"_at$|^(began|until|reset)$")  # names of times
 
 
 def check_operator_name(name: str) -> str:
@@ -37,7 +37,7 @@ async def read_audit(
     newest_first: bool = False,
     full: bool = False,
 ) -> AsyncIterator[AuditEntry]:
-    """Yield the entries that satisfy every condition given, oldest first unless told. Times are Unix seconds.
+    """Yield the entries that satisfy every condition given, oldest first by default. Times are Unix seconds.
 
     `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
     keys, and what its keys did; a key's entries are those about it, and what it did. An order's entries include the
@@ -137,14 +137,7 @@ def entry_fields(entry: AuditEntry) -> dict[str, Any]:
 def shown_fields(value: Any) -> Any:
     """A value as it is shown: names of fields in camelCase, times, which are Unix seconds, as RFC 3339 in UTC."""
     if isinstance(value, dict):
-        return {_camel_case(name): _shown_field(name, field) for name, field in value.items()}
+        times = {name for name, field in value.items() if isinstance(field, int | float) and _TIME.search(name)}
+        texts = {name: format_unix(field) if name in times else shown_fields(field) for name, field in value.items()}
+        return {re.sub(r"_([a-z])", lambda match: match[1].upper(), name): text for name, text in texts.items()}
     return [shown_fields(each) for each in value] if isinstance(value, list) else value
-
-
-def _shown_field(name: str, value: Any) -> Any:
-    is_time = (name.endswith("_at") or name in _TIMES) and isinstance(value, int | float)
-    return format_unix(value) if is_time else shown_fields(value)
-
-
-def _camel_case(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

@@ -92,10 +92,9 @@ class HealthMonitor:
 
     async def close(self) -> None:
         """End what is under way, and store that the service on this host was stopped."""
-        tasks = [task for task in (self._asking, self._examining) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        if tasks := [task for task in (self._asking, self._examining) if task is not None]:
+            for task in tasks:
+                task.cancel()
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
         if self._own is not None and self._remembered:
             with suppress(ServiceUnavailable, TimeoutError):

@@ -6,6 +6,7 @@ Connections wait in their backlog while one process ends and the next one starts
 import os
 import socket
 from collections.abc import MutableMapping
+from contextlib import suppress
 
 from petstore_server.settings import SettingsError
 
@@ -41,16 +42,13 @@ def handed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket
 
 
 def _listening(descriptor: int, name: str) -> socket.socket:
-    try:
+    with suppress(OSError):  # not a socket
         os.set_inheritable(descriptor, False)
         handed = socket.socket(fileno=descriptor)
-        if handed.family in (socket.AF_INET, socket.AF_INET6) and handed.getsockopt(
-            socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-        ):
+        listens = handed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if listens and handed.family in (socket.AF_INET, socket.AF_INET6):
             handed.setblocking(False)
             return handed
-    except OSError:
-        pass  # not a socket
     raise SettingsError(
         f"What systemd hands over as {name} does not listen on a TCP port; use ListenStream=PORT and Accept=no."
     )

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -60,11 +60,9 @@ class Application:
         self.metrics = Metrics()
         self.concurrency = Concurrency()
         self.changes = Changes(backend.store)
+        store = backend.store
         self.routes = Routes(
-            [
-                *v1.routes(backend.store, clock, settings),
-                *v2.routes(backend.store, self.changes, backend.history, clock),
-            ]
+            [*v1.routes(store, clock, settings), *v2.routes(store, self.changes, backend.history, clock)]
         )
         operations = [each.id for route in self.routes.all for each in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
@@ -84,17 +82,15 @@ class Application:
             access_log=access_log if access_log.is_on else None,
             new_request_id=_request_ids(token(6)),
         )
-        # With several workers the supervisor has it.
-        has_console = settings.console and settings.workers == 1
-        self.console: Console | None = make_console(settings, backend.store, self, clock) if has_console else None
+        has_console = settings.console and settings.workers == 1  # with several workers the supervisor has it
+        self.console: Console | None = make_console(settings, store, self, clock) if has_console else None
         self.background = background_tasks(settings, backend, self.authenticator.confirm, clock)
         routes = self.console.routes if self.console else ()
         self.admin = admin_application(self.readiness, self.collect, settings, routes)
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []
-        backend.store.stats.committed = self.metrics.commits.observe
-        backend.store.stats.rebuilt = self.metrics.rebuilds.observe
+        store.stats.committed, store.stats.rebuilt = self.metrics.commits.observe, self.metrics.rebuilds.observe
 
     def drain(self) -> None:
         """Report from now on that this process is about to stop, and hold no request any more."""
@@ -155,10 +151,8 @@ class Application:
         connections = sum(len(server.connections) for server in servers)
         yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
         why = "Connections refused or cut off: PETSTORE_MAX_CONNECTIONS, or a bound in bytes over all of them."
-        refused = CounterMetricFamily("petstore_connections_refused", why, labels=("reason",))
-        for reason in REFUSED:
-            refused.add_metric((reason,), sum(server.refused[reason] for server in servers))
-        yield refused
+        refused = {reason: sum(server.refused[reason] for server in servers) for reason in REFUSED}
+        yield _labelled(CounterMetricFamily("petstore_connections_refused", why, labels=("reason",)), refused)
         held = "Requests for changes that are held until something changes."
         yield GaugeMetricFamily("petstore_held_requests", held, self.changes.held)
         too_many = "Requests refused because too many were being answered at the same time."
@@ -166,26 +160,27 @@ class Application:
         yield CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
         if self._users is not None:
             used = "Accounts that used an operation in 30 days."
-            users = GaugeMetricFamily("petstore_accounts_using", used, labels=("operation",))
-            for operation, number in self._users.items():
-                users.add_metric((operation,), number)
-            yield users
+            yield _labelled(GaugeMetricFamily("petstore_accounts_using", used, labels=("operation",)), self._users)
         if (contents := self.backend.store.contents) is not None:
             yield from _of_store(contents)
 
 
 def _of_store(contents: Contents) -> Iterator[Metric]:
     """What the last look into the store has found."""
-    has = GaugeMetricFamily("petstore_store_has", "1 if the store has any.", labels=("kind",))
-    for kind in ("orders", "accounts", "keys"):
-        has.add_metric((kind,), getattr(contents, kind))
-    yield has
+    has = {kind: getattr(contents, kind) for kind in ("orders", "accounts", "keys")}
+    yield _labelled(GaugeMetricFamily("petstore_store_has", "1 if the store has any.", labels=("kind",)), has)
     last = "When the last good backup of the store was made, in Unix seconds; 0 if none is known."
     yield GaugeMetricFamily("petstore_last_backup_timestamp_seconds", last, contents.backed_up_at or 0.0)
     if contents.connections is not None:
         used, most = "Connections to PostgreSQL in use, of all programs.", "Connections that PostgreSQL allows."
         yield GaugeMetricFamily("petstore_postgresql_connections", used, contents.connections)
         yield GaugeMetricFamily("petstore_postgresql_max_connections", most, contents.max_connections)
+
+
+def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
+    for label, value in values.items():
+        family.add_metric((label,), value)
+    return family
 
 
 def _request_ids(prefix: str) -> Callable[[], bytes]:
@@ -201,9 +196,8 @@ def _allowed_connections(wanted: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = max(wanted, _DEFAULT_CONNECTIONS) + _RESERVED_FILES
     if files > soft:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (files if hard == resource.RLIM_INFINITY else min(files, hard), hard)
-        )
+        files = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     allowed = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES)
     if wanted > allowed:
         raise SettingsError(
@@ -239,11 +233,7 @@ async def run_console(console: Console) -> None:
     sources = console.sources
     try:
         await sources.monitor.look()
-        await run_tasks(
-            [
-                BackgroundTask("sample requests", sources.requests.sample, SAMPLE_SECONDS),
-                BackgroundTask("check health", sources.monitor.watch, CHECK_SECONDS),
-            ]
-        )
+        sample = BackgroundTask("sample requests", sources.requests.sample, SAMPLE_SECONDS)
+        await run_tasks([sample, BackgroundTask("check health", sources.monitor.watch, CHECK_SECONDS)])
     finally:
         await sources.close()

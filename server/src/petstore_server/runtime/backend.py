@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.imports import REJECTS_LIFETIME
 from petstore_server.domain.orders import KEY_LIFETIME
@@ -108,7 +107,11 @@ class Backend:
         self.local.saved(unsaved)
         self._saves += 1
         for ban in unsaved.bans:
-            await self._log_ban(ban)
+            account = None
+            with suppress(KeyNotFound, ServiceUnavailable):
+                account = (await self.store.keys.find(ban.key_id)).account
+            fields = {"key": ban.key_id, "account": account, "seconds": ban.until - ban.began}
+            _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what this process has not saved yet.
@@ -118,16 +121,8 @@ class Backend:
         async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
             saved = await self.store.usage.history(account_id, start, end, by)
             pending = self.activity.pending(account_id)
-        return merge(
-            [*saved.items(), *((hour, counts) for hour, counts in pending if start <= by.start(hour) < end)], by
-        )
-
-    async def _log_ban(self, ban: Ban) -> None:
-        account = None
-        with suppress(KeyNotFound, ServiceUnavailable):
-            account = (await self.store.keys.find(ban.key_id)).account
-        fields = {"key": ban.key_id, "account": account, "seconds": ban.until - ban.began}
-        _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
+        unsaved = [(hour, counts) for hour, counts in pending if start <= by.start(hour) < end]
+        return merge([*saved.items(), *unsaved], by)
 
     async def check(self) -> None:
         """Prove that requests can be served. Raises ServiceUnavailable with the reason."""
@@ -250,9 +245,8 @@ async def run_tasks(tasks: Sequence[BackgroundTask]) -> None:
 
 async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:
     """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds."""
-    today = Granularity.DAY.start(now)
-    hours_before = today - settings.usage_hourly_retention_days * DAY
-    days_before = today - settings.usage_daily_retention_days * DAY
+    kept = settings.usage_hourly_retention_days, settings.usage_daily_retention_days
+    hours_before, days_before = (Granularity.DAY.start(now) - days * DAY for days in kept)
     while await usage.compact(hours_before, days_before):  # noqa: ASYNC110 - a pause between two days
         await asyncio.sleep(_COMPACT_GAP_SECONDS)
 
@@ -270,6 +264,9 @@ def background_tasks(
         await backend.store.orders.forget(clock() - KEY_LIFETIME, _MAX_FORGOTTEN)
         await backend.store.imports.forget(clock() - REJECTS_LIFETIME, _MAX_FORGOTTEN)
 
+    async def compact() -> None:
+        await compact_history(backend.store.usage, settings, clock())
+
     shared = backend.shared
     return [
         *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
@@ -277,7 +274,5 @@ def background_tasks(
         BackgroundTask("verify the store", backend.store.verify, _VERIFY_SECONDS),
         BackgroundTask("save usage", backend.save),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
-        BackgroundTask(
-            "compact usage history", lambda: compact_history(backend.store.usage, settings, clock()), _COMPACT_SECONDS
-        ),
+        BackgroundTask("compact usage history", compact, _COMPACT_SECONDS),
     ]

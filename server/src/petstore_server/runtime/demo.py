@@ -30,7 +30,7 @@ _PETS = "Biscuit dog, Pixel cat, Clover rabbit, Mango parrot, Nimbus cat, Pebble
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
 _PENDING, _SHIPPED = 1, 4  # ids of orders
 _SUSPENDED, _BANNED, _PARTNER = "Quiet Cat Cafe", "Paws Express", "Harbour Pets"
-_DAYS = 90  # of history; the last three have a row for each hour
+_DAYS, _HOURLY_DAYS = 90, 2  # of history before today; the last ones have a row for each hour
 _REQUESTS = (("listOrders", 0.97, "unchanged"), ("getPet", 0.02, "succeeded"), ("cancelOrder", 0.01, "cancelled"))
 _BANS = (4, 5, 6)  # levels; the last one is in force
 
@@ -118,7 +118,7 @@ async def _add_account(store: Store, environment: Environment, name: str, actor:
 def _history(name: str, used: int, now: float) -> Iterator[tuple[tuple[int, str], UsageCounts]]:
     """What an account did in each day, and in each hour of the last ones, when it uses so much of a day's limit."""
     profile, numbers = _PROFILES[name], random.Random(name)  # noqa: S311 - the same sample data every time
-    first, hourly = Granularity.DAY.start(now) - _DAYS * DAY, _first_hour(now)
+    first, hourly = (Granularity.DAY.start(now) - days * DAY for days in (_DAYS, _HOURLY_DAYS))
     for start in (*range(first, hourly, DAY), *range(hourly, int(now) + 1, HOUR)):
         wave = 1.0 if start < hourly else (1 - 0.9 * math.cos((start % DAY - 2 * HOUR) / DAY * math.tau)) / 24
         admitted = round(used * wave * numbers.uniform(0.6, 1.0))
@@ -128,14 +128,11 @@ def _history(name: str, used: int, now: float) -> Iterator[tuple[tuple[int, str]
                 yield (start, operation), UsageCounts(**counts)
 
 
-def _first_hour(now: float) -> int:
-    return Granularity.DAY.start(now) - 2 * DAY
-
-
 async def _add_incidents(store: Store, banned_key: str, actor: Actor) -> None:
     """Requests without a key, an account that was suspended, and a key that was banned several times."""
     now, numbers = int(actor.at), random.Random(7)  # noqa: S311
-    keyless = {start: KeylessCounts(numbers.randint(0, 9)) for start in range(_first_hour(now), now + 1, HOUR)}
+    first = Granularity.DAY.start(now) - _HOURLY_DAYS * DAY
+    keyless = {start: KeylessCounts(numbers.randint(0, 9)) for start in range(first, now + 1, HOUR)}
     await store.usage.save({}, [], Activity({}, keyless, {}))
     suspended = actor._replace(at=actor.at - 2 * DAY)
     await store.accounts.change(_SUSPENDED, suspend(suspended.at), suspended)
@@ -152,8 +149,7 @@ async def _add_orders(store: Store, operator: Actor, partner: Actor) -> None:
     orders = [_order(number, now) for number in range(1, _ORDERS + 1)]
     wrong = [order._replace(quantity=70) if order.id == 7 else order for order in orders]
     await store.orders.import_batch(wrong, "import-demo", operator, file="orders.csv")
-    corrected = [order for order in orders if order.id == 7]
-    await store.orders.import_batch(corrected, "import-demo-corrected", operator, file="corrected.csv")
+    await store.orders.import_batch([orders[6]], "import-demo-corrected", operator, file="corrected.csv")
     for kind, name in (("pets", "import-demo-pets"), ("orders", "import-demo"), ("orders", "import-demo-corrected")):
         await store.imports.note(kind, name, operator, "", state="finished")
     for number in (38, 39):

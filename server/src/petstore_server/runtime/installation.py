@@ -44,11 +44,7 @@ def sqlite_path(url: str) -> Path:
 
 @asynccontextmanager
 async def opened_store(
-    url: str,
-    share: "Share | None" = None,
-    *,
-    create: bool = False,
-    migrate: bool = False,
+    url: str, share: "Share | None" = None, *, create: bool = False, migrate: bool = False
 ) -> AsyncIterator[Store]:
     """The store, closed at the end: a missing one is created if `create`, an older one migrated if `migrate`.
 
@@ -72,7 +68,7 @@ async def opened_store(
 
 
 def require_installed(driver: str, reason: str) -> None:
-    """Raises SettingsError if a driver that comes with an extra is not installed; `reason` says why it is needed."""
+    """Raises SettingsError if the driver of an extra is not installed; `reason` says why it is needed."""
     if importlib.util.find_spec(driver) is None:
         raise SettingsError(
             f"{reason}, but its driver is missing; install the drivers with "

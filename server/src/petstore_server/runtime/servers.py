@@ -50,15 +50,14 @@ def listening(host: str, port: int, setting: str) -> socket.socket:
 
 def spread(listener: socket.socket, number: int) -> list[socket.socket]:
     """As many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
-    listeners = [listener]
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    for _ in range(1, number):
-        listeners.append(socket.socket(listener.family, listener.type))
-        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listeners[-1].bind(listener.getsockname())
-        listeners[-1].setblocking(False)
-    return listeners
+    others = [socket.socket(listener.family, listener.type) for _ in range(1, number)]
+    for other in others:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(listener.getsockname())
+        other.setblocking(False)
+    return [listener, *others]
 
 
 class AdminConnection(H11Protocol):
