@@ -69,7 +69,8 @@ def test_the_release_has_wheels_archives_locks_and_bills_of_materials_with_their
 @pytest.mark.parametrize("name", ["petstore-server", "petstore-client"])
 def test_a_bill_of_materials_lists_each_locked_package(release: Path, name: str) -> None:
     bill = json.loads((release / f"{name}.cdx.json").read_bytes())
-    assert ("CycloneDX", name) == (bill["bomFormat"], bill["metadata"]["component"]["name"])
+    component = bill["metadata"]["component"]
+    assert ("CycloneDX", name, __version__) == (bill["bomFormat"], component["name"], component["version"])
     lines = (release / f"{name}.lock").read_text().splitlines()
     locked = {tuple(line.split(" ")[0].split("==")) for line in lines if line[:1].isalpha()}
     assert locked == {(part["name"], part["version"]) for part in bill["components"]}

@@ -264,6 +264,9 @@ def test_the_readme_is_short_and_its_bullets_have_numbers_of_the_pages_that_they
 def test_the_newest_release_of_each_changelog_has_the_versions_of_the_code_and_the_contracts() -> None:
     client = re.search(r'__version__ = "(.+)"', (ROOT / "client/src/petstore_client/_version.py").read_text())
     assert client
+    for folder, version in (("server", __version__), ("client", client[1])):
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        assert version == project["version"]
     contracts = [read_yaml(SOURCE / "api" / f"{name}.yaml")["info"]["version"] for name in CONTRACTS.values()]
     released = re.compile(r"^## (.+) - \d{4}-\d\d-\d\d$", re.MULTILINE)
     for changelog, version in (
