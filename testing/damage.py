@@ -1,6 +1,7 @@
 """Damage to a store that the service would not do itself."""
 
 from contextlib import closing
+from typing import Any
 
 import apsw
 import psycopg
@@ -13,11 +14,11 @@ def set_record(stores: Stores, order_id: int, record: str) -> None:
     execute(stores, "UPDATE petstore.orders SET record = %s WHERE id = %s", record, order_id)
 
 
-def execute(stores: Stores, sql: str, *parameters: str | int | None) -> None:
-    """Execute a statement, written for PostgreSQL, on the store."""
+def execute(stores: Stores, sql: str, *parameters: str | int | None) -> list[tuple[Any, ...]]:
+    """Execute a statement, written for PostgreSQL, on the store; return its rows."""
     if stores.is_sqlite:
         with closing(apsw.Connection(stores.url.removeprefix("sqlite:///"))) as file:
-            file.execute(sql.replace("petstore.", "").replace("%s", "?"), parameters)
-    else:
-        with psycopg.connect(stores.url) as database:
-            database.execute(sql.encode(), parameters)
+            return list(file.execute(sql.replace("petstore.", "").replace("%s", "?"), parameters))
+    with psycopg.connect(stores.url) as database:
+        cursor = database.execute(sql.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []

@@ -13,11 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar, cast
 
+import pytest
+
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
+from petstore_server.engines.postgres import open_store as open_postgres_store
 from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
 from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
 from petstore_server.engines.sqlite.engine import SqliteEngine
@@ -162,6 +165,30 @@ def _template(engine: PostgresEngine) -> str:
         thread.submit(asyncio.run, make()).result()
     assert [] == engine.connections(name)
     return name
+
+
+def opening(at: Path | str, *, create: bool = False, upgrade: bool = False) -> list[str]:
+    """Open and close the store in a file or at a URL, as a command does; return what was announced."""
+    lines: list[str] = []
+
+    async def run() -> None:
+        if isinstance(at, Path) or is_sqlite(at):
+            path = at if isinstance(at, Path) else sqlite_path(at)
+            store = await open_store(path, lines.append, create=create, upgrade=upgrade)
+        else:
+            store = await open_postgres_store(at, lines.append, create=create, upgrade=upgrade)
+        await store.close()
+
+    asyncio.run(run())
+    return lines
+
+
+def refusal(at: Path | str, *, create: bool = False, upgrade: bool = False) -> str:
+    """The one line with which opening is refused."""
+    with pytest.raises(StoreUnusable) as caught:
+        opening(at, create=create, upgrade=upgrade)
+    assert "\n" not in caught.value.message
+    return caught.value.message
 
 
 def opened_at(url: str) -> AbstractAsyncContextManager[Store]:

@@ -2,114 +2,24 @@
 
 import asyncio
 from pathlib import Path
-from queue import Empty
-from typing import Any
 
 import pytest
 
-from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.postgres import check, migrate, open_store
-from petstore_server.engines.postgres import opening as opening_module
+from petstore_server.engines.postgres import check
 from petstore_server.engines.postgres.opening import SCHEMA
-from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
-from testing.preloaded import forking
-from testing.stores import BY, Stores
-from testing.subprocesses import PATIENCE, free_port
+from testing.stores import BY, Stores, refusal
+from testing.subprocesses import free_port
 
 pytestmark = pytest.mark.anyio
 
 
-def silent(line: str) -> None:
-    """Ignore the announcement."""
-
-
-def opening(url: str, *, create: bool = False, upgrade: bool = False) -> list[str]:
-    """Open and close the store; return what was announced."""
-    lines: list[str] = []
-
-    async def run() -> None:
-        await (await open_store(url, lines.append, create=create, upgrade=upgrade)).close()
-
-    asyncio.run(run())
-    return lines
-
-
-def refusal(url: str, *, create: bool = False, upgrade: bool = False) -> str:
-    """The one line with which opening is refused."""
-    with pytest.raises(StoreUnusable) as caught:
-        opening(url, create=create, upgrade=upgrade)
-    assert "\n" not in caught.value.message
-    return caught.value.message
-
-
 def name_of(stores: Stores) -> str:
     return stores.url.rpartition("/")[2]
-
-
-def test_a_missing_store_is_created_and_announced_once(postgres_stores: Stores) -> None:
-    assert opening(postgres_stores.url, create=True) == [
-        f"Created a new store in the database {name_of(postgres_stores)} on 127.0.0.1."
-    ]
-    assert opening(postgres_stores.url, create=True, upgrade=True) == []
-
-
-def test_a_missing_store_is_not_made_by_those_who_only_read(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    message = refusal(postgres_stores.url, upgrade=False)
-    assert f"There is no store in the database {name_of(postgres_stores)}" in message
-    with postgres.admin(name_of(postgres_stores)) as admin:
-        assert [(None,)] == admin.execute("SELECT to_regnamespace('petstore')").fetchall()
-
-
-def test_migrating_again_changes_nothing(postgres_stores: Stores) -> None:
-    assert asyncio.run(migrate(postgres_stores.url, silent)) == (0, SCHEMA.latest)
-    assert asyncio.run(migrate(postgres_stores.url, silent)) == (SCHEMA.latest, SCHEMA.latest)
-
-
-def test_a_store_of_an_earlier_build_is_refused_and_not_touched(
-    postgres_stores: Stores, postgres: PostgresEngine
-) -> None:
-    with postgres.admin(name_of(postgres_stores)) as admin:
-        admin.execute("CREATE SCHEMA petstore")
-        admin.execute("CREATE TABLE petstore.store (one integer, schema_version integer)")
-        admin.execute("INSERT INTO petstore.store VALUES (1, 9)")
-        for message in (
-            refusal(postgres_stores.url, create=True, upgrade=True),
-            refusal(postgres_stores.url),
-        ):
-            assert "before 1.0.0" in message
-            assert "Export its orders with that build" in message
-        assert [(1, 9)] == admin.execute("SELECT * FROM petstore.store").fetchall()
-        assert [("store",)] == admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'petstore'").fetchall()
-
-
-def test_no_program_sees_a_store_between_two_migrations(
-    postgres_stores: Stores, postgres: PostgresEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    second = tmp_path / "0002_broken.sql"
-    second.write_text("SELECT * FROM missing")
-    schema = StoreSchema("postgres")
-    monkeypatch.setitem(schema._files, 2, second)
-    monkeypatch.setattr(opening_module, "SCHEMA", schema)
-    refusal(postgres_stores.url, create=True)
-    with postgres.admin(name_of(postgres_stores)) as admin:
-        assert [(None,)] == admin.execute("SELECT to_regnamespace('petstore')").fetchall()
-        second.write_text("CREATE TABLE petstore.added (one integer)")
-        assert asyncio.run(migrate(postgres_stores.url, silent))[0] == 0
-        assert [(2,)] == admin.execute("SELECT schema_version FROM petstore.store").fetchall()
-
-
-def test_a_store_of_a_newer_program_is_refused(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    opening(postgres_stores.url, create=True)
-    with postgres.admin(name_of(postgres_stores)) as admin:
-        admin.execute("UPDATE petstore.store SET schema_version = %s", (SCHEMA.latest + 1,))
-    message = refusal(postgres_stores.url, create=True, upgrade=True)
-    assert f"version {SCHEMA.latest + 1}" in message
-    assert "update" in message
 
 
 def test_what_cannot_be_reached_is_named_without_the_password(postgres: PostgresEngine) -> None:
@@ -155,32 +65,6 @@ def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Store
     finally:
         with postgres.admin() as admin:
             admin.execute("DROP ROLE clerk")
-
-
-def _migrate_at_once(url: str, begin: Any, reports: Any) -> None:
-    begin.wait()
-    try:
-        reports.put((asyncio.run(migrate(url, reports.put)), None))
-    except StoreUnusable as error:
-        reports.put((None, error.message))
-
-
-def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None:
-    begin, reports = forking().Barrier(4), forking().Queue()
-    processes = [
-        forking().Process(target=_migrate_at_once, args=(postgres_stores.url, begin, reports)) for _ in range(4)
-    ]
-    for process in processes:
-        process.start()
-    heard = [reports.get(timeout=PATIENCE) for _ in range(5)]
-    for process in processes:
-        process.join()
-    with pytest.raises(Empty):
-        reports.get(timeout=0.05)
-    assert 1 == sum(isinstance(one, str) for one in heard)
-    results = [one for one in heard if isinstance(one, tuple)]
-    assert [((0, SCHEMA.latest), None)] == [one for one in results if one[0][0] == 0]
-    assert [(SCHEMA.latest, None)] * 4 == [(versions[1], error) for versions, error in results]
 
 
 _RECORD = '{"id":1,"petId":9223372036854775807,"quantity":3,"shipDate":"2026-11-01T00:00:00Z","complete":true}'

@@ -1,6 +1,5 @@
 """Finding, creating, migrating and locking the store's file; every failure is one sentence that says what to do."""
 
-import asyncio
 import fcntl
 import os
 import sqlite3
@@ -11,67 +10,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from queue import Empty
-from typing import Any
 
 import apsw
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import (
-    check,
     connections,
     is_served,
     migrate,
-    open_store,
 )
-from petstore_server.engines.sqlite import (
-    opening as opening_module,
-)
+from petstore_server.engines.sqlite import opening as opening_module
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
-from testing.preloaded import forking
-from testing.stores import BY, body, locked, opened
-from testing.subprocesses import PATIENCE
+from testing.stores import BY, body, locked, opened, opening, refusal
 
 pytestmark = pytest.mark.anyio
 
 
 def silent(line: str) -> None:
     """Ignore the announcement."""
-
-
-def opening(path: Path, *, create: bool = False, upgrade: bool = False) -> list[str]:
-    """Open and close the store; return what was announced."""
-    lines: list[str] = []
-
-    async def run() -> None:
-        await (await open_store(path, lines.append, create=create, upgrade=upgrade)).close()
-
-    asyncio.run(run())
-    return lines
-
-
-def refusal(path: Path, *, create: bool = False, upgrade: bool = False) -> str:
-    """The one line with which opening is refused."""
-    with pytest.raises(StoreUnusable) as caught:
-        opening(path, create=create, upgrade=upgrade)
-    assert "\n" not in caught.value.message
-    return caught.value.message
-
-
-def test_a_missing_store_is_created_and_announced_once(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    assert opening(path, create=True) == [f"Created a new store at {path}."]
-    assert opening(path, create=True, upgrade=True) == []
-
-
-def test_a_missing_store_is_not_made_by_those_who_only_read(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    assert f"There is no store at {path}." == refusal(path, upgrade=True)
-    assert not path.exists()
 
 
 def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,21 +46,6 @@ def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Pat
     assert migrate(path, silent) == (0, SCHEMA.latest)
     assert migrate(path, silent) == (SCHEMA.latest, SCHEMA.latest)
     assert opening(path) == []
-
-
-def test_a_store_of_a_newer_program_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    opening(path, create=True)
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {SCHEMA.latest + 1}")
-    connection.close()
-    message = refusal(path, create=True, upgrade=True)
-    assert str(path) in message
-    assert f"version {SCHEMA.latest + 1}" in message
-    assert "update" in message
-    with pytest.raises(StoreUnusable):
-        migrate(path, silent)
-    assert check(path) == [message]
 
 
 def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
@@ -183,53 +127,6 @@ def test_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -
     assert "permissions" in message
 
 
-def _migrate_at_once(path: Path, begin: Any, reports: Any) -> None:
-    begin.wait()
-    try:
-        reports.put((migrate(path, lambda line: reports.put(line)), None))
-    except StoreUnusable as error:
-        reports.put((None, error.message))
-
-
-def test_a_store_of_an_earlier_build_is_refused_and_not_touched(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    earlier = apsw.Connection(str(path))
-    earlier.pragma("journal_mode", "wal")
-    earlier.execute("PRAGMA application_id = 0x50455453; PRAGMA user_version = 1")
-    earlier.execute("CREATE TABLE store (one INTEGER); CREATE TABLE orders (id INTEGER PRIMARY KEY, record TEXT)")
-    files = {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
-    for attempt in (
-        lambda: opening(path, create=True, upgrade=True),
-        lambda: opening(path),
-        lambda: migrate(path, silent),
-    ):
-        with pytest.raises(StoreUnusable) as caught:
-            attempt()
-        assert "before 1.0.0" in caught.value.message
-        assert "Export its orders with that build" in caught.value.message
-        assert "\n" not in caught.value.message
-    assert "before 1.0.0" in check(path)[0]
-    assert files == {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
-    earlier.close()
-
-
-def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
-    begin, reports = forking().Barrier(4), forking().Queue()
-    path = tmp_path / "store.db"
-    processes = [forking().Process(target=_migrate_at_once, args=(path, begin, reports)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    heard = [reports.get(timeout=PATIENCE) for _ in range(5)]
-    for process in processes:
-        process.join()
-    with pytest.raises(Empty):
-        reports.get(timeout=0.05)
-    assert heard.count(f"Created a new store at {path}.") == 1
-    results = [one for one in heard if isinstance(one, tuple)]
-    assert [((0, SCHEMA.latest), None)] == [one for one in results if one[0][0] == 0]
-    assert [(SCHEMA.latest, None)] * 4 == [(versions[1], error) for versions, error in results]
-
-
 def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BUSY_SECONDS", 0.01)
     path = tmp_path / "store.db"
@@ -261,24 +158,6 @@ def test_what_sqlite_does_not_wait_for_is_tried_again(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(opening_module, "use_log", busy_at_first)
     assert opening(tmp_path / "store.db", create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
-
-
-def test_no_program_sees_a_store_between_two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    second = tmp_path / "0002_broken.sql"
-    second.write_text("CREATE TABLE added (one INTEGER); SELECT * FROM missing")
-    schema = StoreSchema("sqlite")
-    monkeypatch.setitem(schema._files, 2, second)
-    monkeypatch.setattr(opening_module, "SCHEMA", schema)
-    assert "missing" in refusal(tmp_path / "store.db", create=True)
-    connection = sqlite3.connect(tmp_path / "store.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (0,)
-    assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
-    connection.close()
-    second.write_text("CREATE TABLE added (one INTEGER)")
-    assert migrate(tmp_path / "store.db", silent)[0] == 0
-    connection = sqlite3.connect(tmp_path / "store.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-    connection.close()
 
 
 def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""Creating, opening and migrating a store of each engine; every failure is one sentence that says what to do."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.engines import postgres, sqlite
+from petstore_server.engines.postgres import opening as postgres_opening
+from petstore_server.engines.schema import StoreSchema
+from petstore_server.engines.sqlite import opening as sqlite_opening
+from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from testing.damage import execute
+from testing.preloaded import forking
+from testing.stores import Stores, opening, refusal
+from testing.subprocesses import PATIENCE
+
+LATEST = sqlite_opening.SCHEMA.latest
+
+
+def migrate(url: str, report: Callable[[str], None] = lambda _: None) -> tuple[int, int]:
+    if is_sqlite(url):
+        return sqlite.migrate(sqlite_path(url), report)
+    return asyncio.run(postgres.migrate(url, report))
+
+
+def is_missing(stores: Stores) -> bool:
+    return "There is no store" in refusal(stores.url)
+
+
+def test_a_missing_store_is_created_and_announced_once(each_backend: Stores) -> None:
+    name = each_backend.url.rpartition("/")[2]
+    place = sqlite_path(each_backend.url) if each_backend.is_sqlite else f"in the database {name} on 127.0.0.1"
+    at = "at " if each_backend.is_sqlite else ""
+    assert [f"Created a new store {at}{place}."] == opening(each_backend.url, create=True)
+    assert [] == opening(each_backend.url, create=True, upgrade=True)
+
+
+def test_a_missing_store_is_not_made_by_those_who_only_read(each_backend: Stores) -> None:
+    assert "There is no store" in refusal(each_backend.url, upgrade=True)
+    assert is_missing(each_backend)
+    assert not (each_backend.is_sqlite and sqlite_path(each_backend.url).exists())
+
+
+def test_migrating_again_changes_nothing(each_backend: Stores) -> None:
+    assert [(0, LATEST), (LATEST, LATEST)] == [migrate(each_backend.url), migrate(each_backend.url)]
+    assert [] == opening(each_backend.url)
+
+
+def test_a_store_of_a_newer_program_is_refused(each_backend: Stores) -> None:
+    opening(each_backend.url, create=True)
+    newer = LATEST + 1
+    execute(
+        each_backend,
+        f"PRAGMA user_version = {newer}"
+        if each_backend.is_sqlite
+        else f"UPDATE petstore.store SET schema_version = {newer}",
+    )
+    message = refusal(each_backend.url, create=True, upgrade=True)
+    assert f"version {newer}" in message
+    assert "update" in message
+    with pytest.raises(StoreUnusable):
+        migrate(each_backend.url)
+
+
+def test_a_store_of_an_earlier_build_is_refused_and_not_touched(each_backend: Stores) -> None:
+    if each_backend.is_sqlite:
+        execute(each_backend, "PRAGMA application_id = 0x50455453")
+        execute(each_backend, "PRAGMA user_version = 1")
+    else:
+        execute(each_backend, "CREATE SCHEMA petstore")
+    execute(each_backend, "CREATE TABLE petstore.store (one integer, schema_version integer)")
+    execute(each_backend, "INSERT INTO petstore.store VALUES (1, 9)")
+    attempts: list[Callable[[], object]] = [
+        lambda: opening(each_backend.url, create=True, upgrade=True),
+        lambda: opening(each_backend.url),
+        lambda: migrate(each_backend.url),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StoreUnusable) as caught:
+            attempt()
+        assert "before 1.0.0" in caught.value.message
+        assert "Export its orders with that build" in caught.value.message
+    assert [(1, 9)] == execute(each_backend, "SELECT * FROM petstore.store")
+
+
+def test_no_program_sees_a_store_between_two_migrations(
+    each_backend: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, module = ("sqlite", sqlite_opening) if each_backend.is_sqlite else ("postgres", postgres_opening)
+    second = tmp_path / "0002_broken.sql"
+    second.write_text("SELECT * FROM missing")
+    schema = StoreSchema(engine)
+    monkeypatch.setitem(schema._files, 2, second)
+    monkeypatch.setattr(module, "SCHEMA", schema)
+    refusal(each_backend.url, create=True)
+    assert is_missing(each_backend)
+    second.write_text("CREATE TABLE added (one integer)")
+    assert 0 == migrate(each_backend.url)[0]
+    version = "PRAGMA user_version" if each_backend.is_sqlite else "SELECT schema_version FROM petstore.store"
+    assert [(2,)] == execute(each_backend, version)
+
+
+def _migrate_at_once(url: str, begin: Any, reports: Any) -> None:
+    begin.wait()
+    try:
+        reports.put((migrate(url, reports.put), None))
+    except StoreUnusable as error:
+        reports.put((None, error.message))
+
+
+def test_programs_that_start_together_migrate_once(each_backend: Stores) -> None:
+    begin, reports = forking().Barrier(4), forking().Queue()
+    given = (each_backend.url, begin, reports)
+    processes = [forking().Process(target=_migrate_at_once, args=given) for _ in range(4)]
+    for process in processes:
+        process.start()
+    heard = [reports.get(timeout=PATIENCE) for _ in range(5)]
+    for process in processes:
+        process.join()
+    with pytest.raises(Empty):
+        reports.get(timeout=0.05)
+    assert 1 == sum(isinstance(one, str) for one in heard)
+    results = [one for one in heard if isinstance(one, tuple)]
+    assert [((0, LATEST), None)] == [one for one in results if one[0][0] == 0]
+    assert [(LATEST, None)] * 4 == [(versions[1], error) for versions, error in results]
