@@ -110,11 +110,7 @@ def _expire(future: asyncio.Future[Any]) -> None:
 
 
 class SharedCall(Batcher[None, Result]):
-    """Shares one asynchronous call between concurrent callers; each gets the result of a call that began after its own.
-
-    newest = SharedCall(read_list)
-    found = await newest()
-    """
+    """Shares an asynchronous call between concurrent callers; each gets the result of one that began after its own."""
 
     def __init__(self, call: Callable[[], Awaitable[Result]]) -> None:
         async def perform(callers: list[None]) -> list[Result | Exception]:

@@ -45,10 +45,7 @@ def partial_file(target: Path) -> Iterator[Path]:
 
 
 def put_in_place(file: Path, target: Path, *, replace: bool) -> None:
-    """Flush a complete file to the disk, and only then give it its name.
-
-    Unless it may `replace` what has the name, that raises FileExistsError.
-    """
+    """Flush a file to the disk, and only then give it its name. Raises FileExistsError unless it may `replace`."""
     _flush(file)
     if not replace:
         try:
@@ -64,10 +61,7 @@ def put_in_place(file: Path, target: Path, *, replace: bool) -> None:
 
 
 def is_protected(file: Path, store: Path | None) -> bool:
-    """Whether the file is a store, the log of one, or a backup, which no command writes over.
-
-    `store` is the file of the store that is configured, which may be missing now.
-    """
+    """Whether no command may write over a file: a store, its log or a backup. The configured `store` may be missing."""
     file = file.resolve()
     stem = next((file.with_name(file.name.removesuffix(end)) for end in _COMPANIONS if file.name.endswith(end)), file)
     own = [] if store is None else [store, *(store.with_name(store.name + end) for end in _COMPANIONS)]

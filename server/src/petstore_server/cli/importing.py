@@ -120,10 +120,8 @@ def _stop_reported(run: FileImport[Any], noun: str, dry_run: bool) -> Iterator[N
         for line in run.rejects.summary():
             comment(line)
         if run.imported and not dry_run:
-            comment(
-                f"Stopped after {plural(run.imported, noun)}; what was imported is in the store ({run.import_id}). "
-                "Import the file again to add the rest."
-            )
+            kept = f"Stopped after {plural(run.imported, noun)}; what was imported is in the store ({run.import_id})."
+            comment(f"{kept} Import the file again to add the rest.")
         raise
 
 

@@ -106,10 +106,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def details(pairs: Iterable[tuple[str, object]]) -> str:
-    """Name and value, one pair per line; None and "" are shown as `-`. A name may be that of a field in JSON.
-
-    Long values are wrapped on a terminal.
-    """
+    """Name (or that of a JSON field) and value, one pair per line, wrapped on a terminal; None and "" as `-`."""
     rows = [(in_words(name) + ":", _cell(value)) for name, value in pairs]
     names = max(columns(name) for name, _ in rows)
     return "\n".join(wrapped(f"{_padded(name, names)}  {value}", names + 2) for name, value in rows)

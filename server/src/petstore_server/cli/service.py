@@ -146,10 +146,8 @@ def console(url: str | None, end: bool) -> None:
     address = url or admin_url(settings)
     host = urlsplit(address).netloc
     if not is_allowed_host(host, settings):
-        log_to_stderr(
-            f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421. "
-            "Add it, and restart the server."
-        )
+        problem = f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421."
+        log_to_stderr(f"{problem} Add it, and restart the server.")
     link, expires_at = with_store(lambda store: create_link(store, address, operator()))
     show({"url": link, "expiresAt": format_unix(expires_at)}, lambda: link)
     comment(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")

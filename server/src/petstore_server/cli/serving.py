@@ -42,10 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool) -> None:
-    """Serve until a stop signal. `given` are the settings that differ from the environment, which workers need.
-
-    Raises SettingsError, StoreUnusable, ServiceUnavailable; click.exceptions.Exit if a worker could not start.
-    """
+    """Serve until a stop signal. `given` are the settings that differ from the environment, which workers need."""
     with ExitStack() as stack:
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends

@@ -26,7 +26,7 @@ _COUNTS = {"admitted": "ADMITTED", "refused": "REFUSED", "refusedMinute": "BY MI
 _COUNTS |= {"refusedBanned": "BANNED", "cancelled": "CANCELLED"}  # titles of columns, by the names in JSON
 _RESPONSES = {"succeeded": "SUCCEEDED", "unchanged": "UNCHANGED", "forbidden": "FORBIDDEN", "notFound": "NOT FOUND"}
 _RESPONSES |= {"conflict": "CONFLICT", "gone": "GONE", "invalid": "INVALID", "failed": "FAILED"}
-_OPERATION = "operation"
+_OPERATION, _NO_REQUESTS = "operation", "No requests in this period."
 
 
 class _UsageGroup(Noun):
@@ -79,7 +79,9 @@ def show_usage(account: str | None, since: float, until: float | None, by: str |
     if by == _OPERATION:
         found = with_store(lambda store: operations.report_operations(store, account, since, end))
         listed = [{"operation": name, **_count_fields(found[name], _COUNTS | _RESPONSES)} for name in sorted(found)]
-        show({"account": account, "by": by, "operations": listed}, lambda: _operations_page(listed))
+        rows = [(name, *(count or None for count in counts)) for name, *counts in map(dict.values, listed)]
+        page = table(["OPERATION", *_COUNTS.values(), *_RESPONSES.values()], rows) if rows else _NO_REQUESTS
+        show({"account": account, "by": by, "operations": listed}, lambda: page)
         return
     granularity = Granularity(by or ("hour" if end - since <= _BY_HOUR_SECONDS + 1 else "day"))
     report = with_store(lambda store: operations.report_usage(store, account, since, end, granularity))
@@ -140,19 +142,12 @@ def _count_fields(counts: UsageCounts, names: Collection[str] = _COUNTS.keys()) 
     return dict(zip(names, (counts.admitted, counts.refused, *counts[1 : len(names) - 1]), strict=True))
 
 
-def _operations_page(listed: Sequence[dict[str, Any]]) -> str:
-    if not listed:
-        return "No requests in this period."
-    rows = [(name, *(count or None for count in counts)) for name, *counts in map(dict.values, listed)]
-    return table(["OPERATION", *_COUNTS.values(), *_RESPONSES.values()], rows)
-
-
 def _report_page(report: dict[str, Any]) -> str:
     counted = {start: counts for start, *counts in map(dict.values, report["history"])}
     keyless = {start: sum(counts) for start, *counts in map(dict.values, report.get("withoutKey", ()))}
     starts = sorted(counted.keys() | keyless.keys())
     if not starts:
-        return "No requests in this period."
+        return _NO_REQUESTS
     shown, end = (len("2026-11-20"), "") if report["by"] == Granularity.DAY else (len("2026-11-20T09:30"), "Z")
     rows = [[start[:shown] + end, *counted.get(start, [0] * len(_COUNTS))] for start in starts]
     header = [report["by"].upper(), *_COUNTS.values()]

@@ -43,11 +43,9 @@ async def create_account(
 
 
 async def close_account(store: Store, name: str, actor: Actor) -> tuple[Account, int]:
-    """End an account for good and revoke its keys; its history is kept, and its name is not free again.
+    """End an account for good; return it, and how many keys were revoked. Raises AccountNotFound.
 
-    Return the account, and how many keys were revoked. Closing again revokes what an interrupted call left.
-
-    Raises AccountNotFound.
+    Its history is kept, and its name is not free again. Closing again revokes what an interrupted call left.
     """
     account = await store.accounts.change(name, accounts.close(actor.at), actor)
     revoked = 0

@@ -21,10 +21,7 @@ _NEARLY_FULL = 0.8
 
 
 class CheckResult(NamedTuple):
-    """What one check found and, unless all is well, what to do about it. Neither text holds a secret.
-
-    `action` names what the command line has a command for, to the thing with the identifier `subject`.
-    """
+    """What one check found and what to do about it, without secrets. `action` is a command, for the thing `subject`."""
 
     check: str
     level: Level

@@ -28,10 +28,7 @@ _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 
 
 def check_files(file: Path) -> list[CheckResult]:
-    """Permissions: this user and the service must be able to read and write, other users should not.
-
-    Root can use all files; the service runs as the owner of those that are not root's.
-    """
+    """Permissions: this user, and the service as the owner, must be able to read and write, other users should not."""
     results = []
     files = [place for suffix in ("", "-wal", "-shm") if (place := file.with_name(file.name + suffix)).exists()]
     for place in (file.parent, *files):

@@ -54,10 +54,7 @@ class Overall(NamedTuple):
 
 
 class HealthMonitor:
-    """Finds the state of the service on this host, and shares it with the other hosts through the store.
-
-    `examine` runs the checks that cost little. `clock` gives Unix seconds.
-    """
+    """Finds the state of the service here by `examine`, and shares it in the store. `clock` gives Unix seconds."""
 
     def __init__(
         self,

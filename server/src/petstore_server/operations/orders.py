@@ -33,10 +33,7 @@ async def list_orders(
 async def change_orders(
     store: Store, order_ids: Sequence[int], transition: Transition[Order], actor: Actor
 ) -> AsyncIterator[tuple[int, Order | DomainError]]:
-    """Apply the transition to each order; yield its id and the order afterwards, or the error that prevented it.
-
-    After an error of the store, the orders that were not tried yet are left out.
-    """
+    """Apply the transition to each order; yield its id with the order or its error. An error of the store ends it."""
 
     async def change(order_id: int) -> Order | DomainError:
         try:

@@ -52,10 +52,7 @@ def with_usage(
     totals: Mapping[int, UsageCounts] | None,
     now: float,
 ) -> list[AccountUsage]:
-    """The accounts with their usage at `now` (Unix seconds), those first that used most in the day, then by name.
-
-    `usages` and `totals` are by account id.
-    """
+    """The accounts with their usage, by id, at `now` (Unix seconds); most used in the day first, then by name."""
     unused, nothing = Usage(), UsageCounts()
     found = []
     for account in accounts:
@@ -101,7 +98,7 @@ def top_accounts(rows: Sequence[AccountUsage], sort: AccountSort, limit: int) ->
 
 
 class UsageReport(NamedTuple):
-    """The hours or days with requests of one account, or of the service as a whole, by start (Unix seconds), ascending.
+    """The hours or days with requests of one account or of all, by start (Unix seconds), ascending.
 
     `keyless` has the requests without a valid key. They belong to no account, so it is empty for one account.
     """
@@ -117,10 +114,7 @@ async def report_operations(store: Store, account: str | None, start: float, end
 
 
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
-    """The history of an account, or of the service, in a period (Unix seconds), `end` excluded.
-
-    Raises AccountNotFound.
-    """
+    """The history of an account or of all, from `start` to before `end` (Unix seconds). Raises AccountNotFound."""
     period = by.start(start), int(end)
     account_id = None if account is None else (await store.accounts.find(account)).id
     rows = await store.usage.history(account_id, *period, by)

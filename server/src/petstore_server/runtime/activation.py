@@ -33,10 +33,8 @@ def handed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket
         name = PUBLIC if number == "1" and given not in _NAMES else _NAMES.get(given)
         if name is None or name in found:
             problem = "twice" if name else f"{given!r}" if given else "without a name"
-            raise SettingsError(
-                f"systemd hands over a socket named {problem}; set FileDescriptorName={PUBLIC} and "
-                f"FileDescriptorName={ADMIN} in the units of the two sockets."
-            )
+            remedy = f"set FileDescriptorName={PUBLIC} and FileDescriptorName={ADMIN} in the units of the two sockets"
+            raise SettingsError(f"systemd hands over a socket named {problem}; {remedy}.")
         found[name] = _listening(descriptor, name)
     return found
 
@@ -49,6 +47,5 @@ def _listening(descriptor: int, name: str) -> socket.socket:
         if listens and handed.family in (socket.AF_INET, socket.AF_INET6):
             handed.setblocking(False)
             return handed
-    raise SettingsError(
-        f"What systemd hands over as {name} does not listen on a TCP port; use ListenStream=PORT and Accept=no."
-    )
+    problem = f"What systemd hands over as {name} does not listen on a TCP port"
+    raise SettingsError(f"{problem}; use ListenStream=PORT and Accept=no.")

@@ -200,10 +200,9 @@ def _allowed_connections(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     allowed = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES)
     if wanted > allowed:
-        raise SettingsError(
-            f"PETSTORE_MAX_CONNECTIONS is {wanted}, but the limit on open files allows {allowed}: raise that limit "
-            "(ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting."
-        )
+        problem = f"PETSTORE_MAX_CONNECTIONS is {wanted}, but the limit on open files allows {allowed}"
+        remedy = "raise that limit (ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting"
+        raise SettingsError(f"{problem}: {remedy}.")
     return wanted or min(allowed, _DEFAULT_CONNECTIONS)
 
 

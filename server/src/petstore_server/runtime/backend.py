@@ -62,10 +62,7 @@ class Backend:
         self._saves = 0
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
-        """Check whether another process changed accounts, keys or bans, and pass the result to `confirm`.
-
-        Raises ServiceUnavailable.
-        """
+        """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable."""
         version = await self.store.access_version()
         changed = version != self._access_version
         if changed:
@@ -114,10 +111,7 @@ class Backend:
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
-        """The usage history of an account, with what this process has not saved yet.
-
-        Raises ServiceUnavailable.
-        """
+        """The usage history of an account, with what is not saved yet. Raises ServiceUnavailable."""
         async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
             saved = await self.store.usage.history(account_id, start, end, by)
             pending = self.activity.pending(account_id)
@@ -140,12 +134,9 @@ async def opened_backend(
     clock: Callable[[], float],
     redis_clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Backend]:
-    """What a server needs, closed at the end; an older store is migrated.
+    """What a server needs, closed at the end; an older store is migrated. `clock` gives Unix seconds.
 
-    Times are Unix seconds from `clock`, and Redis's own where limits are counted in Redis, unless a test gives
-    `redis_clock`.
-
-    Raises SettingsError, StoreUnusable, ServiceUnavailable.
+    A test may give `redis_clock` instead of Redis's own. Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
     local, shared = MemoryLimiter(ban_policy(settings), clock), None
@@ -254,10 +245,7 @@ async def compact_history(usage: UsageStore, settings: Settings, now: float) -> 
 def background_tasks(
     settings: Settings, backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]
 ) -> list[BackgroundTask]:
-    """The tasks of a process that serves requests; `confirm` gets what the store says of access, changed or not.
-
-    `clock` gives Unix seconds.
-    """
+    """The tasks of a process that serves requests. `confirm` is that of `watch_access`; `clock` gives Unix seconds."""
 
     async def forget() -> None:
         backend.local.forget()

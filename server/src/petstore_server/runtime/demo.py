@@ -76,10 +76,7 @@ async def fill(store: Store, environment: Environment, clock: Callable[[], float
 
 
 def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
-    """Mark the console's pages as those of sample data, and let the last hour have sample requests.
-
-    `now` is in Unix seconds; `sign_in_command` prints a link to the console of this store.
-    """
+    """Mark the pages of the console as sample data, with sample requests in the hour before `now` (Unix seconds)."""
     sources.is_sample = True
     sources.sign_in_command = sign_in_command
     sources.requests.begin_with(recent_requests(now))

@@ -44,10 +44,7 @@ async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bo
 
 
 async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
-    """Run the checks that cost little, of a server that has opened the store. `clock` gives Unix seconds.
-
-    Whether the store and Redis respond, readiness says. What cannot be read is left out.
-    """
+    """Run the checks that cost little on an open store, without what cannot be read. `clock` gives Unix seconds."""
     results, seen = _settings(settings), _Seen(clock)
     with suppress(ServiceUnavailable, SettingsError):
         if settings.redis_url is not None:

@@ -46,10 +46,7 @@ def sqlite_path(url: str) -> Path:
 async def opened_store(
     url: str, share: "Share | None" = None, *, create: bool = False, migrate: bool = False
 ) -> AsyncIterator[Store]:
-    """The store, closed at the end: a missing one is created if `create`, an older one migrated if `migrate`.
-
-    Raises SettingsError, StoreUnusable.
-    """
+    """The store, closed at the end; created or migrated if that is allowed. Raises SettingsError, StoreUnusable."""
     if is_sqlite(url):
         from petstore_server.engines import sqlite
 
@@ -70,10 +67,8 @@ async def opened_store(
 def require_installed(driver: str, reason: str) -> None:
     """Raises SettingsError if the driver of an extra is not installed; `reason` says why it is needed."""
     if importlib.util.find_spec(driver) is None:
-        raise SettingsError(
-            f"{reason}, but its driver is missing; install the drivers with "
-            "pip install --require-hashes -r requirements/scale-out.lock"
-        )
+        remedy = "install the drivers with pip install --require-hashes -r requirements/scale-out.lock"
+        raise SettingsError(f"{reason}, but its driver is missing; {remedy}")
 
 
 def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
@@ -86,10 +81,7 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
 
 
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
-    """Hold the store's serving lock, which excludes another process that counts limits in its memory (D12).
-
-    Raises StoreUnusable if such a process runs.
-    """
+    """Hold the lock that excludes a process which counts limits in its memory (D12). Raises StoreUnusable."""
     if not is_sqlite(settings.database_url):
         return nullcontext()  # never served without Redis
     from petstore_server.engines import sqlite
@@ -159,10 +151,7 @@ def is_served(settings: Settings, *, shared: bool = False) -> bool:
 
 
 def rows_at_once(settings: Settings) -> int:
-    """How many orders of an import one transaction should have: few where a request may wait for it.
-
-    The pages of the indexes that they change are written once.
-    """
+    """How many orders an import should store at once, to write pages of indexes once: few where a request may wait."""
     return 1 if store_file(settings) is None or is_served(settings) else _ROWS_AT_ONCE
 
 

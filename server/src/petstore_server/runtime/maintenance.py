@@ -1,7 +1,4 @@
-"""The store as a whole, as `petstore db` works on it: migrate, check, back up, restore, copy.
-
-What works on the store that the settings name raises SettingsError and StoreUnusable.
-"""
+"""The store as a whole: migrate, check, back up, restore, copy. Raises SettingsError and StoreUnusable."""
 
 import asyncio
 from collections.abc import Callable

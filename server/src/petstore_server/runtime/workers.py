@@ -58,10 +58,7 @@ _decode = msgspec.json.Decoder(Report).decode
 
 
 def serve_inherited(settings: Settings, listener: int, channel: int) -> None:
-    """Serve as a worker, on the inherited sockets with these file descriptors.
-
-    Raises SettingsError, StoreUnusable and ServiceUnavailable if the service cannot start.
-    """
+    """Serve as a worker on the inherited sockets. Raises SettingsError, StoreUnusable, ServiceUnavailable."""
     with (
         socket.socket(fileno=listener) as public,
         socket.socket(fileno=channel) as supervisor,
@@ -269,11 +266,9 @@ async def serve_with_workers(
     admin: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
-    """Serve until a stop signal, then drain all workers. `given` are settings in addition to the environment's.
+    """Serve until a stop signal, then drain all workers, each with one of the `listeners`.
 
-    Each worker accepts from one of the `listeners`.
-
-    Raises WorkerFailed if a worker cannot start, StoreUnusable.
+    `given` are settings in addition to the environment's. Raises WorkerFailed if a worker cannot start, StoreUnusable.
     """
     stop = stop_signals()
     workers = Workers(listeners, {**os.environ, **given})

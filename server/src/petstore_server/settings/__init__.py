@@ -159,9 +159,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
     if settings.usage_daily_retention_days < settings.usage_hourly_retention_days:
-        raise SettingsError(
-            "PETSTORE_USAGE_DAILY_RETENTION_DAYS must not be less than PETSTORE_USAGE_HOURLY_RETENTION_DAYS."
-        )
+        problem = "PETSTORE_USAGE_DAILY_RETENTION_DAYS must not be less than PETSTORE_USAGE_HOURLY_RETENTION_DAYS."
+        raise SettingsError(problem)
     if settings.pets_sunset < settings.pets_deprecated_at:
         raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
     return settings

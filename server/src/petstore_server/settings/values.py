@@ -46,9 +46,8 @@ def integer(lowest: int, highest: int) -> Callable[[str], int]:
 def port(value: str) -> int:
     """From 0 to 65,535."""
     if value.startswith("tcp://"):
-        raise ValueError(
-            "was set by Kubernetes for a service named petstore; rename the service or set enableServiceLinks: false"
-        )
+        problem = "was set by Kubernetes for a service named petstore; rename it or set enableServiceLinks: false"
+        raise ValueError(problem)
     return integer(0, 65_535)(value)
 
 
@@ -68,10 +67,8 @@ def database_url(value: str) -> str:
             raise ValueError("must not have a ?: a SQLite file has no user, password or parameters")
         return value
     if not value.startswith(("postgresql://", "postgres://")):
-        raise ValueError(
-            "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
-            "postgresql://USER@HOST/NAME"
-        )
+        problem = "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
+        raise ValueError(problem + "postgresql://USER@HOST/NAME")
     # libpq ends the password at the first @, and decodes every %.
     if value.count("@") > 1 or _NOT_DECODABLE.search(value):
         raise ValueError(_NOT_PARSED)
