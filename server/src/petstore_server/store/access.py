@@ -168,9 +168,7 @@ class Keys(Part):
     @snapshot
     def banned(self, now: float, size: int, number: int = 1, *, name: str = "") -> Work[NumberedPage[ApiKey]]:
         """One page of the keys banned at `now` (Unix seconds), last to end first. `name`: an account or a key id."""
-        chosen = Query(_BANNED, (now, now, now))
-        if name:
-            chosen = Query(f"{_BANNED} AND (keys.id = %s OR accounts.name = %s)", (now, now, now, name, name))
+        chosen = Query(f"{_BANNED} AND (%s = '' OR %s IN (keys.id, accounts.name))", (now, now, now, name, name))
         return (yield from _page(chosen, Query("until DESC, keys.id"), size, number))
 
     async def banned_accounts(self, now: float) -> frozenset[int]:
