@@ -17,7 +17,7 @@ from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavaila
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Session, Timelines
+from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Connection, Timelines
 from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, LONG_READS, Pool
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
@@ -248,16 +248,16 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
         def lock(order_id: int) -> Work[None]:
             yield Query("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (order_id,))
 
-        async def lock_both(session: Session, first: int, second: int) -> None:
+        async def lock_both(connection: Connection, first: int, second: int) -> None:
             nonlocal tries
             tries += 1
             met = tries > 2
-            await session.run(lock(first))
+            await connection.run(lock(first))
             if not met:
                 await both_hold_one.wait()
-            await session.transaction(lock(second))
+            await connection.transaction(lock(second))
 
-        works = [lambda session: lock_both(session, 1, 2), lambda session: lock_both(session, 2, 1)]
+        works = [lambda connection: lock_both(connection, 1, 2), lambda connection: lock_both(connection, 2, 1)]
         await asyncio.gather(*(pool.use(work, BULK) for work in works))
         assert tries >= 3  # more if the one that is repeated is again quicker than the one that waits
         await pool.close()
@@ -275,7 +275,7 @@ async def test_all_attempts_of_a_call_share_one_time_limit(
             raise conflict
 
         options = WRITE._replace(conflicts=(conflict,))
-        call = partial(pool.use, lambda session: session.transaction(meet_another()), options)
+        call = partial(pool.use, lambda connection: connection.transaction(meet_another()), options)
         assert 0.4 < await time_to_refusal(call) < SOON + busy()
         await pool.close()
 
@@ -414,7 +414,7 @@ async def test_connections_that_are_all_in_use_are_the_reported_reason(postgres_
         for _ in range(CONNECTIONS):
             await reads.enter_async_context(pool.long_read(EXPORT))
         with pytest.raises(ServiceUnavailable) as caught:
-            await pool.use(lambda session: session.rows([Query("SELECT 1")]), READ)
+            await pool.use(lambda connection: connection.rows([Query("SELECT 1")]), READ)
         assert "all 8 connections to PostgreSQL are busy" == caught.value.reason
     await pool.close()
 
@@ -448,10 +448,10 @@ async def test_a_statement_whose_process_is_killed_ends_by_itself(
         with psycopg.connect(postgres_stores.url) as other:
             other.execute("LOCK TABLE petstore.orders IN ACCESS EXCLUSIVE MODE")
             pool = Pool(postgres_stores.url, Timelines())
-            async with pool._session(READ, asyncio.get_running_loop().time() + 60) as session:
-                reading = asyncio.create_task(session.rows([Query("SELECT 1 FROM petstore.orders LIMIT 1")]))
+            async with pool._connection(READ, asyncio.get_running_loop().time() + 60) as connection:
+                reading = asyncio.create_task(connection.rows([Query("SELECT 1 FROM petstore.orders LIMIT 1")]))
                 await asyncio.sleep(0.1)
-                session._abort()  # the connection is gone, as after a kill
+                connection._abort()  # the connection is gone, as after a kill
                 with pytest.raises(psycopg.Error):
                     await reading
             waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'petstore'"
@@ -469,14 +469,14 @@ async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_
         for _ in range(CONNECTIONS - 1):
             await reads.enter_async_context(pool.long_read(EXPORT))
         async with pool.long_read(EXPORT):
-            request = asyncio.create_task(pool.use(lambda session: session.rows([Query("SELECT 1")]), READ))
+            request = asyncio.create_task(pool.use(lambda connection: connection.rows([Query("SELECT 1")]), READ))
             await asyncio.sleep(0.01)
         for _ in range(turns):
             await asyncio.sleep(0)
         request.cancel()
         await asyncio.wait([request])
         assert request.cancelled()
-        assert [[(2,)]] == await pool.use(lambda session: session.rows([Query("SELECT 2")]), READ)
+        assert [[(2,)]] == await pool.use(lambda connection: connection.rows([Query("SELECT 2")]), READ)
     await pool.close()
 
 
@@ -522,7 +522,7 @@ async def test_a_request_that_a_silent_host_keeps_waiting_gets_the_causes_that_a
 
     async def reason(pool: Pool) -> str:
         with pytest.raises(ServiceUnavailable) as caught:
-            await pool.use(lambda session: session.rows([Query("SELECT 1")]), READ)
+            await pool.use(lambda connection: connection.rows([Query("SELECT 1")]), READ)
         return caught.value.reason
 
     with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:

@@ -75,15 +75,10 @@ def microseconds(timestamp: datetime) -> int:
     return (timestamp - _EPOCH) // timedelta(microseconds=1)
 
 
-def from_microseconds(value: int) -> datetime:
-    """Unix microseconds as an aware datetime in UTC. Raises OverflowError beyond the years 1 to 9999."""
-    return _EPOCH + timedelta(microseconds=value)
-
-
 @lru_cache(maxsize=4096)  # orders of one import share a timestamp
 def timestamp_text(value: int) -> str:
     """Unix microseconds as RFC 3339 in UTC with `Z`. Raises OverflowError beyond the years 1 to 9999."""
-    return format_timestamp(from_microseconds(value))
+    return format_timestamp(_EPOCH + timedelta(microseconds=value))
 
 
 def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | None:

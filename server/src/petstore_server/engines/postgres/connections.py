@@ -166,7 +166,7 @@ async def _clock(driver: Driver) -> tuple[str, int]:
     return name, at
 
 
-class Session:
+class Connection:
     """A connection while one task uses it, until `ends` (of the event loop's clock).
 
     `timed_out` says that it was broken, because a statement took too long.
@@ -288,8 +288,8 @@ class Session:
     def _abort(self) -> None:
         """Break the connection, so that the waiting task gets an error. Cancelling would wait for the server too."""
         self.timed_out = True
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as connection:
-            connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as raw_socket:
+            raw_socket.shutdown(socket.SHUT_RDWR)
 
 
 def array(values: Iterable[Any]) -> str:

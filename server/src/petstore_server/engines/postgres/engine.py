@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres import connections, dialect
-from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, SCAN, SNAPSHOT, WRITE, Session
+from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, SCAN, SNAPSHOT, WRITE, Connection
 from petstore_server.store.engine import Damage, Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2  # transactions of one kind of change at the same time: while one waits for the disk, the next is filled
@@ -49,8 +49,8 @@ class PostgresEngine:
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
     ) -> list[Row]:
-        def read(session: Session) -> Awaitable[list[list[Row]]]:
-            return session.rows([Query(sql, parameters, in_order)])
+        def read(connection: Connection) -> Awaitable[list[list[Row]]]:
+            return connection.rows([Query(sql, parameters, in_order)])
 
         if short:
             [rows] = await self._pool.use(read, READ)
@@ -60,15 +60,15 @@ class PostgresEngine:
         return rows
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._pool.use(lambda session: session.transaction(work()), SNAPSHOT)
+        return await self._pool.use(lambda connection: connection.transaction(work()), SNAPSHOT)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        async with _turn(self._exports, READ.total), self._pool.long_read(EXPORT) as session:
-            yield lambda work: session.run(work())
+        async with _turn(self._exports, READ.total), self._pool.long_read(EXPORT) as connection:
+            yield lambda work: connection.run(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
-        return await self._pool.use(lambda session: session.transaction(work()), BULK if bulk else WRITE)
+        return await self._pool.use(lambda connection: connection.transaction(work()), BULK if bulk else WRITE)
 
     async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
@@ -103,7 +103,7 @@ class PostgresEngine:
 
     async def verify(self) -> None:
         self.damage.require_none()
-        await self._pool.use(lambda session: session.verify(self._timelines), READ)
+        await self._pool.use(lambda connection: connection.verify(self._timelines), READ)
 
     async def close(self) -> None:
         for batcher in self._batchers.values():
@@ -151,31 +151,32 @@ class Pool:
         return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
 
     async def _note_damage(self, reason: str | None) -> None:
-        await self.use(lambda session: session.rows([Query(Damage.NOTE, (reason,))]), READ)
+        await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), READ)
 
-    def _explain(self, session: Session, error: psycopg.Error) -> ServiceUnavailable:
+    def _explain(self, connection: Connection, error: psycopg.Error) -> ServiceUnavailable:
         """What an error becomes; it is noted for `fault`."""
-        explained = ServiceUnavailable(connections.NO_RESPONSE) if session.timed_out else connections.unavailable(error)
+        late = ServiceUnavailable(connections.NO_RESPONSE)
+        explained = late if connection.timed_out else connections.unavailable(error)
         if isinstance(error, connections.DAMAGE):
             self.damage.seen(explained.reason)
-        if not (session.timed_out and self.fault()):  # an answer says more than none
+        if not (connection.timed_out and self.fault()):  # an answer says more than none
             self._last_fault = explained.reason, self._loop.time()
         return explained
 
     @asynccontextmanager
-    async def long_read(self, options: connections.Options) -> AsyncIterator[Session]:
+    async def long_read(self, options: connections.Options) -> AsyncIterator[Connection]:
         """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
         # Leaves a connection that works, if there is one.
-        await self.use(lambda session: session.rows([Query("SELECT 1")]), READ)
-        async with self._session(options, self._loop.time() + options.total) as session:
+        await self.use(lambda connection: connection.rows([Query("SELECT 1")]), READ)
+        async with self._connection(options, self._loop.time() + options.total) as connection:
             try:
-                yield session
+                yield connection
             except psycopg.Error as error:
-                raise self._explain(session, error) from error
+                raise self._explain(connection, error) from error
             finally:
-                await session.roll_back()
+                await connection.roll_back()
 
-    async def use(self, work: Callable[[Session], Awaitable[Result]], options: connections.Options) -> Result:
+    async def use(self, work: Callable[[Connection], Awaitable[Result]], options: connections.Options) -> Result:
         """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
 
         After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
@@ -183,22 +184,22 @@ class Pool:
         """
         ends = self._loop.time() + options.total
         for left in reversed(range(_ATTEMPTS)):
-            async with self._session(options, ends) as session:
+            async with self._connection(options, ends) as connection:
                 try:
-                    return await work(session)
+                    return await work(connection)
                 except psycopg.Error as error:
                     conflict = isinstance(error, options.conflicts)
                     if isinstance(error, psycopg.IntegrityError) and not conflict:
                         raise
                     again = left and self._loop.time() < ends
-                    if not again or not (conflict or session.can_be_repeated(error)):
-                        raise self._explain(session, error) from error
+                    if not again or not (conflict or connection.can_be_repeated(error)):
+                        raise self._explain(connection, error) from error
             if not conflict:
                 await self._close_idle()
         raise AssertionError  # the last attempt returns or raises
 
     @asynccontextmanager
-    async def _session(self, options: connections.Options, ends: float) -> AsyncIterator[Session]:
+    async def _connection(self, options: connections.Options, ends: float) -> AsyncIterator[Connection]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
@@ -220,17 +221,17 @@ class Pool:
         except BaseException:
             self._free.release()
             raise
-        session = Session(driver, options, ends)
+        connection = Connection(driver, options, ends)
         try:
-            yield session
+            yield connection
         finally:
-            if session.reusable and not self._closed:
+            if connection.reusable and not self._closed:
                 self._idle.append(driver)
                 self._free.release()
             else:
                 await driver.close()
                 # What was broken in the middle of a statement goes on until PostgreSQL's limit ends it.
-                self._loop.call_later(options.statement if session.timed_out else 0, self._ended)
+                self._loop.call_later(options.statement if connection.timed_out else 0, self._ended)
 
     def _ended(self) -> None:
         """PostgreSQL has ended a connection, whose place is free for another one."""
