@@ -9,8 +9,7 @@ from petstore_server.api.headers import deprecation_dates
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.settings import Settings
 
-CONTRACTS = {"v1": "openapi", "v2": "openapi-v2"}
-"""The contract of each version of the API: its file's name, and its path, without the extension."""
+CONTRACTS = {"v1": "openapi", "v2": "openapi-v2"}  # by version: the name of the file, and of the path, before the dot
 
 _dumps = partial(json.dumps, ensure_ascii=False)  # also for values in the YAML, of which JSON is a part
 

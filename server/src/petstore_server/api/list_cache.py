@@ -16,9 +16,7 @@ from petstore_server.api.representation import FOR_ONE_ACCOUNT, Representation, 
 from petstore_server.batching import SharedCall
 from petstore_server.store.listing import Listing, OrderList, Piece
 
-JOINED_BYTES = 1 << 20
-"""Bodies up to this size are joined into one chunk: one write is faster than many."""
-
+JOINED_BYTES = 1 << 20  # bodies up to this size are joined into one chunk: one write is faster than many
 _GZIP_LEVEL = 1  # of isal: level 2 is a tenth slower here and saves little
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, no name, no time, fastest, unknown system
 
@@ -43,9 +41,7 @@ class EncodedList:
 
     async def gzip(self) -> Representation:
         """Return the list as one gzip member with its own ETag. Compressed once, on a thread."""
-        if self._gzip is None:
-            self._gzip = await self._compressed()
-        return self._gzip
+        return self._gzip or await self._compressed()
 
     def _compress(self) -> Representation:
         if self._gzip is not None:  # callers that came while it was made
@@ -64,7 +60,8 @@ class EncodedList:
         chunks.append(compressor.compress(self._ending) + compressor.flush())
         crc = isal_zlib.crc32(self._ending, crc)
         chunks.append(crc.to_bytes(4, "little") + (self.plain.whole.length & 0xFFFFFFFF).to_bytes(4, "little"))
-        return _represent(self.source.digest, chunks, zipped=True)
+        self._gzip = _represent(self.source.digest, chunks, zipped=True)
+        return self._gzip
 
 
 def deflate(data: bytes) -> tuple[bytes, int]:

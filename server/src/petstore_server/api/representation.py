@@ -16,8 +16,7 @@ FOR_ONE_ACCOUNT = b"cache-control: private, no-cache\r\nvary: Accept-Encoding, A
 """Header lines of what only the account may keep, and asks for again each time."""
 
 _GZIPPED = b"content-encoding: gzip\r\n"
-_WORTH_COMPRESSING = 1024
-"""Bytes; a shorter body fits one packet anyway."""
+_WORTH_COMPRESSING = 1024  # bytes; a shorter body fits one packet anyway
 
 _WEIGHT = re.compile(r"\s*(?:q\s*=\s*([01](?:\.\d*)?|\.\d+)\s*)?", re.ASCII)
 _GZIP_WINDOW = 31  # 15, and 16 for gzip's header and checksum

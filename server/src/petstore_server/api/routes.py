@@ -14,8 +14,7 @@ from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
 
 _PARAMETER = re.compile(r"\{.*\}")
-_MAX_SEGMENT = 96
-"""Bytes of a segment that is decoded: names and identifiers are shorter, also if each character is encoded."""
+_MAX_SEGMENT = 96  # bytes of one that is decoded: names and identifiers are shorter, even with all characters encoded
 
 
 @dataclass(slots=True, eq=False)

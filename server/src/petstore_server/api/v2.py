@@ -24,7 +24,6 @@ from petstore_server.server.messages import Response
 from petstore_server.store import Store
 
 _MAX_ENTRIES = 1000  # hours or days in one response of getUsage
-
 _PATH = "/v2/store/orders"
 _MICROSECONDS = 1_000_000
 _KEPT = 256  # listings in memory, each with a query of up to 8 KB
@@ -61,7 +60,9 @@ class _Handlers:
     async def list_orders(self, call: Call) -> Response:
         """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
         listing, cursor = read_listing(call.request.query)
-        cursors = await self._current_cursors()
+        epoch, cursors = await self._store.epoch(), self._cursors
+        if epoch != cursors.epoch:
+            cursors = self._cursors = Cursors(await self._store.identity(), epoch)
         after = None if cursor is None else cursors.decode(cursor, listing.digest)
         page = await self._store.search.page(PageQuery(listing.filters, listing.sort, listing.limit, after))
         if page.next is None:
@@ -124,12 +125,6 @@ class _Handlers:
             "key": _key(principal, await self._store.usage.last_ban(principal.key_id)),
         }
         return answer(call.request.headers, msgspec.json.encode(body))
-
-    async def _current_cursors(self) -> Cursors:
-        epoch = await self._store.epoch()
-        if epoch != self._cursors.epoch:
-            self._cursors = Cursors(await self._store.identity(), epoch)
-        return self._cursors
 
 
 class Listing(NamedTuple):

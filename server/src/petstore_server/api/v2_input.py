@@ -206,8 +206,8 @@ GET_USAGE = Parameters(
     ranges=[("from", "to")],
 )
 
+# A header (draft-ietf-httpapi-idempotency-key-header).
 IDEMPOTENCY_KEY = Parameter("Idempotency-Key", Text("[!-~]{1,255}", "1 to 255 visible ASCII characters"))
-"""A header (draft-ietf-httpapi-idempotency-key-header)."""
 
 ORDER_FIELDS: dict[str, Kind] = {
     "petId": Integer(),

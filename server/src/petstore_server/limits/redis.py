@@ -28,9 +28,7 @@ from petstore_server.limits.counters import STEP_ADMITTED, Counted, CountersUnav
 RESPONSE_SECONDS = 0.2
 """Within which Redis responds to a call (D19). Requests that wait for the next call fail with the one under way."""
 
-BAN_BRIDGE_SECONDS = 10
-"""How long Redis holds a new ban: until the store has it and every process has read it."""
-
+BAN_BRIDGE_SECONDS = 10  # for which Redis holds a new ban: until the store has it and every process has read it
 CONNECT_SECONDS = 1.0
 _LAST_LOOK_SECONDS = 0.02
 _MAX_READ = 1000
