@@ -142,10 +142,14 @@ async def _store(each_backend: Stores) -> AsyncIterator[Store]:
 
 @pytest.fixture(name="service")
 async def _service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
-    """The whole application in this process, over the engines that `each_engine` chooses, or over SQLite."""
+    """The whole application in this process, over the engines that `each_engine` chooses, or over SQLite.
+
+    The marker `settings` has its environment variables.
+    """
     if "each_engine" in request.fixturenames:
         request.getfixturevalue("each_engine")
-    async with service.running(tmp_path) as running:
+    marker = request.node.get_closest_marker("settings")
+    async with service.running(tmp_path, environ=marker and marker.kwargs) as running:
         yield running
 
 

@@ -38,7 +38,7 @@ from testing.documents import (
 )
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
 from testing.process import PETSTORE, Server, environment, petstore, petstore_json, serving
-from testing.service import Service, bearer, in_service
+from testing.service import Service, bearer
 from testing.subprocesses import PATIENCE
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -106,21 +106,21 @@ def test_one_sentence_in_the_guide_and_the_contracts_says_whether_error_codes_ma
 
 
 @pytest.mark.anyio
-async def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
-    async def story(service: Service) -> dict[str, set[str]]:
-        await service.client.get("/v1/store/orders", headers=bearer(await service.key()))
-        return {
+async def test_every_metric_is_documented_with_its_labels(service: Service) -> None:
+
+    documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
+    elsewhere = "workers", "worker_restarts_total", "postgresql_connections", "postgresql_max_connections"
+    others: dict[str, set[str]] = {f"petstore_{name}": set() for name in elsewhere}  # with workers, with PostgreSQL
+    await service.client.get("/v1/store/orders", headers=bearer(await service.key()))
+    assert (
+        {
             metric.name + "_total" * (metric.type == "counter"): {
                 label for sample in metric.samples for label in sample.labels if label != "le"
             }
             for metric in await service.application.collect()
             if not metric.name.endswith("_created")
         }
-
-    documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
-    elsewhere = "workers", "worker_restarts_total", "postgresql_connections", "postgresql_max_connections"
-    others: dict[str, set[str]] = {f"petstore_{name}": set() for name in elsewhere}  # with workers, with PostgreSQL
-    assert await in_service(tmp_path, story) | others == documented
+    ) | others == documented
 
 
 def test_every_log_event_is_documented_with_its_level() -> None:

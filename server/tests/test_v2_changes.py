@@ -400,23 +400,20 @@ async def test_a_restart_keeps_tokens(tmp_path: Path) -> None:
 
 
 @embedded
-async def test_a_restore_begins_a_new_history(tmp_path: Path) -> None:
+async def test_a_restore_begins_a_new_history(tmp_path: Path, service: Service) -> None:
     key, token = await token_of_a_story(tmp_path)
     backup(tmp_path / "store.db", tmp_path / "backup.db")
     assert (200, []) == await outcome(tmp_path, key, token)
     restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
     assert RESET == await outcome(tmp_path, key, token)
 
-    async def story(service: Service) -> str:
-        client = Follower(service, key)
-        await client.page()
-        async with client.held() as waiting:
-            restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
-            assert RESET == code(await waiting)
-        client.token = None
-        return str((await client.page())["next"])
-
-    token = await in_service(tmp_path, story)
+    client = Follower(service, key)
+    await client.page()
+    async with client.held() as waiting:
+        restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
+        assert RESET == code(await waiting)
+    client.token = None
+    token = str((await client.page())["next"])
     assert (200, []) == await outcome(tmp_path, key, token)
 
 

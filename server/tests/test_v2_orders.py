@@ -306,7 +306,7 @@ async def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(
 
 
 @embedded
-async def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> None:
+async def test_hostile_queries_and_paths_are_4xx_or_answered(service: Service) -> None:
     chance = random.Random(11)
     pieces = [
         *LIST_ORDERS.all,
@@ -325,20 +325,17 @@ async def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> 
     ]
     pieces += ["'", "(", "*", ";", "%22", "%3C", "/", "?", "..", "~", "9" * 40, "{}", "[]", "%F0%9F%98%80", "a" * 300]
 
-    async def story(service: Service) -> Counter[int]:
-        await service.orders(*SAMPLE)
-        client = await partner(service)
-        statuses: Counter[int] = Counter()
-        for _ in range(100):
-            noise = "".join(chance.choices(pieces, k=chance.randrange(1, 12)))
-            name = chance.choice(list(LIST_ORDERS.all))
-            for target in (f"{ORDERS}?{noise}", f"{ORDERS}?{name}={noise}", f"{ORDERS}/{noise}"):
-                response = await client.get(target)
-                assert response.status_code in (200, 400, 404, 414), target
-                statuses[response.status_code] += 1
-        return statuses
-
-    assert {400, 404} <= (await in_service(tmp_path, story)).keys()
+    await service.orders(*SAMPLE)
+    client = await partner(service)
+    statuses: Counter[int] = Counter()
+    for _ in range(100):
+        noise = "".join(chance.choices(pieces, k=chance.randrange(1, 12)))
+        name = chance.choice(list(LIST_ORDERS.all))
+        for target in (f"{ORDERS}?{noise}", f"{ORDERS}?{name}={noise}", f"{ORDERS}/{noise}"):
+            response = await client.get(target)
+            assert response.status_code in (200, 400, 404, 414), target
+            statuses[response.status_code] += 1
+    assert {400, 404} <= (statuses).keys()
 
 
 FILTERS: tuple[Mapping[str, str], ...] = (

@@ -12,7 +12,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import KEY_LIFETIME, MAX_ASSIGNED_ID, Order
-from testing.service import Service, bearer, in_service
+from testing.service import Service, bearer
 
 ORDERS = "/v2/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)
@@ -33,15 +33,12 @@ def every_file(folder: Path) -> bytes:
 
 
 @embedded
-async def test_an_api_key_that_is_sent_as_idempotency_key_is_not_stored(tmp_path: Path) -> None:
-    async def story(service: Service) -> str:
-        key = await service.key(scopes=WRITER)
-        assert 201 == (await Buyer(service, key).place(key)).status_code
-        assert 201 == (again := await Buyer(service, key).place(key)).status_code
-        assert "true" == again.headers["idempotency-replayed"]
-        return key
+async def test_an_api_key_that_is_sent_as_idempotency_key_is_not_stored(tmp_path: Path, service: Service) -> None:
 
-    key = await in_service(tmp_path, story)
+    key = await service.key(scopes=WRITER)
+    assert 201 == (await Buyer(service, key).place(key)).status_code
+    assert 201 == (again := await Buyer(service, key).place(key)).status_code
+    assert "true" == again.headers["idempotency-replayed"]
     assert key[9:].encode() not in every_file(tmp_path)
 
 

@@ -1,15 +1,12 @@
 """getUsage: the windows of this very request, and the history (D20)."""
 
-from pathlib import Path
-
-import httpx2
 import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope, unban
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Granularity
-from testing.service import Service, bearer, in_service
+from testing.service import Service, bearer
 
 USAGE = "/v2/usage"
 
@@ -81,12 +78,10 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
         ("granularity=minute", 400),
     ],
 )
-async def test_a_range_of_at_most_a_thousand_entries_is_served(tmp_path: Path, query: str, status: int) -> None:
-    async def story(service: Service) -> httpx2.Response:
-        key = await service.key(await service.account(Plan.ENTERPRISE, Limits(1000, 1000)))
-        return await service.client.get(f"{USAGE}?{query}", headers=bearer(key))
+async def test_a_range_of_at_most_a_thousand_entries_is_served(service: Service, query: str, status: int) -> None:
 
-    response = await in_service(tmp_path, story)
+    key = await service.key(await service.account(Plan.ENTERPRISE, Limits(1000, 1000)))
+    response = await service.client.get(f"{USAGE}?{query}", headers=bearer(key))
     assert status == response.status_code
     if status == 400:
         assert "invalid_parameter" == response.json()["code"]
