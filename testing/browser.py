@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from testing import needs
-from testing.subprocesses import demo_output
+from testing.subprocesses import PATIENCE, demo_output
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -55,6 +55,7 @@ class Visit:
         self.requested: list[str] = []
         self.complaints: list[str] = []
         self._home = home
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("request", lambda request: self.requested.append(request.url))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", lambda message: self._note(message.type, message.text))
@@ -104,8 +105,9 @@ def _read(process: "subprocess.Popen[str]") -> ServedDemo:
 def chromium() -> Iterator["Browser"]:
     """The system's Chromium."""
     path = needs.program("chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
