@@ -19,11 +19,11 @@ from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import configure_logging
-from testing import process, service
+from testing import engines, process, service
 from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
 from testing.console import Browser, Console, running_console
-from testing.engines import PostgresEngine, running_engine, share_empty_servers
+from testing.engines import PostgresEngine, share_empty_servers
 from testing.memory import memory
 from testing.redis_engine import close_shared, shared_redis
 from testing.service import Service
@@ -71,6 +71,7 @@ def pytest_runtest_teardown() -> None:
 
 def pytest_unconfigure() -> None:
     close_shared()
+    engines.close_shared()
 
 
 @pytest.fixture
@@ -80,10 +81,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(name="postgres", scope="session")
-def _postgres() -> Iterator[PostgresEngine]:
-    """A PostgreSQL server, started once a run. Tests that stop it start one of their own."""
-    with running_engine() as engine:
-        yield engine
+def _postgres() -> PostgresEngine:
+    return engines.shared_postgres()
 
 
 @pytest.fixture(name="unhurried")

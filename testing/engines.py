@@ -171,7 +171,7 @@ class PostgresEngine:
 
     def new_database(self, template: str = "template1") -> str:
         """Make a database, an empty one unless another one is the template; return its name."""
-        name = f"test_{next(_numbers)}"
+        name = f"test_{os.getpid()}_{next(_numbers)}"  # forked processes may use one server
         # A copy of the files costs half as much as one through the log.
         self._administer().execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
         return name
@@ -296,4 +296,22 @@ def running_engine(programs: Path | None = None, settings: Mapping[str, str] | N
         engine.start()
         yield engine
     finally:
+        engine.remove()
+
+
+@cache
+def shared_postgres() -> PostgresEngine:
+    """The PostgreSQL of this test process, started; ended with it. Tests that stop it start one of their own."""
+    engine = PostgresEngine()
+    _shared.append(engine)
+    engine.start()
+    return engine
+
+
+_shared: list[PostgresEngine] = []
+
+
+def close_shared() -> None:
+    """End what `shared_postgres` started."""
+    for engine in _shared:
         engine.remove()

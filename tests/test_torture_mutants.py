@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from torture.mutants.__main__ import EXPLAINED, files, missing
 from torture.mutants.changes import mutants
 from torture.mutants.groups import GROUPS
 from torture.mutants.processes import in_child
@@ -116,6 +118,19 @@ def test_a_mutant_is_noticed_if_a_test_fails_wherever_it_is(tmp_path: Path) -> N
 def test_the_sources_and_tests_of_every_group_exist() -> None:
     named = [path for group in GROUPS.values() for path in (*group.sources, *group.tests)]
     assert [] == [path for path in named if not (Path(__file__).parents[1] / path).exists()]
+
+
+def test_each_explanation_is_for_a_file_of_a_group() -> None:
+    sources = {path for group in GROUPS.values() for source in group.sources for path in files(Path(source))}
+    explained = tomllib.loads(EXPLAINED.read_text("utf-8"))
+    assert set() == explained.keys() - {"/".join(path.parts[-2:]) for path in sources}
+
+
+def test_an_explanation_without_its_mutant_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "subject.py").write_text("LIMIT = 2\n")
+    found = list(mutants(tmp_path / "subject.py"))
+    file = f"{tmp_path.name}/subject.py"
+    assert [f"{file}: LIMIT = 7"] == missing(found, {(file, "LIMIT = 7"), (file, found[0].text), ("other.py", "x")})
 
 
 def test_a_child_leaves_no_process_behind() -> None:

@@ -1,4 +1,7 @@
-"""`make mutants`: try the mutants of each group, or a sample; the status is 1 if too many were not noticed."""
+"""`make mutants`: try the mutants of each group, or a sample.
+
+The status is 1 if too many were not noticed, or if an explanation is stale: its mutant is not there, or was noticed.
+"""
 
 import argparse
 import importlib
@@ -45,36 +48,53 @@ def main() -> int:
         return 2
     for name in _LIBRARIES:
         importlib.import_module(name)  # once, for all children
-    scores = [_score(name, GROUPS[name], options) for name in names]  # of all, before the status
-    return 1 if min(scores) < SCORE else 0
+    good = [_is_good(name, GROUPS[name], options) for name in names]  # of all, before the status
+    return 0 if all(good) else 1
 
 
-def _score(name: str, group: Group, options: argparse.Namespace) -> float:
-    """Try the mutants of a group; print what was not noticed; return the part that was."""
+def _is_good(name: str, group: Group, options: argparse.Namespace) -> bool:
+    """Try the mutants of a group, and without `count` those that are explained; print what is wrong."""
     found = [mutant for source in group.sources for path in files(Path(source)) for mutant in mutants(path)]
     explained = _explained()
-    left = [mutant for mutant in found if (_name(mutant), mutant.text) not in explained]
-    for file, text in explained - {(_name(mutant), mutant.text) for mutant in found}:
-        if file in map(_name, found):
-            print(f"{name}: explained, but not there: {file}: {text}")
+    left = [mutant for mutant in found if _key(mutant) not in explained]
+    stale = missing(found, explained)
+    for each in stale:
+        print(f"{name}: explained, but not there: {each}", flush=True)
     chosen = [mutant for mutant in left if options.match in str(mutant)]
     if 0 < options.count < len(chosen):
         sample = random.Random(options.seed).sample(chosen, options.count)
         chosen = sorted(sample, key=lambda mutant: (mutant.path, mutant.line))
+    tried = len(chosen)
+    if not options.count:
+        chosen += [mutant for mutant in found if _key(mutant) in explained and options.match in str(mutant)]
     began = time.monotonic()
     results: Counter[str] = Counter()
     for mutant, result in attempts(group, chosen):
-        results[result] += 1
-        if result != "killed":
-            print(f"{name}: {result}: {mutant}", flush=True)
+        if _key(mutant) not in explained:
+            results[result] += 1
+            if result != "killed":
+                print(f"{name}: {result}: {mutant}", flush=True)
+        elif result in ("killed", "timeout"):
+            stale.append(str(mutant))
+            print(f"{name}: explained, but noticed: {mutant}", flush=True)
     noticed = results["killed"] + results["timeout"]
-    score = noticed / len(chosen) if chosen else 1.0
+    score = noticed / tried if tried else 1.0
     print(
-        f"{name}, seed {options.seed}: {noticed} of {len(chosen)} mutants noticed, {score:.1%} "
+        f"{name}, seed {options.seed}: {noticed} of {tried} mutants noticed, {score:.1%} "
         f"({len(found)} in all, {len(found) - len(left)} explained; {time.monotonic() - began:.0f} s)",
         flush=True,
     )
-    return score
+    return score >= SCORE and not stale
+
+
+def missing(found: list[Mutant], explained: set[tuple[str, str]]) -> list[str]:
+    """The explanations for the files of these mutants that are for none of them."""
+    places = {_name(mutant) for mutant in found}
+    return [f"{file}: {text}" for file, text in sorted(explained - set(map(_key, found))) if file in places]
+
+
+def _key(mutant: Mutant) -> tuple[str, str]:
+    return _name(mutant), mutant.text
 
 
 def _name(mutant: Mutant) -> str:

@@ -66,7 +66,7 @@ def _exchanged(functions: _Functions, items: dict[str, pytest.Item], mutant: Mut
     return passes([items[name] for name in names])
 
 
-def _imported_anew(folder: Path, mutant: Mutant, names: list[str]) -> bool:
+def _imported_anew(folder: Path, postgres: bool, mutant: Mutant, names: list[str]) -> bool:
     """Import the product with a mutant; whether the tests pass. Only for a process that has not imported it."""
     original = SourceFileLoader.get_code
 
@@ -77,9 +77,20 @@ def _imported_anew(folder: Path, mutant: Mutant, names: list[str]) -> bool:
     passed = []
     files = {name.partition("::")[0]: None for name in names}
     status = collected(
-        files, lambda items: passed.append(passes([items[name] for name in names if name in items])), folder
+        files,
+        lambda items: passed.append(passes([items[name] for name in names if name in items])),
+        folder,
+        postgres=postgres,
     )
     return status == 0 and passed == [True]
+
+
+def _start_engines(group: Group) -> None:
+    """Start the engines that tests of this process share, or each child would start its own."""
+    if redis := sys.modules.get("testing.redis_engine"):
+        redis.shared_redis()
+    if group.postgres:
+        sys.modules["testing.engines"].shared_postgres()
 
 
 def _attempt_all(
@@ -94,8 +105,7 @@ def _attempt_all(
         os.write(results, f"{number} {result}\n".encode())
 
     def work(items: dict[str, pytest.Item]) -> None:
-        if engine := sys.modules.get("testing.redis_engine"):
-            engine.shared_redis()  # or each child would start one
+        _start_engines(group)
         behaves = partial(_exchanged, _functions(), items)
         for number, mutant in chosen:
             if not _at_import(mutant):
@@ -103,8 +113,8 @@ def _attempt_all(
 
     for number, mutant in chosen:
         if _at_import(mutant):
-            attempt(number, mutant, partial(_imported_anew, folder))
-    collected(group.tests, work, folder)
+            attempt(number, mutant, partial(_imported_anew, folder, group.postgres))
+    collected(group.tests, work, folder, postgres=group.postgres)
 
 
 def _at_import(mutant: Mutant) -> bool:

@@ -22,7 +22,7 @@ Coverage = dict[str, tuple[float, list[tuple[str, int]]]]
 """For each test: its seconds, and the lines that it executes."""
 
 
-def _measure(tests: Iterable[str], paths: set[str], folder: Path) -> Coverage:
+def _measure(tests: Iterable[str], paths: set[str], folder: Path, *, postgres: bool) -> Coverage:
     """Run each test, and note the statements in these files that it reaches. Tests that fail are left out."""
     coverage: Coverage = {}
     reached: set[tuple[str, int]] = set()
@@ -41,7 +41,7 @@ def _measure(tests: Iterable[str], paths: set[str], folder: Path) -> Coverage:
             if passes([item]):
                 coverage[name] = (time.perf_counter() - began, sorted(reached))
 
-    collected(tests, work, folder)
+    collected(tests, work, folder, postgres=postgres)
     return coverage
 
 
@@ -72,12 +72,12 @@ def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
 
 def measured(group: Group, paths: set[str], folder: Path) -> Coverage:
     """What each test reaches, measured for the test files that have changed since the last run."""
-    sources = b"".join(Path(path).read_bytes() for path in sorted(paths))
+    sources = b"".join(Path(path).read_bytes() for path in sorted(paths)) + bytes([group.postgres])
     kept = {test: _KEPT / hashlib.sha256(sources + Path(test).read_bytes()).hexdigest() for test in group.tests}
     new = [test for test, file in kept.items() if not file.exists()]
 
     def measure(tests: list[str]) -> bool:
-        found = _measure(tests, paths, folder / "measured")
+        found = _measure(tests, paths, folder / "measured", postgres=group.postgres)
         for test in tests:
             mine = {name: value for name, value in found.items() if name.startswith(f"{test}::")}
             kept[test].write_text(json.dumps(mine))

@@ -1,13 +1,15 @@
 """What `make mutants` changes, and the tests that are to notice: the fast ones that call it directly."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 
 class Group(NamedTuple):
-    """Sources, and the test files that are to notice changes of them."""
+    """Sources, and the test files that are to notice changes of them; with or without the tests on PostgreSQL."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    postgres: bool = False
 
 
 def _server(*names: str) -> tuple[str, ...]:
@@ -15,8 +17,19 @@ def _server(*names: str) -> tuple[str, ...]:
 
 
 def _tests(folder: str, names: str) -> tuple[str, ...]:
-    return tuple(f"{folder}/test_{name}.py" for name in names.split())
+    """The files of these names, which may have wildcards."""
+    found = []
+    for name in names.split():
+        pattern = f"test_{name}.py"
+        found += sorted(str(path) for path in Path(folder).glob(pattern)) or [f"{folder}/{pattern}"]
+    return tuple(dict.fromkeys(found))
 
+
+_STORE = _tests(
+    "server/tests",
+    "storage_* store_identity search placement placements list_cache audit usage_history operations import_records "
+    "list_turns v2_changes orders_found races missing_store",
+)
 
 GROUPS = {
     "domain": Group(
@@ -46,4 +59,28 @@ GROUPS = {
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
         _tests("client/tests", "admission admission_rules gate_decisions limit_headers waiting"),
     ),
+    "store": Group(_server("store"), _STORE, postgres=True),
+    "engines": Group(
+        _server("engines", "engines/sqlite", "engines/postgres"),
+        (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files writer")),
+        postgres=True,
+    ),
+    "server": Group(
+        _server("server", "fair_queue.py"),
+        _tests("server/tests", "connection* parser framing recent_requests eager fair_queue held_requests list_turns"),
+    ),
+    "runtime": Group(
+        _server("runtime"),
+        _tests(
+            "server/tests",
+            "workers background backend readiness activation start demo admin* settings missing_store fallback "
+            "cli_store bans",
+        ),
+    ),
+    "operations": Group(
+        _server("operations"),
+        _tests("server/tests", "operations accounts audit keys leaked_keys cli_* console_* usage_history"),
+    ),
+    "imports": Group(_server("imports"), _tests("server/tests", "import_* console_imports cli_orders")),
+    "console": Group(_server("console", "console/pages"), _tests("server/tests", "console_*")),
 }

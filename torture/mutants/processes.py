@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 _PR_SET_CHILD_SUBREAPER = 36
-_OPTIONS = ["-q", "-m", "not system", "-k", "not postgres and not scaled", "-p", "no:cacheprovider", "--timeout=15"]
+_OPTIONS = ["-q", "-m", "not system", "-p", "no:cacheprovider", "--timeout=15"]
+_WITHOUT_POSTGRES = ["-k", "not postgres and not scaled"]
 
 
 class _Plugin:
@@ -35,11 +36,14 @@ class _Plugin:
         return True
 
 
-def collected(files: Iterable[str], work: Callable[[dict[str, pytest.Item]], None], folder: Path) -> int:
-    """Collect tests, and do `work` with them in this process; return pytest's status."""
+def collected(
+    files: Iterable[str], work: Callable[[dict[str, pytest.Item]], None], folder: Path, *, postgres: bool
+) -> int:
+    """Collect tests, on PostgreSQL too or not; do `work` with them in this process; return pytest's status."""
     sys.dont_write_bytecode = True
+    selected = [] if postgres else _WITHOUT_POSTGRES
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-        return int(pytest.main([*files, *_OPTIONS, f"--basetemp={folder}"], [_Plugin(work)]))
+        return int(pytest.main([*files, *_OPTIONS, *selected, f"--basetemp={folder}"], [_Plugin(work)]))
 
 
 def passes(items: list[pytest.Item]) -> bool:
