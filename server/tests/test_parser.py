@@ -1,9 +1,13 @@
 """The request parser: its bounds, and what it takes for a request."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from petstore_server.server import parser
 from petstore_server.server.messages import (
     MAX_BODY,
     MAX_HEADER_LINES,
@@ -19,7 +23,7 @@ from petstore_server.server.messages import (
     UriTooLong,
     refused_request,
 )
-from petstore_server.server.parser import RequestParser, origin_form
+from petstore_server.server.parser import MAX_KNOWN_HEAD, RequestParser, origin_form
 
 MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
@@ -428,6 +432,85 @@ def test_only_a_request_line_of_http_is_taken_for_one(malformed: bytes, before: 
     data = before + malformed + b"\r\nHost: a\r\n\r\n"
     requests, refused = feed(*(data[place : place + size] for place in range(0, len(data), size)))
     assert (BadRequest, before != b"") == (refused, len(requests))
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        GOOD.replace(b"Host: a", b"Host: a\nX: b"),
+        GOOD.replace(b"Host: a", b"Host: a\rX: b"),
+        GOOD.replace(b"Host: a", b"Host: a\r\n folded"),
+        GOOD.replace(b"Host: a", b"Host : a"),
+        GOOD.replace(b"Host: a", b"Host: a\r\n: b"),
+        GOOD.replace(b"Host: a", b"Host: a\r\nno colon"),
+        GOOD.replace(b"Host: a", b"Host: a\r\nX: a\x00b"),
+        GOOD.replace(b"Host: a", b"Host: a\r\nX: a\x7fb"),
+        GOOD.replace(b"Host: a", b"Host: a\r\nX\xe9: b"),
+        GOOD.replace(b"GET", b"get"),
+        GOOD.replace(b"GET", b"G" * 33),
+        GOOD.replace(b"/x", b"x"),
+        GOOD.replace(b"/x", b"/\xe9"),
+        GOOD.replace(b"/x", b"/a b"),
+        GOOD.replace(b" HTTP/1.1", b""),
+        GOOD.replace(b"Host: a", b"Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked"),
+        *(
+            GOOD.replace(b"Host: a", b"Host: a\r\nContent-Length: " + b)
+            for b in (b"", b"+1", b"1 1", b"0x1", b"1\r\nContent-Length: 1")
+        ),
+        *(
+            GOOD.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+            for body in (
+                b"\r\n",
+                b"g\r\n",
+                b"-1\r\n",
+                b"1 \r\n",
+                b"1" * 17 + b"\r\n",
+                b"1\r\nab\r\n",
+                b"1\na\n",
+                b"0\r\nX\r\n\r\n",
+            )
+        ),
+    ],
+)
+def test_what_does_not_match_the_grammar_is_malformed_however_it_arrives(malformed: bytes) -> None:
+    for pieces in ([GOOD + malformed], [GOOD, malformed], [bytes([byte]) for byte in GOOD + malformed]):
+        requests, refused = feed(*pieces)
+        assert BadRequest is refused
+        assert [True] == [one.complete for one in requests[:1]]
+        assert [] == [one for one in requests[1:] if one.complete]
+
+
+@pytest.mark.parametrize(
+    "start", [b"\x16\x03\x01", b"SSH-2.0-x\r\n", b"GET / HTTP/2.0\r\n", b"GET /\r\n", b"GET / HTTP/1.1\n"]
+)
+def test_another_protocol_is_refused_before_its_head_is_complete(start: bytes) -> None:
+    assert ([], BadRequest) == feed(start)
+    assert ([], BadRequest) == feed(*(bytes([byte]) for byte in start))
+
+
+@given(
+    st.lists(st.sampled_from((GOOD, LIST, GOOD.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\nabc"))), max_size=5),
+    st.lists(st.integers(0, 400)),
+)
+def test_requests_are_the_same_wherever_their_bytes_are_cut(messages: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(messages)
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    found, refused = feed(*(data[start:end] for start, end in pairwise(edges)))
+    alone = [feed(message)[0][0] for message in messages]
+    assert refused is None
+    assert [vars(one) for one in alone] == [vars(one) for one in found]
+
+
+def test_lines_of_a_head_are_known_again_up_to_its_bound() -> None:
+    hits = []
+    for size in (MAX_KNOWN_HEAD, MAX_KNOWN_HEAD + 1):
+        data = LIST.replace(b"Host: x", b"Host: x\r\nX: " + b"x" * (size - len(LIST) - 1))
+        before = parser._field.cache_info()
+        assert size == len(data) - 4
+        feed(data, data)
+        after = parser._field.cache_info()
+        hits.append((after.hits > before.hits, after.misses > before.misses))
+    assert [(True, True), (False, False)] == hits
 
 
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])

@@ -60,7 +60,7 @@ class Concurrency:
     def enter(self, account_id: int) -> None:
         """Count a request, until `leave`. Raises Overloaded."""
         used = self._of_account.get(account_id, 0)
-        if used >= min(MAX_CONCURRENT_PER_ACCOUNT, MAX_CONCURRENT - self._total):
+        if used >= MAX_CONCURRENT_PER_ACCOUNT or used >= MAX_CONCURRENT - self._total:
             self.refused += 1
             raise errors.Overloaded
         self._of_account[account_id] = used + 1

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 from urllib.parse import unquote
 
@@ -17,7 +16,6 @@ _PARAMETER = re.compile(r"\{.*\}")
 _MAX_SEGMENT = 96  # bytes of one that is decoded: names and identifiers are shorter, even with all characters encoded
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """A request, and what the gate finds out about it.
 
@@ -27,14 +25,17 @@ class Call:
     the seconds for which the request was held.
     """
 
-    request: Request
-    request_id: bytes
-    segments: list[str]
+    # In the class, because most calls have some of these values, and one is made for each request.
     operation: str = NO_OPERATION
     principal: Principal | None = None
     decision: Decision | None = None
     code: str | None = None
     held: float = 0.0
+
+    def __init__(self, request: Request, request_id: bytes, segments: list[str]) -> None:
+        self.request = request
+        self.request_id = request_id
+        self.segments = segments
 
     @property
     def caller(self) -> Principal:

@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         if self._current is None and not self.scheduled:
             self._server.schedule(self)
-        if parser.in_message:
+        if not parser.requests:  # what has arrived is part of a request
             self._server.received(nbytes)
 
     def eof_received(self) -> bool:
@@ -116,12 +116,14 @@ class Connection(asyncio.BufferedProtocol):
         """Answer requests one after another until there is something to wait for."""
         self.scheduled = False
         turn: object | None = self._server.turn
+        parser = self._parser
         for _ in range(REQUESTS_PER_TURN):
-            self._parse()
-            if self._ended or self._current is not None or self._writer.paused or not self._parser.requests:
+            if not parser.starved:
+                self._parse()
+            if not parser.requests or self._ended or self._current is not None or self._writer.paused:
                 self._read_on_or_end()
                 return
-            self._answer(self._parser.requests.popleft(), turn)
+            self._answer(parser.requests.popleft(), turn)
             turn = None  # a later request sees what an earlier one has changed
         self._server.schedule(self)
 

@@ -215,7 +215,8 @@ class PublicServer:
         """
         if not connection.scheduled:
             connection.scheduled = True
-            self._have_turn()
+            if not self._turn_follows:
+                self._have_turn()
             request = connection.next_request
             owner = None if request is None else self._owner_of(request)
             self._scheduled.add(owner, connection)
@@ -223,7 +224,8 @@ class PublicServer:
     def hold(self, writer: ResponseWriter) -> None:
         """Flush what the writer holds at the end of this turn, or of the next one."""
         self._holding.append(writer)
-        self._have_turn()
+        if not self._turn_follows:
+            self._have_turn()
 
     def update_date(self) -> None:
         """Bring `date_line` up to date."""
@@ -237,9 +239,8 @@ class PublicServer:
         _log.error("connection failed", exc_info=error)
 
     def _have_turn(self) -> None:
-        if not self._turn_follows:
-            self._turn_follows = True
-            self._loop.call_soon(self._take_turn)
+        self._turn_follows = True
+        self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         connections = self._scheduled.take(CONNECTIONS_PER_TURN)

@@ -29,8 +29,8 @@ MAX_KNOWN_HEAD = 1024
 _KNOWN_LINES = 4096
 _MAX_HOST = 300  # bytes; names in the DNS have 253
 _MAX_DIGITS = 19  # of a Content-Length
-_METHOD = re.compile(rb"[A-Z-]{1,32}")
-_REQUEST_LINE = re.compile(rb"(%b) (/[!-~]*|\*|[A-Za-z0-9\[][!-~]*:[!-~]*) HTTP/([0-9]\.[0-9])" % _METHOD.pattern)
+_METHOD = re.compile(rb"([A-Z-]{1,32}) ")
+_REQUEST_LINE = re.compile(rb"%b(/[!-~]*|\*|[A-Za-z0-9\[][!-~]*:[!-~]*) HTTP/([0-9]\.[0-9])" % _METHOD.pattern)
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
@@ -78,10 +78,12 @@ class RequestParser:
 
     def feed(self, data: bytes) -> None:
         """Take what has arrived."""
-        self._data = self._data[self._at :] + data
-        self._searched -= self._at
-        self._at = 0
         self.starved = False
+        if self._data:
+            data = self._data[self._at :] + data
+            self._searched -= self._at
+            self._at = 0
+        self._data = data
 
     def parse(self) -> None:
         """Parse up to the end of one request, or as much of it as has arrived.
@@ -105,7 +107,7 @@ class RequestParser:
         malformed, self.incoming = self.incoming, None
         self.close()
         if malformed is None:
-            method = word[0].decode() if word else ""
+            method = word[1].decode() if word else ""
         else:
             method = malformed.method
             malformed.lose()
@@ -129,18 +131,15 @@ class RequestParser:
         if not self._in_head:
             self.begun += 1
             self._in_head = True
-        start = self._at
-        head = self._take_until(_END)
-        if head is None:
-            line, complete, _ = self._data[start:].partition(_LINE_END)
+        end = self._data.find(_END, self._searched)
+        if end < 0:
+            self._await(_END)
+            line, complete, _ = self._data[self._at :].partition(_LINE_END)
             if complete:
                 _request_line.__wrapped__(line)  # so that another protocol is refused at once
             return
-        try:
-            request = self._read_head(head)
-        except RequestError:
-            self._at = start  # `refuse` finds the method there
-            raise
+        request = self._read_head(self._data[self._at : end])
+        self._at = self._searched = end + len(_END)
         self._in_head = False
         self._blank = 0
         self._ended = not request.keep_alive
@@ -158,20 +157,15 @@ class RequestParser:
         self.starved = self._data[self._at :] in (b"", b"\r")
         return not self.starved
 
-    def _take_until(self, end: bytes) -> bytes | None:
-        """Take what precedes `end`; None if that has not arrived. Raises BadRequest, HeadersTooLarge, UriTooLong."""
-        start, found = self._at, self._data.find(end, self._searched)
-        if found >= 0:
-            self._at = self._searched = found + len(end)
-            return self._data[start:found]
+    def _await(self, end: bytes) -> None:
+        """Wait for the end of a head or a line. Raises BadRequest, HeadersTooLarge, UriTooLong if it cannot come."""
         if _NOT_TEXT.search(self._data, self._searched):
             raise BadRequest(_MALFORMED)
-        if len(self._data) - start > MAX_HEAD:
-            target = self._data[start:].partition(b" ")[2].partition(b" ")[0]
+        if len(self._data) - self._at > MAX_HEAD:
+            target = self._data[self._at :].partition(b" ")[2].partition(b" ")[0]
             raise UriTooLong if self._in_head and len(target) > MAX_TARGET else HeadersTooLarge
-        self._searched = max(start, len(self._data) - len(end) + 1)
+        self._searched = max(self._at, len(self._data) - len(end) + 1)
         self.starved = True
-        return None
 
     def _read_head(self, head: bytes) -> Request:
         first, *lines = head.split(_LINE_END)
@@ -183,7 +177,8 @@ class RequestParser:
         for name, value in map(_field if known else _field.__wrapped__, lines):
             headers[name] = value if name not in headers else headers[name] + b", " + value
         request = Request(method, path, query, headers, self._peer)
-        request.http_1_0 = http_1_0
+        if http_1_0:
+            request.http_1_0 = True
         closes, keeps = _connection_options(headers.get(b"connection"))
         # What follows a CONNECT may be meant for the other end of a tunnel.
         request.keep_alive = not closes and (keeps or not http_1_0) and method != "CONNECT"
@@ -191,7 +186,8 @@ class RequestParser:
         if not _FRAMING.isdisjoint(headers):
             self._frame(request)
         request.complete = not (self._left or self._chunked)
-        request.fault = self._fault(request, len(head) - len(first))
+        if len(head) > MAX_TARGET or self._left > MAX_BODY or not _is_host(headers.get(b"host")):
+            request.fault = self._fault(request, len(head) - len(first))
         return request
 
     def _frame(self, request: Request) -> None:
@@ -206,9 +202,9 @@ class RequestParser:
         request.awaits_continue = not request.http_1_0 and headers.get(b"expect", b"").lower() == b"100-continue"
 
     def _fault(self, request: Request, header_bytes: int) -> type[RequestError] | None:
-        """What is wrong with a request that is not malformed."""
+        """What is wrong with a request that is not malformed, if anything is."""
         host = request.headers.get(b"host")
-        if not (request.http_1_0 if host is None else len(host) <= _MAX_HOST and _is_host(host)):
+        if not (request.http_1_0 if host is None else _is_host(host)):
             return BadRequest
         if len(request.path) + len(request.query) + bool(request.query) > MAX_TARGET:
             return UriTooLong
@@ -227,9 +223,13 @@ class RequestParser:
                 parts.append(part)
                 whole = not (self._left or self._chunked)
             else:
-                line = self._take_until(_END if self._awaited == "trailers" else _LINE_END)
-                if line is None:
+                awaited = _END if self._awaited == "trailers" else _LINE_END
+                end = self._data.find(awaited, self._searched)
+                if end < 0:
+                    self._await(awaited)
                     break
+                line = self._data[self._at : end]
+                self._at = self._searched = end + len(awaited)
                 whole = self._read_chunk_line(line)
         request.add_body(b"".join(parts))
         return whole
@@ -286,9 +286,9 @@ def _connection_options(value: bytes | None) -> tuple[bool, bool]:
 
 
 @lru_cache(maxsize=256)
-def _is_host(host: bytes) -> bool:
+def _is_host(host: bytes | None) -> bool:
     """Whether this is a name or an address, with or without a port. Repeated headers, joined by a comma, are not."""
-    return _HOST.fullmatch(host) is not None
+    return host is not None and len(host) <= _MAX_HOST and _HOST.fullmatch(host) is not None
 
 
 def _content_length(value: bytes) -> int:
