@@ -496,9 +496,9 @@ def test_requests_are_the_same_wherever_their_bytes_are_cut(messages: list[bytes
     data = b"".join(messages)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     found, refused = feed(*(data[start:end] for start, end in pairwise(edges)))
-    alone = [feed(message)[0][0] for message in messages]
+    expected = [feed(message)[0][0] for message in messages]
     assert refused is None
-    assert [vars(one) for one in alone] == [vars(one) for one in found]
+    assert [vars(one) for one in expected] == [vars(one) for one in found]
 
 
 def test_lines_of_a_head_are_known_again_up_to_its_bound() -> None:
