@@ -24,6 +24,7 @@ from petstore_server.store import Store
 accounts = Noun("accounts", "$ petstore accounts create acme --plan pro")
 
 PLAN = click.Choice(list(map(str, Plan)))
+NAME = click.Argument(["name"], type=ACCOUNT_NAME)
 _COUNTED_IN_REDIS = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
 PER_MINUTE = click.option("--per-minute", type=int, metavar="N", help="Requests per minute; for enterprise only.")
 PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per day; for enterprise only.")
@@ -63,8 +64,7 @@ def list_accounts() -> None:
     show([_fields(account) for account in found], lambda: table(header, rows))
 
 
-@accounts.command("show")
-@click.argument("name", type=ACCOUNT_NAME)
+@accounts.command("show", params=[NAME])
 def show_account(name: str) -> None:
     """Show one account: its limits, the usage of both windows, what it uses of the API, its keys and their bans.
 
@@ -96,8 +96,7 @@ def show_account(name: str) -> None:
     show(account | rest, lambda: _page(account, rest))
 
 
-@accounts.command(writes=True)
-@click.argument("name", type=ACCOUNT_NAME)
+@accounts.command(writes=True, params=[NAME])
 @click.argument("plan", metavar="PLAN", type=PLAN)
 @PER_MINUTE
 @PER_DAY
@@ -111,8 +110,7 @@ def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) 
     _change(name, transitions.set_plan(Plan(plan), plan_limits(Plan(plan), per_minute, per_day)))
 
 
-@accounts.command(writes=True)
-@click.argument("name", type=ACCOUNT_NAME)
+@accounts.command(writes=True, params=[NAME])
 def suspend(name: str) -> None:
     """Make all keys of the account NAME invalid until it is resumed; servers apply it within a second.
 
@@ -121,8 +119,7 @@ def suspend(name: str) -> None:
     _change(name, transitions.suspend(time.time()))
 
 
-@accounts.command(writes=True)
-@click.argument("name", type=ACCOUNT_NAME)
+@accounts.command(writes=True, params=[NAME])
 def resume(name: str) -> None:
     """Make the keys of the suspended account NAME valid again; servers apply it within a second.
 
@@ -131,8 +128,7 @@ def resume(name: str) -> None:
     _change(name, transitions.RESUME)
 
 
-@accounts.command(writes=True)
-@click.argument("name", type=ACCOUNT_NAME)
+@accounts.command(writes=True, params=[NAME])
 @click.option("--contact", type=TEXT, help="Whom to write to; an empty text removes it.")
 @click.option("--note", type=TEXT, help="What operators should know; an empty text removes it.")
 def edit(name: str, contact: str | None, note: str | None) -> None:
@@ -145,8 +141,7 @@ def edit(name: str, contact: str | None, note: str | None) -> None:
     _change(name, transitions.edit(contact, note))
 
 
-@accounts.command(writes=True)
-@click.argument("name", type=ACCOUNT_NAME)
+@accounts.command(writes=True, params=[NAME])
 @click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def close(name: str, yes: bool) -> None:
     """End the account NAME for good, and revoke all its keys; servers apply it within a second.

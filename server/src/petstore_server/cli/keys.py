@@ -20,6 +20,7 @@ from petstore_server.operations.audit import shown_fields
 
 _MAX_LINE_CHARS = 1000  # characters of stdin that are read
 _COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", "NOTE")
+ID = click.Argument(["key_id"], metavar="ID", type=KEY_ID)
 _GRACE = "How long the old key remains valid, such as 7d, or 0."
 _SCOPES = "What the key allows; repeat for several. Default: "
 _SCOPES += f"{', '.join(scope for scope in Scope if scope in DEFAULT_SCOPES)}."
@@ -61,8 +62,7 @@ def list_keys(account: str | None, banned: bool) -> None:
     show([key_fields(key, now) for key in listed], lambda: table(_COLUMNS, rows, shrinks=["SCOPES", "NOTE"]))
 
 
-@keys.command("show")
-@click.argument("key_id", metavar="ID", type=KEY_ID)
+@keys.command("show", params=[ID])
 def show_key(key_id: str) -> None:
     """Show everything known about the key ID; the key itself is not stored.
 
@@ -88,8 +88,7 @@ def find_key() -> None:
     _show(with_store(lambda store: operations.find_key_by_secret(store, secret.strip())))
 
 
-@keys.command(writes=True)
-@click.argument("key_id", metavar="ID", type=KEY_ID)
+@keys.command(writes=True, params=[ID])
 @click.option("--grace", type=DURATION, default="24h", show_default=True, help=_GRACE)
 @click.option("--expires", type=FUTURE, help="Expiry of the new key: 90d, or 2027-01-01. Default: that of the old key.")
 def rotate(key_id: str, grace: int, expires: float | None) -> None:
@@ -110,8 +109,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
         log_to_stderr(f"{end} For another end: petstore keys rotate {new.id} --expires 90d")
 
 
-@keys.command(writes=True)
-@click.argument("key_id", metavar="ID", type=KEY_ID)
+@keys.command(writes=True, params=[ID])
 def revoke(key_id: str) -> None:
     """End the key ID now and permanently; servers apply it within a second.
 
@@ -120,8 +118,7 @@ def revoke(key_id: str) -> None:
     _change(key_id, transitions.revoke(time.time()))
 
 
-@keys.command(writes=True)
-@click.argument("key_id", metavar="ID", type=KEY_ID)
+@keys.command(writes=True, params=[ID])
 def unban(key_id: str) -> None:
     """Lift the ban of the key ID; its next ban is as short as a first one. Servers apply it within a second.
 

@@ -196,12 +196,12 @@ def show_order(order_id: int) -> None:
     show(fields, lambda: details((name, fields.get(name)) for name in ORDER_FIELDS))
 
 
-ORDER_IDS = click.argument("order_ids", type=ORDER_ID, nargs=-1, required=True, metavar="ID...")
-SEVERAL = "With several ids each is tried; the exit code is that of the first that failed."
+ORDER_IDS = click.Argument(["order_ids"], type=ORDER_ID, nargs=-1, required=True, metavar="ID...")
+_SEVERAL = "With several ids each is tried; the exit code is that of the first that failed."
+_OF_SEVERAL: Any = {"writes": True, "context_settings": _NEGATIVE_IDS, "epilog": _SEVERAL}
 
 
-@orders.command("ship", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
-@ORDER_IDS
+@orders.command("ship", **_OF_SEVERAL, params=[ORDER_IDS])
 @click.option("--at", type=WHEN, help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     """Ship pending orders: their status becomes shipped, and shipDate is set.
@@ -212,8 +212,7 @@ def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     _change(order_ids, ship(at or datetime.now(UTC)))
 
 
-@orders.command("complete", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
-@ORDER_IDS
+@orders.command("complete", **_OF_SEVERAL, params=[ORDER_IDS])
 def complete_orders(order_ids: tuple[int, ...]) -> None:
     """Mark shipped orders as complete: they have been fulfilled.
 
@@ -222,8 +221,7 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
     _change(order_ids, COMPLETE)
 
 
-@orders.command("cancel", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
-@ORDER_IDS
+@orders.command("cancel", **_OF_SEVERAL, params=[ORDER_IDS])
 def cancel_orders(order_ids: tuple[int, ...]) -> None:
     """Cancel pending orders. What has shipped cannot be cancelled.
 

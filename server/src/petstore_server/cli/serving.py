@@ -27,7 +27,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import MINUTE
-from petstore_server.operations.admin_port import create_link
+from petstore_server.operations.admin_port import create_link, http_url
 from petstore_server.runtime.activation import ADMIN, PUBLIC, handed_sockets
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable
@@ -101,8 +101,7 @@ def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket
 
 
 def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return http_url(*bound.getsockname()[:2])
 
 
 def _sign_in_command(settings: Settings, admin: str) -> str:

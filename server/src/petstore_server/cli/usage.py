@@ -112,7 +112,11 @@ def top(since: float, by: str, limit: int) -> None:
     found = with_store(find)
     if sort is AccountSort.SHARE and counts_elsewhere(settings):
         log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
-    fields = [_top_fields(each) for each in found]
+    fields: list[dict[str, Any]] = []
+    for entry in found:
+        named = {"account": entry.account.name, "plan": str(entry.account.plan)}
+        share = None if entry.day is None else round(entry.share, 4)
+        fields.append(named | _count_fields(entry.counts or UsageCounts()) | {"dayShare": share})
     show(fields, lambda: _top_page(fields))
 
 
@@ -130,12 +134,6 @@ def _report_fields(account: str | None, by: Granularity, report: UsageReport) ->
             for start, counts in report.keyless.items()
         ]
     return fields
-
-
-def _top_fields(entry: AccountUsage) -> dict[str, Any]:
-    share = None if entry.day is None else round(entry.share, 4)
-    counts = _count_fields(entry.counts or UsageCounts())
-    return {"account": entry.account.name, "plan": str(entry.account.plan), **counts, "dayShare": share}
 
 
 def _count_fields(counts: UsageCounts, names: Collection[str] = _COUNTS.keys()) -> dict[str, int]:

@@ -15,8 +15,12 @@ _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "::1"}  # noqa: S104 - o
 
 def admin_url(settings: Settings) -> str:
     """The address of the admin port of the settings, as seen from this machine."""
-    host = _REACHED_AT.get(settings.admin_host, settings.admin_host)
-    return f"http://[{host}]:{settings.admin_port}" if ":" in host else f"http://{host}:{settings.admin_port}"
+    return http_url(_REACHED_AT.get(settings.admin_host, settings.admin_host), settings.admin_port)
+
+
+def http_url(host: str, port: int) -> str:
+    """The URL of a port on a host, which may be an IPv6 address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def create_link(store: Store, address: str, actor: Actor) -> tuple[str, float]:
