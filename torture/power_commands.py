@@ -6,7 +6,7 @@ from pathlib import Path
 
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.engines.sqlite import backup, check
+from petstore_server.engines.sqlite.maintenance import backup, check
 from torture.power import STORE, Outcome, Recording, examine, recording
 from torture.programs import petstore
 from torture.state import BY, State, open_there, put_orders, read_state, url_of

@@ -8,7 +8,7 @@ import pytest
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.console import Browser, Console, running_console, text_of
 from testing.stores import BY, SqlitePlaces, Stores, log
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.orders import Import, Order, Placement, Status
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions

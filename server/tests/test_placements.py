@@ -19,7 +19,7 @@ from petstore_server.domain.orders import (
     Placement,
     Status,
 )
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
 from testing.stores import BY, SqlitePlaces, Stores, add_key, log

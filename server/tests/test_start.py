@@ -56,7 +56,17 @@ def test_what_is_not_printed_to_a_terminal_needs_no_layout(
         assert "rich" not in found
 
 
-_OTHERS = {"rich", "yaml", "prometheus_client", "uvloop", "redis", "petstore_server.limits", "petstore_server.console"}
+_OTHERS = {
+    "rich",
+    "shutil",
+    "petstore_server.engines.sqlite.maintenance",
+    "yaml",
+    "prometheus_client",
+    "uvloop",
+    "redis",
+    "petstore_server.limits",
+    "petstore_server.console",
+}
 
 
 @pytest.mark.parametrize(

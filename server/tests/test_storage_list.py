@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from petstore_server.api.list_cache import EncodedList, ListCache
 from petstore_server.domain.errors import OrderConflict, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Placement, Status, ship
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
 from testing.stores import BY, Stores, body, opened, opened_at, pieces_of, records_of, served, watched_listing

@@ -15,8 +15,9 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.engines.sqlite import backup, check, connections, migrate, restore
+from petstore_server.engines.sqlite import connections, migrate
 from petstore_server.engines.sqlite.connections import connect_writer
+from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
 from testing.stores import BY, add_key, body, locked, log, opened

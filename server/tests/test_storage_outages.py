@@ -15,7 +15,8 @@ from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
-from petstore_server.engines.sqlite import backup, check, connections, restore
+from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
 from testing.stores import BY, body, log, opened, records_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from petstore_server.domain.audit import Actor
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.engines import PostgresEngine
 from testing.process import new_key, petstore_json, serving
 from testing.redis_engine import shared_redis

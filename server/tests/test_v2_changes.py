@@ -20,7 +20,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
 from petstore_server.domain.lists import Page, PageQuery
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store.engine import Command
 from petstore_server.store.pages import Clock

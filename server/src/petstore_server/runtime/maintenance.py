@@ -7,7 +7,8 @@ from pathlib import Path
 
 from petstore_server.domain.audit import Actor
 from petstore_server.engines import sqlite
-from petstore_server.engines.sqlite import backup, restore
+from petstore_server.engines.sqlite import maintenance
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.installation import is_sqlite, require_driver, share_newest, sqlite_path
 from petstore_server.settings import Settings
 
@@ -29,7 +30,7 @@ def check(settings: Settings) -> list[str]:
     """Read the whole store; return what is wrong with it, an empty list if it is sound."""
     url = settings.database_url
     if is_sqlite(url):
-        return sqlite.check(sqlite_path(url))
+        return maintenance.check(sqlite_path(url))
     require_driver(url)
     from petstore_server.engines import postgres
 

@@ -1,6 +1,5 @@
 """The store in one SQLite file: nothing else to install."""
 
-from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import is_served, lock_for_serving, migrate, open_store
 
-__all__ = ["backup", "check", "is_served", "lock_for_serving", "migrate", "open_store", "restore"]
+__all__ = ["is_served", "lock_for_serving", "migrate", "open_store"]
