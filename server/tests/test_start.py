@@ -58,7 +58,6 @@ def test_what_is_not_printed_to_a_terminal_needs_no_layout(
 
 _OTHERS = {
     "rich",
-    "shutil",
     "petstore_server.engines.sqlite.maintenance",
     "yaml",
     "prometheus_client",
