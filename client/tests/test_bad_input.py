@@ -104,21 +104,6 @@ def test_other_invalid_arguments_are_rejected(options: dict[str, object]) -> Non
         Client("http://x.test/v1", api_key="key", **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"pet_id": 1}, "'quantity'"),
-        ({"pet_id": 1, "quantity": 1, "note": ""}, "'note'"),
-        ({"pet_id": "1", "quantity": 1}, "pet_id must be an int, not a str."),
-    ],
-)
-def test_wrong_arguments_of_a_call_are_type_errors(connect: Connect, options: dict[str, object], says: str) -> None:
-    fake = FakePetstore()
-    with connect(fake) as petstore, pytest.raises(TypeError, match=re.escape(says)):
-        petstore.v2.place_order(**options)
-    assert [] == fake.requests
-
-
 def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PETSTORE_BASE_URL", raising=False)
     monkeypatch.delenv("PETSTORE_API_KEY", raising=False)

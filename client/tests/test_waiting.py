@@ -85,14 +85,6 @@ async def test_a_deadline_ends_calls_whose_turn_comes_too_late(clock: FakeClock)
     assert clock.monotonic() <= 100
 
 
-def test_waiting_at_the_gate_is_not_a_retry(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS, per_minute=1)
-    with connect(fake, max_retries=0) as petstore:
-        for order in range(4):
-            petstore.cancel_order(order)
-    assert 4 == len(fake.requests)
-
-
 @pytest.mark.parametrize(
     ("options", "fault", "ended_by"),
     [
