@@ -79,7 +79,8 @@ class InRedis:
 def in_redis() -> Iterator[InRedis]:
     limiters = InRedis()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)  # Redis may have to wait for a busy processor
+        for name in ("RESPONSE_SECONDS", "CONNECT_SECONDS"):
+            patch.setattr(redis_counters, name, PATIENCE)  # Redis may have to wait for a busy processor
         yield limiters
         limiters.close()
 
