@@ -21,13 +21,7 @@ from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
 from petstore_server.api.headers import limit_headers
 from petstore_server.api.routes import Call, Held, Match, Routes
-from petstore_server.domain.errors import (
-    DomainError,
-    InsufficientScope,
-    InvalidApiKey,
-    MissingApiKey,
-    ServiceUnavailable,
-)
+from petstore_server.domain import errors as domain
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.windows import ADMITTED, BANNED
@@ -148,7 +142,7 @@ class Gate:
         if operation is None:
             raise match.missing()
         if operation.scope is not None and operation.scope not in principal.scopes:
-            raise InsufficientScope(operation.scope)
+            raise domain.InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
         try:
             return await operation.handle(call)
@@ -176,13 +170,13 @@ class Gate:
         """
         try:
             return await self.authenticator.identify(authorization)
-        except (MissingApiKey, InvalidApiKey) as error:
+        except (domain.MissingApiKey, domain.InvalidApiKey) as error:
             call.decision = decision = await self.limiter.admit_address(self._address(call.request))
             self.metrics.decided("none", decision)
             self.usage.decided(None, call.operation, decision)
             if decision.outcome is not ADMITTED:
                 raise errors.RateLimitExceeded from None
-            if isinstance(error, InvalidApiKey) and error.known:
+            if isinstance(error, domain.InvalidApiKey) and error.known:
                 _log.warning("key refused", extra={**call.context(), **error.known})
             raise
 
@@ -210,9 +204,9 @@ class Gate:
 
     def _error_response(self, call: Call, error: Exception) -> Response:
         """The response to an error; a defect, or an unusable store, is logged."""
-        if isinstance(error, ServiceUnavailable):
+        if isinstance(error, domain.ServiceUnavailable):
             _log.warning("store unavailable", extra={"reason": error.reason, **call.context()})
-        elif not isinstance(error, DomainError | RequestError) or type(error) not in errors.STATUS:
+        elif not isinstance(error, domain.DomainError | RequestError) or type(error) not in errors.STATUS:
             _log.error("request failed", extra=call.context(), exc_info=error)
             error = errors.InternalError()
         call.code = error.code

@@ -6,6 +6,7 @@ A request costs a few look-ups and two increments: of its decision, and of its r
 from collections import defaultdict
 from collections.abc import Iterable
 from operator import add
+from typing import Any
 
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts, uses_of
@@ -124,8 +125,7 @@ def _increment(counts: list[int], more: Iterable[int]) -> None:
 class NoUsageRecorder(UsageRecorder):
     """Records nothing: for a service without a usage history."""
 
-    def decided(self, principal: Principal | None, operation: str, decision: Decision) -> None:
+    def decided(self, *_: Any, **__: Any) -> None:
         """Record nothing."""
 
-    def responded(self, principal: Principal | None, operation: str, status: int) -> None:
-        """Record nothing."""
+    responded = decided
