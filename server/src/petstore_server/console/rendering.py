@@ -14,6 +14,7 @@ from markupsafe import Markup
 from petstore_server.console.forms import query_link
 from petstore_server.console.import_jobs import in_form_words
 from petstore_server.console.recent_requests import REFUSED_STATUSES
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.keys import ENDED
@@ -55,6 +56,8 @@ def environment() -> Environment:
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
         "query_link": query_link,
         "ended": ENDED,
+        "plans": list(Plan),
+        "plan_limits": PLAN_LIMITS,
         "old_seconds": OLD_SECONDS,
         "link_minutes": LINK_LIFETIME // MINUTE,
         "strike_minutes": STRIKE_WINDOW // MINUTE,

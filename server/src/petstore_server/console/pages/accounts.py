@@ -21,10 +21,6 @@ from petstore_server.operations.accounts import close_account, create_account, r
 from petstore_server.operations.audit import account_subjects
 from petstore_server.operations.usage import AccountSort, page_of_accounts
 
-_PLANS = [
-    (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
-    for plan in PLAN_LIMITS
-] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
 _STATES = "active", "suspended", "closed", "banned"
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
@@ -57,12 +53,10 @@ async def list_accounts(visit: Visit, form: Form | None = None, status: int = 20
         filters=filters,
         given=given,
         sort=sort,
-        plan_filters=list(Plan),
         states=list(_STATES),
         banned=banned,
         filtered=bool(given.keys() - {"sort"}),
         form=form or visit.kept("/accounts", "new-") or Form([("plan", str(Plan.FREE))], "new-"),
-        plans=_PLANS,
     )
 
 
@@ -142,7 +136,6 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
         chosen_keys=chosen,
         scopes=[str(scope) for scope in Scope],
         changes=changes,
-        plans=_PLANS,
         **(forms | submitted),
     )
 

@@ -160,8 +160,7 @@ async def show(visit: Visit) -> Response:
     job = None if name.startswith("import-") else _job(visit)
     if job is None or (job.state in ("imported", "stopped") and job.report.import_id):
         return await _show_run(visit, job.report.import_id if job else name)
-    rejects = [] if job.is_busy else job.rejected()
-    return _refreshed(visit, "import.html", busy=job.is_busy, job=job, shown_rejects=rejects)
+    return _refreshed(visit, "import.html", busy=job.is_busy, job=job)
 
 
 async def _show_run(visit: Visit, import_id: str) -> Response:
