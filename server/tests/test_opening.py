@@ -67,6 +67,27 @@ def test_a_store_of_a_newer_program_is_refused(each_backend: Stores) -> None:
         migrate(each_backend.url)
 
 
+def test_a_store_of_an_earlier_build_is_refused_and_not_touched(each_backend: Stores) -> None:
+    if each_backend.is_sqlite:
+        execute(each_backend, "PRAGMA application_id = 0x50455453")
+        execute(each_backend, "PRAGMA user_version = 1")
+    else:
+        execute(each_backend, "CREATE SCHEMA petstore")
+    execute(each_backend, "CREATE TABLE petstore.store (one integer, schema_version integer)")
+    execute(each_backend, "INSERT INTO petstore.store VALUES (1, 9)")
+    attempts: list[Callable[[], object]] = [
+        lambda: opening(each_backend.url, create=True, upgrade=True),
+        lambda: opening(each_backend.url),
+        lambda: migrate(each_backend.url),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StoreUnusable) as caught:
+            attempt()
+        assert "before 1.0.0" in caught.value.message
+        assert "Export its orders with that build" in caught.value.message
+    assert [(1, 9)] == execute(each_backend, "SELECT * FROM petstore.store")
+
+
 def test_no_program_sees_a_store_between_two_migrations(
     each_backend: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

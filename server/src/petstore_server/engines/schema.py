@@ -17,8 +17,13 @@ class StoreSchema:
         """The migrations that a store of this version lacks, in their order: the number and the statements of each."""
         return [(number, file.read_text("utf-8")) for number, file in sorted(self._files.items()) if number > version]
 
-    def known(self, version: int, where: str) -> int:
-        """Return the version of a store. Raises StoreUnusable if only a newer program knows it."""
+    def known(self, version: int, where: str, *, has_clock: bool) -> int:
+        """Return the version of a store, 0 if it is missing. Raises StoreUnusable if this program does not know it."""
+        if version and not has_clock:
+            raise StoreUnusable(
+                f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
+                "Export its orders with that build, and import them into a new store.",
+            )
         if version > self.latest:
             raise StoreUnusable(
                 f"The store {where} has schema version {version}, newer than the {self.latest} that this program "

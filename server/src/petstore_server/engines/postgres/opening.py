@@ -20,10 +20,10 @@ MIN_SERVER = 15  # the oldest major version of PostgreSQL that is supported
 
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
-# Asked of the catalogue: to_regclass may still remember, from before the lock, that there was no store.
-_STORE = """
-    SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE nspname = 'petstore' AND relname = 'store'
+# Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
+_TABLES = """
+    SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
 """
 _STATE = """
     SELECT name, setting FROM pg_settings
@@ -116,11 +116,12 @@ def place(url: str) -> str:
 
 
 async def schema_version(driver: Driver, url: str) -> int:
-    """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new."""
-    if not await (await driver.execute(_STORE)).fetchall():
+    """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new, or too old."""
+    tables = await (await driver.execute(_TABLES)).fetchall()
+    if not tables:
         return 0
     [(version,)] = await (await driver.execute("SELECT schema_version FROM petstore.store")).fetchall()
-    return SCHEMA.known(int(version), f"in {place(url)}")
+    return SCHEMA.known(int(version), f"in {place(url)}", has_clock=("clock",) in tables)
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
