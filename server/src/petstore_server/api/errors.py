@@ -71,9 +71,7 @@ class InvalidCursor(DomainError):
 class InvalidToken(InvalidCursor):
     """The token of changes is none, or was altered."""
 
-    message = (
-        "This is not the 'next' of a response of listChanges; send it unchanged, or leave 'after' out to begin again."
-    )
+    message = "This is not the 'next' of a response of listChanges; send one unchanged, or begin without 'after'."
 
 
 class ChangesReset(DomainError):
