@@ -103,33 +103,14 @@ def test_the_checker_passes_what_is_as_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if GOOD[name][1].startswith("/v1")])
-def test_the_checker_fails_without_a_limit_header_and_with_one_too_many(name: str) -> None:
+def test_the_checker_fails_without_any_header_and_with_a_limit_header_too_many(name: str) -> None:
     method, target, status, headers, body = GOOD[name]
-    for header, _ in ACCOUNT:
-        with pytest.raises(AssertionError, match=f"{header} stands 0 times"):
+    for header in dict(headers).keys() - {"content-encoding", "content-length"}:
+        with pytest.raises(AssertionError, match=f"{header} stands 0 times|Content-Type: None"):
             check(method, target, status, without(headers, header), body)
+    for header, _ in ACCOUNT:
         with pytest.raises(AssertionError, match=f"{header} stands 2 times"):
             check(method, target, status, [*headers, (header.title(), dict(headers)[header])], body)
-
-
-@pytest.mark.parametrize(
-    ("name", "header"),
-    [
-        *(("list", header) for header, _ in LISTING),
-        *(("list unchanged", header) for header, _ in LISTING),
-        *(("pet", header) for header, _ in NOTICES),
-        *(("pet by a wrong method", header) for header, _ in NOTICES),
-        ("no key", "www-authenticate"),
-        ("wrong method", "allow"),
-        ("over the limit", "retry-after"),
-        ("outage", "retry-after"),
-        ("shipped", "cache-control"),
-    ],
-)
-def test_the_checker_fails_without_a_header_that_belongs_to_the_answer(name: str, header: str) -> None:
-    method, target, status, headers, body = GOOD[name]
-    with pytest.raises(AssertionError, match=f"{header} stands 0 times"):
-        check(method, target, status, without(headers, header), body)
 
 
 @pytest.mark.parametrize(

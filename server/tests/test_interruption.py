@@ -174,10 +174,17 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
             file.unlink(missing_ok=True)
 
 
-def test_a_command_for_which_ctrl_c_is_ignored_goes_on_after_it(filled: Path) -> None:
-    process = begin(filled, "orders", "import", "-", "--dry-run", prepare=ignore_ctrl_c)
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize(("prepare", "ignored"), [(ignore_ctrl_c, signal.SIGINT), (ignore_hangup, signal.SIGHUP)])
+def test_a_command_goes_on_after_a_signal_that_it_was_started_to_ignore(
+    filled: Path, prepare: Callable[[], None], ignored: signal.Signals
+) -> None:
+    process = begin(filled, "orders", "import", "-", "--dry-run", prepare=prepare)
     time.sleep(1)  # until it reads
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ignored)
     _, errors = process.communicate('{"id":1}\n', timeout=PATIENCE)
     assert (0, True) == (process.returncode, "1 replaced" in errors), errors
 
@@ -199,18 +206,6 @@ def test_a_signal_before_a_demo_serves_leaves_nothing_behind(tmp_path: Path) -> 
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode in (0, 143), errors  # 0 if it serves already
     assert [] == list(tmp_path.iterdir())
-
-
-def test_a_command_under_nohup_is_not_ended_by_sighup(filled: Path) -> None:
-    process = begin(filled, "orders", "import", "-", "--dry-run", prepare=ignore_hangup)
-    time.sleep(1)  # until it reads
-    process.send_signal(signal.SIGHUP)
-    _, errors = process.communicate('{"id":1}\n', timeout=PATIENCE)
-    assert (0, True) == (process.returncode, "1 replaced" in errors), errors
-
-
-def ignore_hangup() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:
