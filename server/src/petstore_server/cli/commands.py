@@ -4,7 +4,6 @@ Engines are imported by the functions that use the store, because they take long
 `--version` and wrong usage need.
 """
 
-import gc
 import getpass
 import logging
 import os
@@ -19,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from petstore_server.cli.arguments import OPERATOR_NAME, Parsed, key_id
 from petstore_server.cli.failures import interruptible
-from petstore_server.cli.main import COMMANDS, Documented, Group
+from petstore_server.cli.main import COMMANDS, Documented, Group, collect_garbage
 from petstore_server.cli.output import printable
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict
@@ -79,7 +78,7 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
 
     async def run() -> T:
         async with named_store(settings_here()) as store:
-            gc.enable()  # see `main`
+            collect_garbage()
             return await work(store)
 
     return asyncio.run(run())

@@ -9,6 +9,7 @@ import click
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
 from petstore_server.cli.commands import Noun, confirm, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, explain
+from petstore_server.cli.main import collect_garbage
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
@@ -141,6 +142,7 @@ def copy(target: str) -> None:
         raise click.BadParameter(f"{error}.", param_hint="--to") from None
     if is_sqlite(target):
         raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
+    collect_garbage()
     with progress("Copying and verifying (rows)") as advance:
         rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())

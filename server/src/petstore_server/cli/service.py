@@ -1,6 +1,5 @@
 """The commands about the service itself: `petstore serve`, `openapi`, `doctor` and `console`."""
 
-import gc
 import os
 import time
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import click
 from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import Command, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, logged
-from petstore_server.cli.main import Documented
+from petstore_server.cli.main import Documented, collect_garbage
 from petstore_server.cli.output import comment, log_to_stderr, printable, show, wants_json, wrapped, write, write_json
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
@@ -57,7 +56,7 @@ def serve(demo: bool, **options: str | None) -> None:
     with logged(settings.log_level):
         from petstore_server.cli.serving import serve_in_foreground
 
-        gc.enable()  # see `main`
+        collect_garbage()
         serve_in_foreground(settings, given, demo=demo)
 
 
