@@ -17,9 +17,9 @@ NOTHING_FAILED = {("DELETE", 204), ("POST", 201), ("GET", 200)}
 class Load:
     """Clients that cancel, place and list in turn, each over a new connection to nginx now and then."""
 
-    def __init__(self, before: Front, key: str, clients: int = 6) -> None:
+    def __init__(self, before: Front, key: str, clients: int = 6, pause: float = 0) -> None:
         self.outcomes: Counter[tuple[str, int]] = Counter()
-        self._front, self._key = before, key
+        self._front, self._key, self._pause = before, key, pause
         self._orders = count(1)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Load:
 
     def _send(self) -> None:
         with self._front.client(self._key) as client:
-            while not self._stopping.is_set():
+            while not self._stopping.wait(self._pause):
                 with self._lock:
                     number = next(self._orders)
                 responses = [
