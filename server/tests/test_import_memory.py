@@ -20,7 +20,7 @@ from petstore_server.imports.running import Batch, _groups
 from testing.import_files import batches, read
 from testing.subprocesses import PATIENCE
 
-SIZE = 16 << 20
+SIZE = 8 << 20
 MOST = 64 << 20  # besides the file: a window of it, decoded
 _MEASURE = """
 import re, sys
