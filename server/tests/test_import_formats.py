@@ -1,5 +1,6 @@
 """Import files: every format and encoding of the same orders imports to the same list."""
 
+import io
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -406,3 +407,10 @@ def test_a_file_that_is_not_an_array_says_what_to_do() -> None:
 def test_a_line_feed_at_the_beginning_of_a_piece_belongs_to_the_return_before_it() -> None:
     pieces = [b"id,petId\r", b"\n1,2\r", b"\n"]
     assert b"".join(pieces) == b"".join(Source(PiecewiseFile(pieces), "-", None).text())
+
+
+def test_the_position_of_a_batch_is_how_much_of_the_file_was_imported_with_it() -> None:
+    content = b"[" + b",".join(b'{"id":%d}' % number for number in range(100_000)) + b"]"
+    positions = [batch.position for batch in batches(io.BytesIO(content), ReadOptions("json"))]
+    assert positions[0] < len(content) // 2
+    assert (sorted(positions), len(content)) == (positions, positions[-1])

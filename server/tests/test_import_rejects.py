@@ -227,6 +227,12 @@ def test_a_cell_over_too_many_lines_is_reported_as_that(cli: CommandLine) -> Non
     assert "has a quote that is not closed within 100 lines" in rejects[0]["reason"]
 
 
+def test_a_cell_may_have_a_hundred_line_feeds(cli: CommandLine) -> None:
+    for count, expected in ((101, [2]), (100, [1, 2])):
+        content = 'id,note\n1,"' + "x\n" * count + '"\n2,y\n'
+        assert expected == import_text(cli, content, "--format", "csv", "--ignore-column", "note")[0]
+
+
 def test_a_row_over_several_lines_has_the_bound_of_a_row(cli: CommandLine) -> None:
     line = "x" * (files.MAX_ROW_BYTES // 2) + "\n"
     content = f'id,note\n1,"{line}{line}"\n2,y\n'

@@ -101,6 +101,10 @@ def test_each_request_of_a_connection_is_counted_by_itself() -> None:
     assert {None} == {one.fault for one in requests}
 
 
+def test_the_bounds_are_those_of_the_interface() -> None:
+    assert (8_192, 32_768, 65_536) == (MAX_TARGET, MAX_HEADERS, MAX_BODY)
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_target_and_headers_are_too_large_beyond_their_bounds(parts: int) -> None:
     for size, target_fault in ((MAX_TARGET, None), (MAX_TARGET + 1, UriTooLong)):
