@@ -201,7 +201,7 @@ async def test_an_asynchronous_follower_is_not_in_the_way_of_other_calls(served:
 
         async def follow() -> None:
             other = client.with_options(on_response=lambda _: began.set())
-            async for page in other.v2.follow_changes(after="now"):
+            async for page in other.v2.follow_changes(after="now", wait=1):
                 seen.extend(order.id for order in page.data)
                 if len(seen) == 20:
                     all_seen.set()
