@@ -9,8 +9,9 @@ from typing import Any
 
 from petstore_server.api.errors import error_response
 from petstore_server.api.representation import body_response
-from petstore_server.server.listener import Deadlines, PublicServer
+from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
+from petstore_server.server.state import Deadlines
 from testing.subprocesses import PATIENCE
 
 LIST = 30_000_000

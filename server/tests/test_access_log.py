@@ -79,7 +79,7 @@ EXPECTED = [
     ("GET", V1, 200, None, "listOrders"),
     *[("GET", V1, 429, "rate_limit_exceeded", "listOrders")] * 20,
     ("GET", V1, 429, "api_key_banned", "listOrders"),
-    ("GARBAGE", None, 400, "bad_request", "none"),
+    (None, None, 400, "bad_request", "none"),
 ]
 
 

@@ -288,6 +288,7 @@ async def test_a_deadline_ends_a_wait_after_exactly_its_seconds(name: str, sent:
         writer.write(sent)
         await until(lambda: len(server.connections) == 1)
         [connection] = server.connections
+        assert isinstance(connection, Connection)
         await until(lambda: connection._waiting(connection._writer.progress()[1])[0][0] == wait)
         if sent == GET:
             await asyncio.sleep(0.5)  # until the kernel takes no more

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from petstore_server.server import listener
+from petstore_server.server import state
 from petstore_server.server.messages import Request, Response
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.writer import WRITE_MARK
@@ -89,7 +89,7 @@ async def test_a_response_is_whole_if_its_client_reads_late(closes: bool) -> Non
 async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_cut_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_UNREAD", 4 * WRITE_MARK)
+    monkeypatch.setattr(state, "MAX_UNREAD", 4 * WRITE_MARK)
     async with serving() as (server, port):
         reader, writer = await connect(port)
         writer.write(GET)
@@ -110,7 +110,7 @@ async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_c
 async def test_of_too_many_incomplete_requests_the_oldest_are_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_UNFINISHED", 10 * len(LARGE_HEAD))
+    monkeypatch.setattr(state, "MAX_UNFINISHED", 10 * len(LARGE_HEAD))
     with caplog.at_level(logging.WARNING):
         async with serving() as (server, port):
             known = await connect(port)

@@ -19,8 +19,8 @@ from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
 from petstore_server.runtime.servers import DRAIN_SECONDS
-from petstore_server.server.listener import Deadlines
 from petstore_server.server.messages import MAX_HEADERS
+from petstore_server.server.state import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from testing.cases import for_all
 from testing.documents import ROOT, block, headings, read_yaml, table

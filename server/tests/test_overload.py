@@ -19,8 +19,9 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order
 from petstore_server.engines.sqlite import connections
 from petstore_server.server.connection import Connection
-from petstore_server.server.listener import ACCEPTED_TOGETHER, CONNECTIONS_PER_TURN, PublicServer
+from petstore_server.server.listener import ACCEPTED_TOGETHER, PublicServer
 from petstore_server.server.messages import Answer, Request
+from petstore_server.server.state import CONNECTIONS_PER_TURN
 from petstore_server.server.writer import ResponseWriter
 from testing.service import Service, bearer, in_service
 from testing.subprocesses import PATIENCE

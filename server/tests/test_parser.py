@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.server import parser
+from petstore_server.server import grammar
+from petstore_server.server.grammar import origin_form
 from petstore_server.server.messages import (
     MAX_BODY,
     MAX_HEADER_LINES,
@@ -23,7 +24,7 @@ from petstore_server.server.messages import (
     UriTooLong,
     refused_request,
 )
-from petstore_server.server.parser import MAX_KNOWN_HEAD, RequestParser, origin_form
+from petstore_server.server.parser import MAX_KNOWN_HEAD, RequestParser
 
 MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
@@ -509,10 +510,10 @@ def test_lines_of_a_head_are_known_again_up_to_its_bound() -> None:
     hits = []
     for size in (MAX_KNOWN_HEAD, MAX_KNOWN_HEAD + 1):
         data = LIST.replace(b"Host: x", b"Host: x\r\nX: " + b"x" * (size - len(LIST) - 1))
-        before = parser._field.cache_info()
+        before = grammar.field.cache_info()
         assert size == len(data) - 4
         feed(data, data)
-        after = parser._field.cache_info()
+        after = grammar.field.cache_info()
         hits.append((after.hits > before.hits, after.misses > before.misses))
     assert [(True, True), (False, False)] == hits
 

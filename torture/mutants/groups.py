@@ -52,7 +52,7 @@ GROUPS = {
         _server("limits"), _tests("server/tests", "limits windows fallback redis redis_rules usage_history")
     ),
     "parser": Group(
-        _server("server/parser.py", "server/messages.py"),
+        _server("server/parser.py", "server/grammar.py", "server/messages.py"),
         _tests("server/tests", "parser framing recent_requests"),
     ),
     "client": Group(

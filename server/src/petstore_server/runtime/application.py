@@ -32,7 +32,8 @@ from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Ser
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import account_usage, all_usage
-from petstore_server.server.listener import REFUSED, Deadlines, PublicServer
+from petstore_server.server.listener import PublicServer
+from petstore_server.server.state import REFUSED, Deadlines
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.telemetry.logs import lost_lines

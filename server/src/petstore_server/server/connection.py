@@ -7,15 +7,13 @@ it. Until then the connection parses nothing more, and reads at most one buffer 
 import asyncio
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from petstore_server.server.eager import run_eagerly
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
 from petstore_server.server.parser import RequestParser
+from petstore_server.server.state import ServerState
 from petstore_server.server.writer import ResponseWriter
-
-if TYPE_CHECKING:
-    from petstore_server.server.listener import PublicServer
 
 REQUESTS_PER_TURN = 16
 """Pipelined requests answered before other connections get their turn."""
@@ -28,9 +26,9 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection of a `PublicServer`."""
+    """The protocol of one connection."""
 
-    def __init__(self, server: "PublicServer") -> None:
+    def __init__(self, server: ServerState) -> None:
         self._server = server
         self._transport: asyncio.Transport
         self._writer: ResponseWriter

@@ -2,9 +2,17 @@
 
 import re
 from collections import deque
-from collections.abc import Mapping
-from functools import lru_cache
 
+from petstore_server.server.grammar import (
+    MALFORMED,
+    METHOD,
+    check_coding,
+    connection_options,
+    content_length,
+    field,
+    is_host,
+    request_line,
+)
 from petstore_server.server.messages import (
     MAX_BODY,
     MAX_HEADER_LINES,
@@ -15,7 +23,6 @@ from petstore_server.server.messages import (
     PayloadTooLarge,
     Request,
     RequestError,
-    UnsupportedTransferCoding,
     UriTooLong,
     refused_request,
 )
@@ -26,20 +33,12 @@ MAX_HEAD = 64 * 1024
 MAX_KNOWN_HEAD = 1024
 """Bytes of a head whose lines are remembered: most lines are the same in all requests of a client."""
 
-_KNOWN_LINES = 4096
-_MAX_HOST = 300  # bytes; names in the DNS have 253
-_MAX_DIGITS = 19  # of a Content-Length
-_METHOD = re.compile(rb"([A-Z-]{1,32}) ")
-_REQUEST_LINE = re.compile(rb"%b(/[!-~]*|\*|[A-Za-z0-9\[][!-~]*:[!-~]*) HTTP/([0-9]\.[0-9])" % _METHOD.pattern)
-_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
 _BLANK_LINES = re.compile(rb"(?:\r?\n)*")
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = {b"transfer-encoding", b"content-length", b"expect"}
 _LINE_END = b"\r\n"
 _END = b"\r\n\r\n"
-_MALFORMED = "Malformed HTTP/1.1 request."
 
 
 class RequestParser:
@@ -103,7 +102,7 @@ class RequestParser:
 
         It takes the place of the request whose body was malformed, unless that has its response already.
         """
-        word = _METHOD.match(self._data, self._at)
+        word = METHOD.match(self._data, self._at)
         malformed, self.incoming = self.incoming, None
         self.close()
         if malformed is None:
@@ -136,7 +135,7 @@ class RequestParser:
             self._await(_END)
             line, complete, _ = self._data[self._at :].partition(_LINE_END)
             if complete:
-                _request_line.__wrapped__(line)  # so that another protocol is refused at once
+                request_line.__wrapped__(line)  # so that another protocol is refused at once
             return
         request = self._read_head(self._data[self._at : end])
         self._at = self._searched = end + len(_END)
@@ -160,7 +159,7 @@ class RequestParser:
     def _await(self, end: bytes) -> None:
         """Wait for the end of a head or a line. Raises BadRequest, HeadersTooLarge, UriTooLong if it cannot come."""
         if _NOT_TEXT.search(self._data, self._searched):
-            raise BadRequest(_MALFORMED)
+            raise BadRequest(MALFORMED)
         if len(self._data) - self._at > MAX_HEAD:
             target = self._data[self._at :].partition(b" ")[2].partition(b" ")[0]
             raise UriTooLong if self._in_head and len(target) > MAX_TARGET else HeadersTooLarge
@@ -172,21 +171,21 @@ class RequestParser:
         if len(lines) > MAX_HEADER_LINES:
             raise HeadersTooLarge
         known = len(head) <= MAX_KNOWN_HEAD
-        method, path, query, http_1_0 = (_request_line if known else _request_line.__wrapped__)(first)
+        method, path, query, http_1_0 = (request_line if known else request_line.__wrapped__)(first)
         headers: dict[bytes, bytes] = {}
-        for name, value in map(_field if known else _field.__wrapped__, lines):
+        for name, value in map(field if known else field.__wrapped__, lines):
             headers[name] = value if name not in headers else headers[name] + b", " + value
         request = Request(method, path, query, headers, self._peer)
         if http_1_0:
             request.http_1_0 = True
-        closes, keeps = _connection_options(headers.get(b"connection"))
+        closes, keeps = connection_options(headers.get(b"connection"))
         # What follows a CONNECT may be meant for the other end of a tunnel.
         request.keep_alive = not closes and (keeps or not http_1_0) and method != "CONNECT"
         self._left, self._chunked = 0, False
         if not _FRAMING.isdisjoint(headers):
             self._frame(request)
         request.complete = not (self._left or self._chunked)
-        if len(head) > MAX_TARGET or self._left > MAX_BODY or not _is_host(headers.get(b"host")):
+        if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
         return request
 
@@ -194,17 +193,17 @@ class RequestParser:
         """Find out where the request ends. Raises BadRequest, UnsupportedTransferCoding."""
         headers = request.headers
         if b"transfer-encoding" in headers:
-            _check_coding(headers, request.http_1_0)
+            check_coding(headers, request.http_1_0)
             self._chunked, self._awaited = True, "size"
         elif b"content-length" in headers:
-            self._left = _content_length(headers[b"content-length"])
+            self._left = content_length(headers[b"content-length"])
         # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
         request.awaits_continue = not request.http_1_0 and headers.get(b"expect", b"").lower() == b"100-continue"
 
     def _fault(self, request: Request, header_bytes: int) -> type[RequestError] | None:
         """What is wrong with a request that is not malformed, if anything is."""
         host = request.headers.get(b"host")
-        if not (request.http_1_0 if host is None else _is_host(host)):
+        if not (request.http_1_0 if host is None else is_host.__wrapped__(host)):
             return BadRequest
         if len(request.path) + len(request.query) + bool(request.query) > MAX_TARGET:
             return UriTooLong
@@ -240,7 +239,7 @@ class RequestParser:
             case "size":
                 size = _CHUNK.fullmatch(line)
                 if size is None:
-                    raise BadRequest(_MALFORMED)
+                    raise BadRequest(MALFORMED)
                 self._left = int(size[1], 16)
                 self._awaited = "end" if self._left else "trailers"
                 if not self._left:  # the trailers end with an empty line, and there may be none
@@ -248,84 +247,9 @@ class RequestParser:
                 return False
             case "end":
                 if line:
-                    raise BadRequest(_MALFORMED)
+                    raise BadRequest(MALFORMED)
                 self._awaited = "size"
                 return False
         for trailer in line.split(_LINE_END)[1:]:
-            _field.__wrapped__(trailer)  # and drop it
+            field.__wrapped__(trailer)  # and drop it
         return True
-
-
-@lru_cache(maxsize=_KNOWN_LINES)
-def _request_line(line: bytes) -> tuple[str, bytes, bytes, bool]:
-    """The method, path and query, and whether the version is 1.0. Raises BadRequest."""
-    match = _REQUEST_LINE.fullmatch(line)
-    if match is None:
-        raise BadRequest(_MALFORMED)
-    method, target, version = match.groups()
-    if version not in (b"1.1", b"1.0"):
-        raise BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
-    path, _, query = origin_form(target).partition(b"?")
-    return method.decode(), path, query, version == b"1.0"
-
-
-@lru_cache(maxsize=_KNOWN_LINES)
-def _field(line: bytes) -> tuple[bytes, bytes]:
-    """The name, in lower case, and the value of a header line. Raises BadRequest."""
-    match = _FIELD.fullmatch(line)
-    if match is None:
-        raise BadRequest(_MALFORMED)
-    return match[1].lower(), match[2].strip(b" \t")
-
-
-@lru_cache(maxsize=64)
-def _connection_options(value: bytes | None) -> tuple[bool, bool]:
-    """Whether the options of a Connection header include `close`, and `keep-alive`."""
-    options = [option.strip(b" \t") for option in (value or b"").lower().split(b",")]
-    return b"close" in options, b"keep-alive" in options
-
-
-@lru_cache(maxsize=256)
-def _is_host(host: bytes | None) -> bool:
-    """Whether this is a name or an address, with or without a port. Repeated headers, joined by a comma, are not."""
-    return host is not None and len(host) <= _MAX_HOST and _HOST.fullmatch(host) is not None
-
-
-def _content_length(value: bytes) -> int:
-    """The number of a Content-Length. Its digits are counted first: int() refuses thousands. Raises BadRequest."""
-    digits = value.lstrip(b"0")
-    if not value.isdigit() or len(digits) > _MAX_DIGITS:
-        raise BadRequest(_MALFORMED)
-    return int(digits or b"0")
-
-
-def _check_coding(headers: Mapping[bytes, bytes], http_1_0: bool) -> None:
-    """Refuse a body whose end others may see elsewhere, or whose content is encoded.
-
-    Raises BadRequest, UnsupportedTransferCoding.
-    """
-    if http_1_0:  # its framing is faulty (RFC 9112 section 6.1)
-        raise BadRequest("HTTP/1.0 has no Transfer-Encoding: send Content-Length, or use HTTP/1.1.")
-    if b"content-length" in headers:
-        raise BadRequest("Send either Content-Length or Transfer-Encoding, not both.")
-    coding = headers[b"transfer-encoding"].lower()
-    if coding != b"chunked":
-        end_is_known = coding.rpartition(b",")[2].strip() == b"chunked"
-        raise UnsupportedTransferCoding if end_is_known else BadRequest(UnsupportedTransferCoding.message)
-
-
-def origin_form(target: bytes) -> bytes:
-    """The path and query of a request target (RFC 9112 section 3.2), without a fragment.
-
-    The absolute form loses its scheme and authority. Targets that name no path (`*`, the authority form of CONNECT, an
-    absolute form without a path) become a path that is not served.
-    """
-    target = target.partition(b"#")[0]
-    if target.startswith(b"/"):
-        return target
-    scheme, separator, rest = target.partition(b"://")
-    if separator and scheme.isalpha():
-        authority, slash, path = rest.partition(b"/")
-        if slash and b"?" not in authority:
-            return slash + path
-    return b"/" + target
