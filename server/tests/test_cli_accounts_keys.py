@@ -357,8 +357,8 @@ def test_an_account_is_shown_without_its_usage_while_redis_is_down(acme: Command
 def test_the_last_use_of_a_key_is_shown_as_an_hour(acme: CommandLine) -> None:
     key_id, hour = create_key(acme)["id"], 1_795_345_200
     save(acme, {}, [], Activity({}, {}, {key_id: hour}))
-    assert "2026-11-22T11:00:00Z" == acme.must("keys", "show", key_id, "--json").json()["lastUsed"]
-    assert "last used: 2026-11-22T11:00Z" in " ".join(acme.must("keys", "show", key_id).out.split())
+    assert "2026-11-22T11:00:00Z" == acme.must("keys", "show", key_id, "--json").json()["lastUsedAt"]
+    assert "last used at: 2026-11-22T11:00Z" in " ".join(acme.must("keys", "show", key_id).out.split())
     listed = acme.must("keys", "list").out
     assert "  LAST USED (HOUR)  " in listed
     assert "  2026-11-22T11:00Z  " in listed

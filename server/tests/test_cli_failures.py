@@ -98,10 +98,10 @@ ERRORS: list[tuple[BaseException, str, int]] = [
     (errors.InvalidInput("Wrong."), "invalid_input", 2),
     (errors.StoreUnusable("Gone."), "store_unusable", 1),
     (errors.ServiceUnavailable("the disk is full"), "service_unavailable", 1),
-    (SettingsError("PETSTORE_PORT is bad."), "bad_settings", 2),
+    (SettingsError("PETSTORE_PORT is bad."), "invalid_settings", 2),
     (click.UsageError("No."), "usage", 2),
     (click.ClickException("No."), "failure", 1),
-    (PermissionError(errno.EACCES, "Permission denied", "/etc/shadow"), "io_failure", 1),
+    (PermissionError(errno.EACCES, "Permission denied", "/etc/shadow"), "io_error", 1),
     (KeyboardInterrupt(), "interrupted", 130),
     (ZeroDivisionError("two\nlines"), "internal_error", 1),
 ]
@@ -210,7 +210,7 @@ def test_a_misspelt_or_invalid_setting_is_one_line(cli: CommandLine) -> None:
     assert "PETSTORE_DATABASE_URI" in done.err
     assert "PETSTORE_DATABASE_URL" in done.err
     bad = cli("orders", "list", "--json", PETSTORE_PORT="many")
-    assert (2, "bad_settings") == (bad.code, bad.error()["code"])
+    assert (2, "invalid_settings") == (bad.code, bad.error()["code"])
 
 
 @pytest.mark.parametrize(

@@ -169,15 +169,15 @@ def test_an_account_shows_what_it_uses_of_the_api_and_when_it_last_did(petstore:
     for operation, hours in (("listOrders", 0), ("getPet", 2), ("v2.getUsage", 30)):
         save(petstore, "acme", UsageCounts(refused_banned=1), HOUR - hours * 3600, operation=operation)
 
-    def last(hours: int) -> str:
-        return f"{format_unix(HOUR - hours * 3600)}"[:16] + "Z"
+    def last(hours: int, end: str = "Z") -> str:
+        return f"{format_unix(HOUR - hours * 3600)}"[:16] + end
 
     assert [
-        {"operation": "getPet", "deprecated": True, "lastUsed": last(2)},
-        {"operation": "listOrders", "deprecated": False, "lastUsed": last(0)},
-        {"operation": "v1.*", "deprecated": False, "lastUsed": last(0)},
-        {"operation": "v2.*", "deprecated": False, "lastUsed": last(30)},
-        {"operation": "v2.getUsage", "deprecated": False, "lastUsed": last(30)},
+        {"operation": "getPet", "deprecated": True, "lastUsedAt": last(2, ":00Z")},
+        {"operation": "listOrders", "deprecated": False, "lastUsedAt": last(0, ":00Z")},
+        {"operation": "v1.*", "deprecated": False, "lastUsedAt": last(0, ":00Z")},
+        {"operation": "v2.*", "deprecated": False, "lastUsedAt": last(30, ":00Z")},
+        {"operation": "v2.getUsage", "deprecated": False, "lastUsedAt": last(30, ":00Z")},
     ] == petstore.must("accounts", "show", "acme", "--json").json()["uses"]
     page = petstore.must("accounts", "show", "acme").out
     assert ["getPet", last(2), "deprecated"] in [line.split() for line in page.splitlines()]

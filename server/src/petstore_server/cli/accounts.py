@@ -14,7 +14,7 @@ from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, plan_limits
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
-from petstore_server.domain.timestamps import format_hour, format_unix
+from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.audit import shown_fields
@@ -85,7 +85,7 @@ def show_account(name: str) -> None:
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation
         uses = [
-            {"operation": used, "deprecated": used in DEPRECATED, "lastUsed": format_hour(hour)}
+            {"operation": used, "deprecated": used in DEPRECATED, "lastUsedAt": format_unix(hour)}
             for used, hour in (await store.usage.last_used(account.id)).items()
         ]
         keys = [key_fields(key, now) for key in await store.keys.list(name)]
@@ -178,7 +178,8 @@ def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
         usage = table(titles, [list(window.values()) for window in rest["windows"]])
     uses = "It has not used the API since its use is recorded."
     if rest["uses"]:
-        used = [(name, last, "deprecated" if old else None) for name, old, last in map(dict.values, rest["uses"])]
+        found = map(dict.values, rest["uses"])
+        used = [(name, f"{last[:16]}Z", "deprecated" if old else None) for name, old, last in found]
         uses = table(("OPERATION", "LAST USED", "STATE"), used)
     listed = f"No keys yet; create one with `petstore keys create {account['name']}`."
     if rest["keys"]:

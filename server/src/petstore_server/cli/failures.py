@@ -151,7 +151,7 @@ _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
     (errors.NotFound, _describe_refusal, NOT_FOUND, ""),
     (errors.Conflict, _describe_refusal, CONFLICT, ""),
     (errors.DomainError, _describe_refusal, FAILURE, ""),
-    (SettingsError, str, USAGE, "bad_settings"),
+    (SettingsError, str, USAGE, "invalid_settings"),
     (
         UnicodeEncodeError,
         lambda error: _NOT_UTF_8.format(error.object[error.start : error.end]),
@@ -161,7 +161,7 @@ _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
     (click.Abort, lambda _: "Interrupted.", INTERRUPTED, "interrupted"),
     (click.UsageError, lambda error: _one_line(error.format_message()), USAGE, "usage"),  # a choice on each line
     (click.ClickException, lambda error: _one_line(error.format_message()), FAILURE, "failure"),
-    (OSError, _describe_os_error, FAILURE, "io_failure"),
+    (OSError, _describe_os_error, FAILURE, "io_error"),
 )
 """By the kind of an error, the first that fits: its message, the exit code, and its code unless it has one itself."""
 

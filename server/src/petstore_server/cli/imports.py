@@ -14,10 +14,10 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.imports.options import STDIN
 from petstore_server.store import Store
 
-_TITLES = ("ID", "BEGAN", "FILE", "ACTOR", "STATE", "CREATED", "REPLACED", "UNCHANGED", "REJECTED")
+_TITLES = ("ID", "STARTED", "FILE", "ACTOR", "STATE", "CREATED", "REPLACED", "UNCHANGED", "REJECTED")
 _COUNTS = ("created", "replaced", "unchanged", "rejected")
 _REJECTS = "Write the rejected rows to FILE as JSON Lines, or to stdout (-) instead of the rest."
-_NAMES = tuple(map(str.lower, _TITLES))
+_NAMES = ("id", "startedAt", "file", "actor", "state", *_COUNTS)
 
 imports = Noun("imports", "$ petstore imports list")
 
@@ -30,8 +30,8 @@ def _fields(run: ImportRun) -> dict[str, Any]:
     """The record of an import as it is shown."""
     return {
         **{name: getattr(run, name) for name in ("id", "kind", "file", "actor", "state")},
-        "began": format_unix(run.began_at),
-        "tookSeconds": round(run.seen_at - run.began_at, 1),
+        "startedAt": format_unix(run.began_at),
+        "durationSeconds": round(run.seen_at - run.began_at, 1),
         **{name: getattr(run, name) for name in _COUNTS},
         "reasons": run.reasons,
         "rejectsKept": run.kept,

@@ -135,7 +135,7 @@ def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
     """What may be shown of a key at `now` (Unix seconds): everything but the digest."""
     named = {name: getattr(key, name) for name in ("id", "account", "note", "created_at", "rotated_from")}
     named |= {"environment": str(key.environment), "state": str(key.state(now)), "scopes": sorted(key.scopes)}
-    fields = named | key.fields() | {"last_used": format_unix(key.last_used_at)}
+    fields = named | key.fields() | {"last_used_at": key.last_used_at}
     return dict(shown_fields(fields if key.is_banned(now) else fields | {"ban": None}))
 
 
@@ -163,7 +163,7 @@ def _hand_over(issued: IssuedKey) -> None:
 
 def _show(key: ApiKey) -> None:
     fields = key_fields(key, time.time())
-    texts = {"scopes": ", ".join(fields["scopes"]), "lastUsed": format_hour(key.last_used_at), "ban": ban_end(fields)}
+    texts = {"scopes": ", ".join(fields["scopes"]), "lastUsedAt": format_hour(key.last_used_at), "ban": ban_end(fields)}
     show(fields, lambda: details((fields | texts).items()))
 
 
