@@ -160,10 +160,10 @@ async def test_an_account_shows_what_it_uses_and_what_it_got(console: Console, b
     assert f"v2.placeOrder {at(today - 9 * 86_400)} 0 none none" in page
     first, second = (f"was last used in the hour of {at(each)}" for each in (hour, today - 9 * 86_400))
     assert f"Version 1 {first} · Version 2 {second}" in page
-    yesterday = await browser.get("/accounts/zoo?use=yesterday")
+    yesterday = await browser.get("/accounts/zoo?period=yesterday")
     assert f"getPet deprecated {at(today - 3600)} 12 none 12 gone (410)" in yesterday
     assert f"listOrders {at(hour)} 0 none none" in yesterday
-    month = await browser.get("/accounts/zoo?use=month")
+    month = await browser.get("/accounts/zoo?period=month")
     assert "5 1 by the day 3 succeeded, 1 in conflict (409)" in month
     assert lists in month
 

@@ -235,7 +235,7 @@ async def _use(visit: Visit, account: Account) -> list[tuple[str, int | None, Us
     """
     now, today = visit.now, Granularity.DAY.start(visit.now)
     periods = {"yesterday": (today - DAY, today), "month": (today - 29 * DAY, now + 1)}
-    start, end = periods.get(visit.query.get("use", ""), (now - DAY, now + 1))
+    start, end = periods.get(visit.query.get("period", ""), (now - DAY, now + 1))
     counted = await visit.store.usage.operations(account.id, Granularity.HOUR.start(start), int(end))
     used = await visit.store.usage.last_used(account.id)
     return [(each, used.get(each), counted.get(each, UsageCounts())) for each in sorted(used.keys() | counted.keys())]
