@@ -83,17 +83,17 @@ class Changes(Record, frozen=True, kw_only=True, gc=False):
 
 
 class UsageWindow(Record, frozen=True, kw_only=True, gc=False):
-    """One limit of the account, after the request was counted. It resets at `reset_seconds`, a Unix timestamp."""
+    """One limit of the account, after the request was counted. It resets at `reset_timestamp`, a Unix timestamp."""
 
     name: str
     limit: int
     remaining: int
-    reset_seconds: int = field(name="reset")
+    reset_timestamp: int = field(name="reset")
 
     @property
     def reset(self) -> datetime:
         """When the window resets, an aware datetime in UTC by the server's clock."""
-        return datetime.fromtimestamp(self.reset_seconds, UTC)
+        return datetime.fromtimestamp(self.reset_timestamp, UTC)
 
 
 class UsageEntry(Record, frozen=True, kw_only=True, gc=False):
