@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 PANELS = json.loads((ROOT / "deploy" / "grafana" / "petstore.json").read_text())["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
 ZERO = re.compile(
-    r"limits_degraded|500\|503|log_lines_lost|refused_total|decisions_local|counts_lost|held_requests|workers?"
+    r"limits_degraded|500\|503|log_lines_lost|(refused|shed)_total|decisions_local|counts_lost|held_requests|workers?"
     r"|postgresql|start_timestamp|clock_ahead"
 )
 """Queries that show zero while nothing is wrong."""

@@ -69,7 +69,7 @@ async def test_a_ban_is_logged_with_the_names_that_commands_show(tmp_path: Path,
         await service.backend.save()
     [entry] = entries(log, "key banned")
     assert ("warning", 1) == (entry["level"], entry["ban_level"])
-    assert (key_id, "account 1", 120) == (entry["key"], entry["account"], entry["seconds"])
+    assert (key_id, "account 1", 120) == (entry["key"], entry["account"], entry["ban_seconds"])
     assert 1 == entry["strikes"]
 
 

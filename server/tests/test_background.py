@@ -59,7 +59,7 @@ async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time(lo
     other = Work()
     tasks = [BackgroundTask("fails", failing, 0.001), BackgroundTask("other", other, 0.001)]
     await run_until(tasks, lambda: failing.rounds == 5 and other.rounds >= 5)
-    logged = [(entry["event"], entry["task"], entry["again_in"]) for entry in entries(log)]
+    logged = [(entry["event"], entry["task"], entry["retry_in_seconds"]) for entry in entries(log)]
     assert [("background task failed", "fails", 0.001 * 2**failures) for failures in (1, 2, 3)] == logged
     assert all("Traceback" in str(entry["exception"]) for entry in entries(log))
 
@@ -67,7 +67,7 @@ async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time(lo
 async def test_after_a_success_the_pauses_begin_anew(log: io.StringIO) -> None:
     failing = Work(OSError("broken pipe"), OSError("broken pipe"), None, OSError("broken pipe"))
     await run_until([BackgroundTask("fails", failing, 0.001)], lambda: failing.rounds == 5)
-    assert [0.002, 0.004, 0.002] == [entry["again_in"] for entry in entries(log)]
+    assert [0.002, 0.004, 0.002] == [entry["retry_in_seconds"] for entry in entries(log)]
 
 
 async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(log: io.StringIO) -> None:

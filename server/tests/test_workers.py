@@ -266,7 +266,7 @@ def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(monk
 
     asyncio.run(supervise())
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
-    pauses = [line["again_in"] for line in logged if line["event"] == "worker ended"]
+    pauses = [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
     assert [0.001, 0.002, 0.004, 0.004, 0.001, 0.002] == pauses
 
 

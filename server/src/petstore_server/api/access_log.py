@@ -55,7 +55,7 @@ class AccessLog:
                 "status": response.status,
                 "code": call.code,
                 "bytes": 0 if request.method == "HEAD" else response.length,
-                "milliseconds": None if seconds is None else round(seconds * 1000, 3),
+                "duration_seconds": None if seconds is None else round(seconds, 6),
                 **call.context(),
                 "address": self._client_address(request.peer, request.headers),
                 "event": EVENT,

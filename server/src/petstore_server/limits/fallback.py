@@ -81,11 +81,11 @@ class FallbackLimiter:
         else:
             if self._since not in (None, since):
                 self.losses += 1
-                _log.warning("redis lost its counts: windows start again")
+                _log.warning("redis lost its counts")
             self._since, self.clock_ahead = since, self._clock() - now
             if before is not None:
                 self.fault = None
-                _log.info("redis usable again: limits are exact", extra={"after": before})
+                _log.info("redis usable again", extra={"reason": before})
         return self.fault
 
     async def newest(self, name: str, number: int) -> int:
@@ -98,7 +98,7 @@ class FallbackLimiter:
     def _open(self, error: CountersUnavailable) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
         if self.fault is None:
-            _log.error("redis unusable: each process counts limits by itself", extra={"reason": error.reason})
+            _log.error("redis unusable", extra={"reason": error.reason})
         self.fault = error.reason
 
 

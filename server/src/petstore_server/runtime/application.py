@@ -156,8 +156,8 @@ class Application:
         yield _labelled(CounterMetricFamily("petstore_connections_refused", why, labels=("reason",)), refused)
         held = "Requests for changes that are held until something changes."
         yield GaugeMetricFamily("petstore_held_requests", held, self.changes.held)
-        too_many = "Requests refused because too many were being answered at the same time."
-        yield CounterMetricFamily("petstore_requests_refused", too_many, self.concurrency.refused)
+        too_many = "Requests shed with 503 because too many were being answered at the same time."
+        yield CounterMetricFamily("petstore_requests_shed", too_many, self.concurrency.refused)
         yield CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
         if self._users is not None:
             used = "Accounts that used an operation in 30 days."

@@ -107,7 +107,7 @@ class Backend:
             account = None
             with suppress(KeyNotFound, ServiceUnavailable):
                 account = (await self.store.keys.find(ban.key_id)).account
-            fields = {"key": ban.key_id, "account": account, "seconds": ban.until - ban.began}
+            fields = {"key": ban.key_id, "account": account, "ban_seconds": ban.until - ban.began}
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
@@ -216,11 +216,11 @@ class BackgroundTask:
         except Exception as error:  # noqa: BLE001 - a defect in one round must not end the task
             self._failures += 1
             pause = max(self.pause, min(self.pause * 2.0 ** min(self._failures, 10), _MAX_BACKOFF))
-            _log.error("background task failed", extra={"task": self.name, "again_in": pause}, exc_info=error)
+            _log.error("background task failed", extra={"task": self.name, "retry_in_seconds": pause}, exc_info=error)
             return pause
         else:
             if self._unusable is not None:
-                _log.info("store usable again", extra={"task": self.name, "after": self._unusable})
+                _log.info("store usable again", extra={"task": self.name, "reason": self._unusable})
             self._unusable = None
         self._failures = 0
         self._finished_at = self.clock()

@@ -243,7 +243,7 @@ class Workers:
             if monotonic() - started > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
             self._restarts += 1
-            _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": pause})
+            _log.error("worker ended", extra={"worker": worker.number, "exit_code": code, "retry_in_seconds": pause})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), pause)
                 return

@@ -158,7 +158,7 @@ class Timelines:
         # Another process may have noted a change that was made since the clock was read.
         if at < newest and (at := (await _clock(driver))[1]) < newest:
             await driver.execute(_BEGIN_HISTORY.encode(), (epoch,))
-            _log.error("store lost changes: a new history begins", extra={"seconds": (newest - at) / 1_000_000})
+            _log.error("store lost changes", extra={"behind_seconds": (newest - at) / 1_000_000})
 
 
 async def _clock(driver: Driver) -> tuple[str, int]:
