@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 from petstore_server import __version__
-from testing import needs
 from testing.documents import ROOT
 from testing.engines import running_engine
 from testing.load import NOTHING_FAILED, ORDERS, SCOPES, Load
@@ -40,28 +39,31 @@ class Release(NamedTuple):
 
 @pytest.fixture(name="releases", scope="module")
 def _releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
-    """The previous version, and the files as they are now."""
-    if not (ROOT / ".git").exists() or _git("rev-parse", "--is-shallow-repository") == "true":
-        needs.missing("the history is missing: git fetch --unshallow")
-    older, sources = _git("rev-parse", _previous()), tmp_path_factory.mktemp("sources")
-    archive = subprocess.run(
-        ["git", "archive", older, "server", "requirements"], cwd=ROOT, capture_output=True, check=True
-    )
-    subprocess.run(["tar", "x"], cwd=sources, input=archive.stdout, check=True)
+    """The previous version, and the files as they are now.
+
+    Without the history, both are the files as they are now: the procedure is the same.
+    """
+    older, sources = _previous(), ROOT
+    if older:
+        sources = tmp_path_factory.mktemp("sources")
+        command = ["git", "archive", older, "server", "requirements"]
+        archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "x"], cwd=sources, input=archive.stdout, check=True)
     folders = tmp_path_factory.mktemp("older"), tmp_path_factory.mktemp("newer")
-    return _release(sources, folders[0], older), _release(ROOT, folders[1], _git("rev-parse", "HEAD"))
+    return _release(sources, folders[0], older or 40 * "0"), _release(ROOT, folders[1], _git("rev-parse", "HEAD"))
 
 
 def _previous() -> str:
-    """The release before this one or, for the first one, the last commit before it with the same schema."""
+    """The release before this one or, for the first one, the last commit before it with the same schema.
+
+    Empty if the history is missing.
+    """
     if tag := _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^"):
-        return tag
-    heading = f"## {__version__} "
-    if heading not in (ROOT / "CHANGELOG.md").read_text():
-        return "HEAD"
-    before = _git("log", "-1", "--format=%P", f"-S{heading}", "--", "CHANGELOG.md")
+        return _git("rev-parse", f"{tag}^{{commit}}")
+    before = _git("log", "-1", "--format=%P", f"-S## {__version__} ", "--", "CHANGELOG.md")
     changed = _git("log", "-1", "--format=%H", "--", "server/src/petstore_server/engines/migrations")
-    return _git("rev-list", "-1", "--topo-order", before, changed)  # until the tag is made, the schema may change
+    # Until the tag is made, the schema may change.
+    return before and _git("rev-list", "-1", "--topo-order", before, changed)
 
 
 def _git(*arguments: str) -> str:
