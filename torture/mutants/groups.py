@@ -28,7 +28,7 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 _STORE = _tests(
     "server/tests",
     "storage_* store_identity search placement placements list_cache audit usage_history operations import_records "
-    "list_turns v2_changes orders_found races missing_store",
+    "list_turns v2_changes orders_found races missing_store console_access",
 )
 
 GROUPS = {
@@ -74,8 +74,9 @@ GROUPS = {
         _tests(
             "server/tests",
             "workers background backend readiness activation start demo admin* settings missing_store fallback "
-            "cli_store bans",
+            "cli_store bans redis postgres_opening",
         ),
+        postgres=True,
     ),
     "operations": Group(
         _server("operations"),
