@@ -1,4 +1,4 @@
-"""`make bench-profile`: flame pictures of where the server spends its time, for five kinds of requests.
+"""`make bench-profile`: flame graphs of where the server spends its time, for five kinds of requests.
 
 py-spy samples the server's Python functions while wrk loads it; time in C counts for the function that called it. A
 sample does not stop the server, which would make system calls seem longer, so a few samples are wrong. Each thread that
