@@ -144,7 +144,7 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     assert {"200": 200} == send(server, key, 200)
     ended = [json.loads(line) for line in server.log.read_text().splitlines() if "worker ended" in line]
     assert 1 == metrics(server)["petstore_worker_restarts_total"]
-    assert [(1, -9)] == [(line["worker"], line["code"]) for line in ended]
+    assert [(1, -9)] == [(line["worker"], line["exit_code"]) for line in ended]
 
 
 def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
