@@ -52,6 +52,13 @@ def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
     return {each["check"]: (each["level"], each["message"]) for each in worst}
 
 
+def test_the_doctor_says_what_to_do_about_a_missing_store(tmp_path: Path) -> None:
+    done = CommandLine(tmp_path / "new.db", make=False)("doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0")
+    remedies = {each["check"]: each["remedy"] for each in json.loads(done.out)}
+    for named in ("disk is mounted", "PETSTORE_DATABASE_URL", "petstore db migrate"):
+        assert named in remedies["store"]
+
+
 def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Path) -> None:
     cli = CommandLine(tmp_path / "new.db", make=False)
     first = cli.must("db", "migrate", "--json")

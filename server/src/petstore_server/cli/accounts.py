@@ -176,7 +176,7 @@ def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
     if rest["windows"] is not None:
         titles = ("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS")
         usage = table(titles, [list(window.values()) for window in rest["windows"]])
-    uses = "It has not used the API since its use is recorded."
+    uses = "No use of the API is recorded."
     if rest["uses"]:
         found = map(dict.values, rest["uses"])
         used = [(name, f"{last[:16]}Z", "deprecated" if old else None) for name, old, last in found]

@@ -31,6 +31,7 @@ _COMMANDS: Mapping[Action, str] = {
     "record backup": "petstore db backup NAME --made",
     "restore": "petstore db restore FILE",
     "check store": "petstore db check reads all of it.",
+    "migrate": "petstore db migrate",
 }
 _URL = "Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT."
 _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}

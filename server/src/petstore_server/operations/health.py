@@ -9,7 +9,15 @@ from petstore_server.store import Store
 
 Level = Literal["ok", "warn", "fail"]
 Action = Literal[
-    "create account", "create key", "rotate key", "lift ban", "back up", "record backup", "restore", "check store"
+    "create account",
+    "create key",
+    "rotate key",
+    "lift ban",
+    "back up",
+    "record backup",
+    "restore",
+    "check store",
+    "migrate",
 ]
 _SOON = 7 * DAY  # seconds
 _FEW_IDENTIFIERS = 1 << 32

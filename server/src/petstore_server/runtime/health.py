@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from petstore_server.domain.errors import DomainError, ServiceUnavailable, StoreUnusable
+from petstore_server.domain.errors import DomainError, NoStore, ServiceUnavailable, StoreOutdated, StoreUnusable
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import CheckResult
@@ -120,6 +120,13 @@ async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool
         reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
         if isinstance(error, StoreUnusable) and not advise:
             reason = error.problem
+        if isinstance(error, NoStore):
+            remedy = "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right."
+            if not advise:
+                return [CheckResult("store", "fail", reason, remedy)]
+            return [CheckResult("store", "fail", reason, f"{remedy} To create a new store:", "migrate")]
+        if isinstance(error, StoreOutdated):
+            return [CheckResult("store", "fail", reason, "Bring it to this version's schema.", "migrate")]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
     return [*results, await asyncio.to_thread(_integrity, settings, in_full=in_full)]
 
