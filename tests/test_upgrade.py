@@ -43,12 +43,10 @@ def _releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Releas
 
     Without the history, both are the files as they are now: the procedure is the same.
     """
-    older, sources = _previous(), ROOT
-    if older:
-        sources = tmp_path_factory.mktemp("sources")
-        command = ["git", "archive", older, "server", "requirements"]
-        archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-        subprocess.run(["tar", "x"], cwd=sources, input=archive.stdout, check=True)
+    older, sources = _previous(), tmp_path_factory.mktemp("sources")
+    command = ["git", "archive", older or "HEAD", "server", "requirements"]
+    archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    subprocess.run(["tar", "x"], cwd=sources, input=archive.stdout, check=True)
     folders = tmp_path_factory.mktemp("older"), tmp_path_factory.mktemp("newer")
     return _release(sources, folders[0], older or 40 * "0"), _release(ROOT, folders[1], _git("rev-parse", "HEAD"))
 
