@@ -105,7 +105,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     _hand_over(issued)
     new = issued.key
     if new.expires_at is not None and expires is None:
-        end = f"The new key expires at {format_unix(new.expires_at)}, as the old one was to."
+        end = f"The new key expires at {format_unix(new.expires_at)}, when the old one would have."
         log_to_stderr(f"{end} For another end: petstore keys rotate {new.id} --expires 90d")
 
 
