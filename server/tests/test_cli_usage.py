@@ -165,7 +165,7 @@ def test_an_unknown_account_is_not_found(petstore: CommandLine) -> None:
 
 def test_an_account_shows_what_it_uses_of_the_api_and_when_it_last_did(petstore: CommandLine) -> None:
     assert [] == petstore.must("accounts", "show", "acme", "--json").json()["uses"]
-    assert "It has not used the API" in petstore.must("accounts", "show", "acme").out
+    assert "No use of the API is recorded." in petstore.must("accounts", "show", "acme").out
     for operation, hours in (("listOrders", 0), ("getPet", 2), ("v2.getUsage", 30)):
         save(petstore, "acme", UsageCounts(refused_banned=1), HOUR - hours * 3600, operation=operation)
 
