@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import h11
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import error_response
@@ -232,6 +232,7 @@ def segments(draw: Callable[[st.SearchStrategy[Any]], Any]) -> list[bytes]:
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
+@example([b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 26\r\n\r\n" + SMUGGLED])
 @given(segments())
 def test_no_request_is_seen_where_h11_sees_none(pieces: list[bytes]) -> None:
     here, there = read_here(pieces), H11Server().read(pieces)

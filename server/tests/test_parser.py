@@ -281,7 +281,7 @@ def test_a_malformed_body_is_refused_in_place_of_its_request_before_that_is_answ
 
 def test_blank_lines_before_a_request_are_bounded() -> None:
     lines = b"\r\n" * (MAX_HEAD // 2)
-    assert (None, HeadersTooLarge) == (feed(lines)[1], feed(lines + b"\n")[1])
+    assert (None, HeadersTooLarge) == (feed(lines)[1], feed(lines + b"\r\n")[1])
 
 
 def test_trailers_are_bounded_apart_from_the_head() -> None:
@@ -518,12 +518,20 @@ def test_lines_of_a_head_are_known_again_up_to_its_bound() -> None:
     assert [(True, True), (False, False)] == hits
 
 
-@pytest.mark.parametrize("before", [b"", b"\r\n", b"\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])
+@pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_blank_lines_may_precede_a_request(before: bytes, size: int) -> None:
     data = before + GOOD
     requests, refused = feed(*(data[place : place + size] for place in range(0, len(data), size)))
     assert (None, 1 + before.startswith(b"GET")) == (refused, len(requests))
+
+
+@pytest.mark.parametrize("before", [b"", GOOD, GOOD + b"\r\n"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_a_lone_line_feed_before_a_request_is_malformed_at_once(before: bytes, size: int) -> None:
+    data = before + b"\n"
+    requests, refused = feed(*(data[place : place + size] for place in range(0, len(data), size)))
+    assert (BadRequest, bool(before)) == (refused, len(requests))
 
 
 def test_a_body_may_end_in_a_carriage_return_before_the_next_request() -> None:

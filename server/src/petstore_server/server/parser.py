@@ -35,7 +35,7 @@ MAX_KNOWN_HEAD = 1024
 
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
-_BLANK_LINES = re.compile(rb"(?:\r?\n)*")
+_BLANK_LINES = re.compile(rb"(?:\r\n)*")
 _FRAMING = {b"transfer-encoding", b"content-length", b"expect"}
 _LINE_END = b"\r\n"
 _END = b"\r\n\r\n"
@@ -147,11 +147,16 @@ class RequestParser:
             self.incoming = request
 
     def _skip_blank_lines(self) -> bool:
-        """Skip empty lines before a request (RFC 9112 section 2.2); return whether something else follows."""
+        """Skip empty lines before a request (RFC 9112 section 2.2); return whether something else follows.
+
+        Raises BadRequest, HeadersTooLarge.
+        """
         start, self._at = self._at, _BLANK_LINES.match(self._data, self._at).end()  # type: ignore[union-attr]
         self._blank += self._at - start
         if self._blank > MAX_HEAD:
             raise HeadersTooLarge
+        if self._data.startswith(b"\n", self._at):
+            raise BadRequest(MALFORMED)
         self._searched = self._at
         self.starved = self._data[self._at :] in (b"", b"\r")
         return not self.starved
