@@ -1,12 +1,15 @@
 """Transactions next to others: what one waits for, what one that fails leaves, and what is never done twice."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import apsw
 import psycopg
 import pytest
 
@@ -229,3 +232,36 @@ def test_an_idempotency_key_is_looked_up_after_it_was_locked() -> None:
     """A request that looked first would not see the order that another host commits before the lock is taken."""
     statements = next(find_keys([(1, "one")], NOW))
     assert [True, False] == ["lock" in str(statement) for statement in statements]
+
+
+async def test_a_snapshot_that_is_cancelled_while_it_begins_ends_its_connection_afterwards(
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def take_long(*_: object) -> None:
+        begun.set()
+        time.sleep(0.2)
+
+    class Slow(apsw.Connection):
+        """A connection on which BEGIN takes long."""
+
+        def execute(self, statements: str, *rest: Any, **options: Any) -> apsw.Cursor:
+            return super().execute("SELECT take_long()" if statements == "BEGIN" else statements, *rest, **options)
+
+    def connect(path: Path) -> apsw.Connection:
+        connection = Slow(str(path))
+        connection.create_scalar_function("take_long", take_long)
+        return connection
+
+    async def read(opened: Engine) -> None:
+        async with opened.snapshot():
+            raise AssertionError("it has begun")
+
+    async with engine_of(file_store) as opened:
+        monkeypatch.setattr(engine, "connect_reader", connect)
+        reading = asyncio.create_task(read(opened))
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading

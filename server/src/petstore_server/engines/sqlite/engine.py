@@ -74,15 +74,15 @@ class SqliteEngine:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         connection = await self._on_thread(connect_reader, self._path)
-        lock = threading.Lock()  # a consumer that stops early closes while a thread may still read
+        lock = threading.Lock()  # a consumer that stops early closes while a thread may still use it
 
-        def read(work: Callable[[], Work[Result]]) -> Result:
+        def use(function: Callable[..., Result], *arguments: object) -> Result:
             with lock:
-                return run(connection, work())
+                return function(*arguments)
 
         try:
-            await self._on_thread(connection.execute, "BEGIN")
-            yield lambda work: self._on_thread(read, work)
+            await self._on_thread(use, connection.execute, "BEGIN")
+            yield lambda work: self._on_thread(use, lambda: run(connection, work()))
         finally:
             with lock:
                 connection.close()
