@@ -92,6 +92,7 @@ class Host:
 
     def install(self, release: Release) -> None:
         """Install a release, with which `run` and `serve` work from then on."""
+        self.run(f"{_PIP} install --require-hashes -r petstore-server.lock", release)  # of what is not there already
         self.run(f"{_PIP} install --no-deps petstore_server-*.whl", release)
 
     def upgrade(self, release: Release, procedure: str) -> None:
