@@ -261,7 +261,7 @@ def test_closing_the_client_from_another_thread_ends_a_held_request() -> None:
     with silent_server(FIRST) as (url, held), ThreadPoolExecutor() as pool:
         petstore = Client(url, api_key="key", timeout=60, clock=SYSTEM_CLOCK)
         following = pool.submit(lambda: list(petstore.v2.follow_changes()))
-        assert held.wait(10)
+        assert held.wait(60)
         petstore.close()
         assert [] == following.result(10)
 
@@ -273,7 +273,7 @@ def test_closing_the_client_from_another_thread_ends_a_call_that_waits_for_its_r
         with ThreadPoolExecutor() as pool:
             petstore.cancel_order(1)
             call = pool.submit(petstore.cancel_order, 2)
-            assert held.wait(10)
+            assert held.wait(60)
             petstore.close()
             with pytest.raises(PetstoreError, match="closed") as caught:
                 call.result(10)

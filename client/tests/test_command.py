@@ -418,7 +418,7 @@ def test_a_signal_keeps_the_list_of_what_was_done(number: signal.Signals, option
         out, err = process.stdout.read(), process.stderr.read()
         process.stdout.close()
         process.stderr.close()
-        assert 128 + number == process.wait(10)
+        assert 128 + number == process.wait(60)
     assert {0, 1, 2} == fake.cancelled
     done = [{"id": number, "cancelled": True} for number in range(3)]
     assert {
@@ -663,7 +663,7 @@ def test_changes_are_printed_and_the_token_is_remembered(watch: Callable[..., Se
     while state.read_text() == before:  # it is written after the line
         time.sleep(0.01)
     first.process.send_signal(signal.SIGINT)
-    assert 130 == first.process.wait(10)
+    assert 130 == first.process.wait(60)
     fake.shipped.add(1)
     before = state.read_text()
     second = watch(fake, "--state", str(state), "--after", "ignored")
@@ -678,7 +678,7 @@ def test_a_reader_that_goes_away_ends_a_watch_that_waits(watch: Callable[..., Se
     assert 1 == following.line()["id"]
     assert following.process.stdout
     following.process.stdout.close()
-    assert 141 == following.process.wait(10)
+    assert 141 == following.process.wait(60)
     assert following.process.stderr
     assert "" == following.process.stderr.read()
 

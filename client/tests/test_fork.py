@@ -121,12 +121,12 @@ def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
             if not sent.is_set():
                 sent.set()
-                assert release.wait(10)
+                assert release.wait(60)
             return fake.handle_request(request)
 
     with fake.client(transport=Held(), timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
         waiting = pool.submit(petstore.list_orders)
-        assert sent.wait(10)
+        assert sent.wait(60)
         assert "500" == in_child(lambda: len(petstore.list_orders()))
         release.set()
         assert ORDERS == waiting.result(10)

@@ -184,7 +184,7 @@ def test_max_wait_may_be_infinite() -> None:
 
     class Held(httpx2.BaseTransport):
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            assert release.wait(10)
+            assert release.wait(60)
             return fake.handle_request(request)
 
     with fake.client(transport=Held(), max_wait=float("inf"), timeout=None) as client, ThreadPoolExecutor() as pool:
@@ -204,7 +204,7 @@ async def test_threads_and_tasks_share_a_gate() -> None:
 
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
             sent.append("thread")
-            assert release.wait(10)
+            assert release.wait(60)
             return fake.handle_request(request)
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -174,7 +174,7 @@ def holding(fake: FakePetstore) -> tuple[httpx2.BaseTransport, threading.Event, 
     class Held(httpx2.BaseTransport):
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
             sent.set()
-            assert release.wait(10)
+            assert release.wait(60)
             return fake.handle_request(request)
 
     return Held(), sent, release
@@ -187,7 +187,7 @@ def test_closing_wakes_a_call_that_waits_for_a_limit() -> None:
     petstore = fake.client(on_rate_limit=lambda _: waiting.set(), jitter=lambda: 0.0)
     with ThreadPoolExecutor() as pool:
         call = pool.submit(petstore.cancel_order, 1)
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         petstore.close()
         with pytest.raises(PetstoreError, match="closed") as caught:
             call.result(10)
@@ -199,7 +199,7 @@ def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
     transport, sent, release = holding(fake)
     with fake.client(transport=transport) as first, ThreadPoolExecutor() as pool:
         running = pool.submit(first.list_orders)
-        assert sent.wait(10)
+        assert sent.wait(60)
         second = fake.client()
         waiting = pool.submit(second.list_orders)
         while not waiting.running():
@@ -276,7 +276,7 @@ def closed_while_in_flight(fake: FakePetstore) -> Future[None]:
     petstore = fake.client(transport=transport)
     with ThreadPoolExecutor() as pool:
         call = pool.submit(petstore.cancel_order, 1)
-        assert sent.wait(10)
+        assert sent.wait(60)
         petstore.close()
         release.set()
     return call
