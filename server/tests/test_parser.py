@@ -534,6 +534,11 @@ def test_a_lone_line_feed_before_a_request_is_malformed_at_once(before: bytes, s
     assert (BadRequest, bool(before)) == (refused, len(requests))
 
 
+def test_a_line_feed_after_a_chunk_that_ends_in_a_carriage_return_is_malformed_at_once() -> None:
+    head = request(b"Host: x", b"Transfer-Encoding: chunked")
+    assert [None, BadRequest] == [feed(head + b"2\r\na\r" + rest)[1] for rest in (b"\r", b"\n")]
+
+
 def test_a_body_may_end_in_a_carriage_return_before_the_next_request() -> None:
     requests, refused = feed(GOOD.replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\n\r\na\r") + GOOD)
     assert (None, 2) == (refused, len(requests))

@@ -149,21 +149,20 @@ class RequestParser:
     def _skip_blank_lines(self) -> bool:
         """Skip empty lines before a request (RFC 9112 section 2.2); return whether something else follows.
 
-        Raises BadRequest, HeadersTooLarge.
+        Raises HeadersTooLarge.
         """
         start, self._at = self._at, _BLANK_LINES.match(self._data, self._at).end()  # type: ignore[union-attr]
         self._blank += self._at - start
         if self._blank > MAX_HEAD:
             raise HeadersTooLarge
-        if self._data.startswith(b"\n", self._at):
-            raise BadRequest(MALFORMED)
         self._searched = self._at
         self.starved = self._data[self._at :] in (b"", b"\r")
         return not self.starved
 
     def _await(self, end: bytes) -> None:
         """Wait for the end of a head or a line. Raises BadRequest, HeadersTooLarge, UriTooLong if it cannot come."""
-        if _NOT_TEXT.search(self._data, self._searched):
+        # What was parsed before may end in a CR, which does not belong to this LF.
+        if self._data.startswith(b"\n", self._at) or _NOT_TEXT.search(self._data, self._searched):
             raise BadRequest(MALFORMED)
         if len(self._data) - self._at > MAX_HEAD:
             target = self._data[self._at :].partition(b" ")[2].partition(b" ")[0]
