@@ -1,6 +1,7 @@
 """Clients that cancel, place and list through nginx while hosts behind it are restarted or upgraded."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -14,15 +15,11 @@ ORDERS = 50_000
 NOTHING_FAILED = {("DELETE", 204), ("POST", 201), ("GET", 200)}
 
 
-class Load:
-    """Clients that cancel, place and list in turn, each over a new connection to nginx now and then."""
+class Clients(ABC):
+    """Clients that send requests, each on a thread, until the block ends; then what one of them raised is raised."""
 
-    def __init__(self, before: Front, key: str, clients: int = 6, pause: float = 0) -> None:
-        self.outcomes: Counter[tuple[str, int]] = Counter()
-        self._front, self._key, self._pause = before, key, pause
-        self._orders = count(1)
+    def __init__(self, clients: int) -> None:
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
         self._threads, self._clients = ThreadPoolExecutor(clients), clients
 
     def __enter__(self) -> Self:
@@ -35,13 +32,32 @@ class Load:
         for running in self._running:
             running.result()
 
+    @abstractmethod
     def total(self) -> int:
-        return sum(self.outcomes.values())
+        """How many requests have been answered."""
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Send requests until `_stopping` is set."""
 
     def wait_for(self, requests: int) -> None:
         """Return when so many more requests have been answered."""
         begun = self.total()
         within(PATIENCE, lambda: self.total() > begun + requests)
+
+
+class Load(Clients):
+    """Clients that cancel, place and list in turn, each over a new connection to nginx now and then."""
+
+    def __init__(self, before: Front, key: str, clients: int = 6, pause: float = 0) -> None:
+        super().__init__(clients)
+        self.outcomes: Counter[tuple[str, int]] = Counter()
+        self._front, self._key, self._pause = before, key, pause
+        self._orders = count(1)
+        self._lock = threading.Lock()
+
+    def total(self) -> int:
+        return sum(self.outcomes.values())
 
     def _send(self) -> None:
         with self._front.client(self._key) as client:

@@ -7,7 +7,6 @@ import json
 import os
 import ssl
 import subprocess
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import httpx2
 import pytest
@@ -25,6 +24,7 @@ import pytest
 from testing import needs
 from testing.checked_clients import CheckedTransport, checked_client
 from testing.engines import PostgresEngine
+from testing.load import Clients
 from testing.network import Network
 from testing.nginx_front import DEFAULT_PORT, Configuration, Front, front, rendered
 from testing.process import PETSTORE, UNLIMITED
@@ -241,32 +241,17 @@ def test_a_host_that_is_cut_off_and_comes_back_loses_no_cancel(site: Site, tmp_p
     assert cancelled >= set(load.statuses[204])
 
 
-class Load:
+class Load(Clients):
     """Clients that cancel and read in turn through nginx. `statuses` has the orders of the requests by status."""
 
     def __init__(self, site: Site, before: Front, key: str) -> None:
+        super().__init__(CLIENTS)
         self.statuses: defaultdict[int, list[int]] = defaultdict(list)
         self._site, self._front, self._key = site, before, key
         self._orders = count(ORDERS)
-        self._stopping = threading.Event()
-        self._threads = ThreadPoolExecutor(CLIENTS)
-
-    def __enter__(self) -> Self:
-        self._running = [self._threads.submit(self._send) for _ in range(CLIENTS)]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._threads.shutdown()
-        for running in self._running:
-            running.result()
 
     def total(self) -> int:
         return sum(map(len, self.statuses.values()))
-
-    def wait_for(self, requests: int) -> None:
-        begun = self.total()
-        within(PATIENCE, lambda: self.total() > begun + requests)
 
     def _send(self) -> None:
         with self._site.network.host("client"), self._client() as client:
