@@ -152,22 +152,26 @@ def test_restarts_under_load_refuse_no_request(machine: Machine) -> None:
 def test_a_reload_replaces_the_process_only_if_the_settings_are_right(machine: Machine) -> None:
     machine.run("systemctl reset-failed petstore")
     before = machine.main_process()
-    machine.run("cp /etc/petstore/petstore.env /root/right\necho PETSTORE_WORKER=2 >> /etc/petstore/petstore.env")
+    machine.run("cp /etc/petstore/petstore.env /var/tmp/right\necho PETSTORE_WORKER=2 >> /etc/petstore/petstore.env")
     refused = machine.try_("systemctl reload petstore")
     assert refused.returncode != 0
     assert "PETSTORE_WORKER" in machine.log()
     assert before == machine.main_process()
     machine.run(READY)
-    machine.run("cat /root/right > /etc/petstore/petstore.env\nsystemctl reload petstore")
+    machine.run("cat /var/tmp/right > /etc/petstore/petstore.env\nsystemctl reload petstore")
     within(20, lambda: machine.main_process() not in (0, before))
     machine.run(READY)
 
 
 def test_a_missing_store_is_not_replaced_by_an_empty_one(machine: Machine) -> None:
-    machine.run("systemctl stop petstore.socket petstore-admin.socket petstore\nmv /var/lib/petstore/orders.db /root/")
+    machine.run(
+        "systemctl stop petstore.socket petstore-admin.socket petstore\nmv /var/lib/petstore/orders.db /var/tmp/"
+    )
     machine.run("systemctl reset-failed petstore\nsystemctl start petstore || true")
     within(20, lambda: "There is no store at /var/lib/petstore/orders.db." in machine.log())
-    machine.run("systemctl stop petstore\ntest ! -e /var/lib/petstore/orders.db\nmv /root/orders.db /var/lib/petstore/")
+    machine.run(
+        "systemctl stop petstore\ntest ! -e /var/lib/petstore/orders.db\nmv /var/tmp/orders.db /var/lib/petstore/"
+    )
     machine.run("systemctl reset-failed petstore\nsystemctl start petstore.socket petstore-admin.socket petstore")
     machine.run(READY)
 

@@ -78,7 +78,7 @@ def _release(sources: Path, folder: Path, commit: str) -> Release:
 
 
 class Host:
-    """A host with an installation of its own, which the third-party packages of this one complete."""
+    """A host with its own installation, which the third-party packages of this one complete."""
 
     def __init__(self, folder: Path, settings: dict[str, str], stack: ExitStack) -> None:
         self.port, self._admin_port, self._folder, self._stack = free_port(), free_port(), folder, stack
