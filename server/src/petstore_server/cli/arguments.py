@@ -1,6 +1,7 @@
 """Parameter types: what operators type, parsed into what the domain takes. Bad input is wrong usage (exit code 2)."""
 
 import re
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +72,10 @@ def key_id(text: str) -> str:
     return text
 
 
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)  # the clock of all commands, which tests set in one place
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
@@ -78,7 +83,7 @@ TEXT = Parsed("text", str)
 NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
 ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
 OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
-WHEN = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)))  # RFC 3339, a date, or a duration from now
-FUTURE = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)).timestamp())  # in Unix seconds
-PAST = Parsed("when", lambda text: parse_when(text, datetime.now(UTC), past=True).timestamp())  # durations before now
+WHEN = Parsed("when", lambda text: parse_when(text, _now()))  # RFC 3339, a date, or a duration from now
+FUTURE = Parsed("when", lambda text: parse_when(text, _now()).timestamp())  # in Unix seconds
+PAST = Parsed("when", lambda text: parse_when(text, _now(), past=True).timestamp())  # durations before now
 DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))  # in seconds
