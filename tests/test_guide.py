@@ -80,13 +80,18 @@ def test_every_example_in_python_runs(
 
 
 @pytest.mark.system
-def test_the_example_for_node_lists_and_cancels(environ: dict[str, str], store: Path, tmp_path: Path) -> None:
-    (example,) = re.findall(r"<!-- runs in node -->\n```javascript\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize(
+    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
+)
+def test_the_example_in_another_language_lists_and_cancels(
+    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str
+) -> None:
+    (example,) = re.findall(rf"<!-- runs in {program} -->\n```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     script = tmp_path / "example.mjs"
     script.write_text(example)
 
     def run() -> subprocess.CompletedProcess[str]:
-        command = [needs.program("node", "nodejs"), str(script)]
+        command = [needs.program(program, package), str(script)]
         return subprocess.run(
             command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
