@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from petstore_server.api.errors import error_response
 from petstore_server.api.representation import body_response
+from petstore_server.server import listener as listening
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
 from petstore_server.server.state import Deadlines
 from testing.subprocesses import PATIENCE
 
-LIST = 30_000_000
+LIST = 10_000_000
 """Bytes: more than the kernel takes before the client reads."""
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
@@ -43,16 +46,17 @@ async def respond(request: Request) -> Response | None:
 
 @asynccontextmanager
 async def serving(
-    answer: Respond = respond, max_connections: int = 100, **deadlines: float
+    answer: Respond = respond, max_connections: int = 100, *, tick: float = 0.1, **deadlines: float
 ) -> AsyncIterator[tuple[PublicServer, int]]:
-    """A server with these deadlines, and its port."""
+    """A server with these deadlines, in ticks of so many seconds, and its port."""
 
     async def answered(request: Request) -> Answer | None:
         response = error_response(request.refusal) if request.refusal else await answer(request)
         return None if response is None else (response, b"")
 
     server = PublicServer(answered, time.time, max_connections, Deadlines(**deadlines))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
+        patch.setattr(listening, "TICK_SECONDS", tick)
         await server.start(listener)
         yield server, listener.getsockname()[1]
         await server.stop(0)
@@ -80,4 +84,4 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> Non
     """Wait for a condition."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.005)

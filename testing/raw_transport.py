@@ -1,8 +1,8 @@
 """Sends requests exactly as a test words them: HTTP libraries refuse or mend what a server must be able to take."""
 
-import asyncio
-
 import httpx2
+
+from testing.wire import send
 
 
 class RawTransport(httpx2.AsyncBaseTransport):
@@ -17,12 +17,7 @@ class RawTransport(httpx2.AsyncBaseTransport):
         lines = [(name, value) for name, value in request.headers.raw if name.lower() != b"connection"]
         head = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)
         head += b"".join(b"%s: %s\r\n" % line for line in [*lines, (b"Connection", b"close")])
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            writer.write(head + b"\r\n" + body)
-            return _response(request.method, await reader.read())
-        finally:
-            writer.close()
+        return _response(request.method, await send(self.port, head + b"\r\n" + body))
 
 
 def _response(method: str, raw: bytes) -> httpx2.Response:

@@ -1,10 +1,70 @@
-"""Many concurrent requests over few connections, written to the socket directly."""
+"""HTTP/1.1 as a test words it: single requests, what no HTTP client sends, and many requests over few connections."""
 
 import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from testing.checked_clients import contract
+from testing.subprocesses import PATIENCE
+
+
+class Response(NamedTuple):
+    """A response as it was received, with the names of its headers in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        """The error's code, or nothing."""
+        return self.body.partition(b'"code":"')[2].partition(b'"')[0].decode()
+
+
+def head(method: str, target: str, *lines: str, key: str = "", version: str = "1.1") -> bytes:
+    """The head of a request with these further lines."""
+    own = ["Host: x", f"Authorization: Bearer {key}"] if key else ["Host: x"]
+    return "\r\n".join([f"{method} {target} HTTP/{version}", *own, *lines, "", ""]).encode("latin-1")
+
+
+def responses(raw: bytes) -> list[Response]:
+    """The responses on a connection, which has nothing between or behind them, nor any header twice."""
+    found = []
+    at = 0
+    while at < len(raw):
+        end = raw.find(b"\r\n\r\n", at)
+        assert end >= 0, raw[-200:]
+        status, headers = _parsed(raw[at:end])
+        at = end + 4 + int(headers.get("content-length", "0"))
+        assert at <= len(raw), "a body is not complete"
+        found.append(Response(status, headers, raw[end + 4 : at]))
+    return found
+
+
+async def send(port: int, data: bytes) -> bytes:
+    """Send this over a connection of its own; return all that comes until it ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        async with asyncio.timeout(PATIENCE):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def read_response(reader: asyncio.StreamReader) -> Response:
+    """The next response on a connection."""
+    status, headers = _parsed((await reader.readuntil(b"\r\n\r\n"))[:-4])
+    return Response(status, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+def _parsed(lines: bytes) -> tuple[int, dict[str, str]]:
+    status_line, *fields = lines.decode("latin-1").split("\r\n")
+    assert status_line.startswith("HTTP/1.1 "), status_line
+    pairs = [(name.lower(), value) for name, _, value in (field.partition(": ") for field in fields)]
+    headers = dict(pairs)
+    assert len(headers) == len(pairs), fields
+    return int(status_line.split(" ")[1]), headers
 
 
 class Reply(NamedTuple):
@@ -39,26 +99,17 @@ async def _work(port: int, key: str, queue: Iterable[tuple[str, str]], replies: 
     except OSError:
         return
     for method, target in queue:
-        head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
         try:
-            writer.write(head.encode())
-            status, headers, body = await _read(reader)
+            writer.write(head(method, target, key=key))
+            status, headers, body = await read_response(reader)
         except (OSError, asyncio.IncompleteReadError):
             replies.append(Reply(target, 0))
             break
         if check:
-            contract().check(method, target, status, headers, body)
+            contract().check(method, target, status, list(headers.items()), body)
         replies.append(Reply(target, status, body))
     writer.close()
     try:
         await writer.wait_closed()
     except OSError:
         return
-
-
-async def _read(reader: asyncio.StreamReader) -> tuple[int, list[tuple[str, str]], bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    status_line, *lines = head[:-4].split("\r\n")
-    headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
-    body = await reader.readexactly(int(dict(headers).get("content-length", "0")))
-    return int(status_line.split(" ")[1]), headers, body

@@ -1,205 +1,78 @@
-"""Raw connections: what the HTTP parser accepts gets the whole answer, what it refuses 4xx or an end (D3, D13)."""
+"""One response for each request, in order, whatever a client sends next to or behind its requests (D3, D13)."""
 
+import itertools
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from testing.checked_clients import contract
-from testing.process import UNLIMITED, Server, exchange, new_key, receive, serving
-from testing.subprocesses import PATIENCE, busy
+from testing import wire
+from testing.process import UNLIMITED, Server, exchange, new_key, petstore, receive, serving
+from testing.subprocesses import busy
 
 TARGET = "/v1/store/orders"
+ORDERS = 40_000
 FLOODING = "127.0.0.2"
 """The address of tests that send more requests without a valid key than one address may."""
+GARBAGE = b"\x00garbage\r\n\r\n"
+
+
+class Served(NamedTuple):
+    """A server of a list of some megabytes, and a key that no test here can use up."""
+
+    server: Server
+    key: str
+    untouched: Iterator[int]
+    """Orders that no other test changes."""
+
+    def head(self, method: str, target: str, *lines: str, version: str = "1.1") -> bytes:
+        return wire.head(method, target, *lines, key=self.key, version=version)
+
+    def exchange(self, data: bytes) -> list[int]:
+        """The statuses of what is answered on one connection, which the server ends."""
+        with self.server.connect() as connection:
+            return statuses(exchange(connection, data))
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    """A server, and a key that no test here can use up."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     store = tmp_path_factory.mktemp("served") / "store.db"
+    lines = "".join(f'{{"id":{number},"petId":{number},"quantity":1}}\n' for number in range(1, ORDERS + 1))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
     key, _ = new_key(store, plan=UNLIMITED)
     with serving(store, PETSTORE_CONSOLE="off") as server:  # loading it would count as memory
-        yield server, key
+        yield Served(server, key, itertools.count(1))
+        assert '"level":"error"' not in server.log.read_text()
 
 
-def responses(raw: bytes, method: str = "GET", target: str = TARGET) -> list[tuple[int, dict[str, str], bytes]]:
-    """Take apart the answers on a connection, holding each to the contract."""
-    found = []
-    while raw:
-        head, separator, raw = raw.partition(b"\r\n\r\n")
-        assert separator, raw
-        status_line, *lines = head.decode("latin-1").split("\r\n")
-        headers = [(line.partition(": ")[0], line.partition(": ")[2]) for line in lines]
-        length = int(dict(headers).get("content-length", "0"))
-        body, raw = raw[:length], raw[length:]
-        status = int(status_line.split(" ")[1])
-        contract().check(method, target, status, headers, body)
-        found.append((status, dict(headers), body))
-    return found
+def statuses(raw: bytes) -> list[int]:
+    return [response.status for response in wire.responses(raw)]
 
 
-def ask(server: Server, request: str | bytes, method: str = "GET", target: str = TARGET) -> tuple[int, dict[str, str]]:
-    with server.connect() as connection:
-        raw = exchange(connection, request if isinstance(request, bytes) else request.encode("latin-1"), last=True)
-    ((status, headers, _),) = responses(raw, method, target)
-    return status, headers
+def test_a_websocket_handshake_gets_the_same_response_as_any_request(served: Served) -> None:
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
+    with served.server.connect() as connection:
+        sent = served.head("GET", "/v1/anything", *upgrade) + wire.head("GET", "/v1/anything", *upgrade)
+        assert [404, 401] == statuses(exchange(connection, sent, last=True))
 
 
-def request(key: str, method: str = "GET", target: str = TARGET, *lines: str, version: str = "1.1") -> str:
-    head = [f"{method} {target} HTTP/{version}", "Host: x", f"Authorization: Bearer {key}", "Connection: close", *lines]
-    return "\r\n".join([*head, "", ""])
+def test_a_body_is_ignored_up_to_64_kib_and_413_beyond_and_the_connection_goes_on(served: Served) -> None:
+    chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
+    framed = [(f"Content-Length: {size}", b"x" * size) for size in (65_536, 65_537, 10_000_000)]
+    framed += [("Transfer-Encoding: chunked", chunk * number + b"0\r\n\r\n") for number in (2, 20)]
+    sent = b"".join(served.head("DELETE", f"{TARGET}/0", framing) + body for framing, body in framed)
+    assert [404, 413, 413, 404, 413, 200] == served.exchange(sent + served.head("GET", TARGET, "Connection: close"))
 
 
-def test_a_websocket_handshake_gets_the_same_response_as_any_request(served: tuple[Server, str]) -> None:
-    server, key = served
-    upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA=="
-    with_key = f"GET {TARGET} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{upgrade}\r\n\r\n"
-    assert 200 == ask(server, with_key)[0]
-    without = ask(server, f"GET /v1/anything HTTP/1.1\r\nHost: x\r\n{upgrade}\r\n\r\n", target="/v1/anything")
-    assert (401, "60") == (without[0], without[1]["x-ratelimit-limit"])
-
-
-@pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PATCH", "POST", "PROPFIND", "QUERY", "PURGE"])
-def test_any_method_that_the_parser_knows_is_405(served: tuple[Server, str], method: str) -> None:
-    server, key = served
-    status, headers = ask(server, request(key, method), method)
-    assert (405, "GET, HEAD") == (status, headers["allow"])
-
-
-@pytest.mark.parametrize("target", ["/v1/%FF%FE", "/v1/%zz", "/v1/store/orders%00", "/v1/."])
-def test_a_path_that_is_not_text_is_404_with_limits(served: tuple[Server, str], target: str) -> None:
-    server, key = served
-    status, headers = ask(server, request(key, "GET", target), target="/v1/x")
-    assert status in (404, 405)
-    assert "x-ratelimit-limit" in headers
-
-
-def test_a_target_that_names_no_path_is_answered_outside_v1(served: tuple[Server, str]) -> None:
-    server, key = served
-    assert 404 == ask(server, request(key, "OPTIONS", "*"), "OPTIONS", "/*")[0]
-    assert 404 == ask(server, request(key, "CONNECT", "x:443"), "CONNECT", "/x:443")[0]
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "",
-        "Host: a\r\nHost: b\r\n",
-        "Host: a\r\nHost: a\r\n",
-        "Host: a\r\nHost:\r\n",
-        "Host:\r\n",
-        "Host: a b\r\n",
-        "Host: a/b\r\n",
-        "Host: u@a\r\n",
-        "Host: a:b\r\n",
-        "Host: a:1:2\r\n",
-        "Host: http://a\r\n",
-        "Host: [::1\r\n",
-        "Host: [a]x\r\n",
-        "Host: ::1\r\n",
-        "Host: a\xe9\r\n",
-        "Host: <a>\r\n",
-        f"Host: {'a' * 301}\r\n",
-    ],
-)
-def test_no_host_and_what_is_not_one_are_400_with_limits(served: tuple[Server, str], lines: str) -> None:
-    server, key = served
-    authorised = f"Authorization: Bearer {key}\r\nConnection: close\r\n\r\n"
-    status, headers = ask(server, f"GET {TARGET} HTTP/1.1\r\n{lines}{authorised}")
-    assert (400, "1000000") == (status, headers["x-ratelimit-limit"])
-    assert (400 if lines else 200) == ask(server, f"GET {TARGET} HTTP/1.0\r\n{lines}{authorised}")[0]
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"nonsense\r\n\r\n",
-        b"GET /v1/store/orders/\xe9 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /v1/store/orders HTTP/9.9\r\nHost: x\r\n\r\n",
-        b"GET /v1/store/orders HTTP/1.1\r\nHost : x\r\n\r\n",
-        b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-)
-def test_what_the_parser_refuses_is_400_with_the_error_body(served: tuple[Server, str], raw: bytes) -> None:
-    server, _ = served
-    with server.connect() as connection:
-        received = exchange(connection, raw)
-    assert received.startswith(b"HTTP/1.1 400 ")
-    assert re.search(rb'\r\n\r\n{"code":"bad_request","message":"[^"]+","status":400}$', received)
-
-
-@pytest.mark.parametrize(
-    "framing",
-    [
-        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX",
-        "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
-        "Content-Length: +5\r\n\r\nhello",
-        "Content-Length: 5, 5\r\n\r\nhello",
-        "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
-        "Transfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n",
-        "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n",
-        "Content-Length: 5\r\n X: folded\r\n\r\nhello",
-    ],
-)
-def test_a_smuggling_shape_gets_4xx_or_an_end_and_never_a_second_answer(
-    served: tuple[Server, str], framing: str
-) -> None:
-    server, key = served
-    smuggled = f"GET /v1/smuggled HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
-    head = f"DELETE {TARGET}/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{framing}"
-    with server.connect() as connection:
-        received = exchange(connection, (head + smuggled).encode())
-    assert re.match(rb"HTTP/1\.1 4\d\d |$", received)
-    assert len(re.findall(rb"HTTP/1\.1 \d", received)) <= 1
-    assert b" 204 " not in received
-
-
-@pytest.mark.parametrize("framing", ["Content-Length: 65536", "Content-Length: 65537", "Content-Length: 10000000"])
-def test_a_body_is_ignored_up_to_64_kib_and_413_beyond(served: tuple[Server, str], framing: str) -> None:
-    server, key = served
-    size = int(framing.split(" ")[1])
-    head = f"DELETE {TARGET}/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{framing}\r\n\r\n"
-    with server.connect() as connection:
-        received = exchange(connection, head.encode() + b"x" * size + request(key).encode())
-    assert [b"404" if size == 65536 else b"413", b"200"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
-
-
-def test_a_chunked_body_is_bounded_as_well_and_the_connection_goes_on(served: tuple[Server, str]) -> None:
-    server, key = served
-    head = f"DELETE {TARGET}/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    body = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
-    with server.connect() as connection:
-        raw = head.encode() + body * 2 + b"0\r\n\r\n" + head.encode() + body * 20 + b"0\r\n\r\n" + request(key).encode()
-        received = exchange(connection, raw)
-    assert [b"404", b"413", b"200"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
-
-
-def test_expect_100_continue_gets_100_or_is_refused_at_once(served: tuple[Server, str]) -> None:
-    server, key = served
-    small = request(key, "DELETE", f"{TARGET}/1", "Expect: 100-continue", "Content-Length: 5")
-    with server.connect() as connection:
-        connection.sendall(small.encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
-        assert exchange(connection, b"hello").startswith(b"HTTP/1.1 404 ")
-    large = request(key, "DELETE", f"{TARGET}/1", "Expect: 100-continue", "Content-Length: 99999999")
-    status, headers = ask(server, large, "DELETE", f"{TARGET}/1")
-    assert (413, "close") == (status, headers["connection"])
-
-
-def test_100_continue_stands_behind_the_responses_before_it(served: tuple[Server, str]) -> None:
-    server, key = served
-    first = f"GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
-    waiting = request(key, "DELETE", f"{TARGET}/1", "Expect: 100-continue", "Content-Length: 5")
-    with server.connect() as connection:
-        connection.sendall((first + waiting).encode())
+def test_100_continue_stands_behind_the_responses_before_it(served: Served) -> None:
+    expecting = ("Connection: close", "Expect: 100-continue", "Content-Length: 5")
+    with served.server.connect() as connection:
+        connection.sendall(served.head("GET", "/v1/x") + served.head("DELETE", f"{TARGET}/0", *expecting))
         received = b""
         while b" 100 Continue\r\n\r\n" not in received:
             more = connection.recv(65536)
@@ -209,112 +82,184 @@ def test_100_continue_stands_behind_the_responses_before_it(served: tuple[Server
     assert [b"404", b"100", b"404"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
 
 
-def test_a_client_that_closes_its_half_still_gets_its_responses(served: tuple[Server, str]) -> None:
-    server, key = served
-    keep = f"Host: x\r\nAuthorization: Bearer {key}\r\n\r\n"
-    for _ in range(50):
-        with server.connect() as connection:
-            connection.sendall(f"GET {TARGET} HTTP/1.1\r\n{keep}DELETE {TARGET}/1 HTTP/1.1\r\n{keep}".encode())
-            connection.shutdown(socket.SHUT_WR)
+def test_a_body_that_is_too_large_is_not_asked_for(served: Served) -> None:
+    too_large = served.head("DELETE", f"{TARGET}/0", "Expect: 100-continue", "Content-Length: 99999999")
+    assert [413] == served.exchange(too_large)
+
+
+def test_http_1_0_never_gets_100_continue(served: Served) -> None:
+    lines = ("Expect: 100-continue", "Content-Length: 5")
+    with served.server.connect() as connection:
+        connection.sendall(served.head("DELETE", f"{TARGET}/0", *lines, version="1.0"))
+        assert b"" == receive(connection, silence=0.5)
+        assert [404] == statuses(exchange(connection, b"hello"))
+
+
+def test_http_1_0_is_closed_unless_it_asks_to_be_kept_alive(served: Served) -> None:
+    with served.server.connect() as connection:
+        kept = served.head("GET", "/", "Connection: keep-alive", version="1.0")
+        found = wire.responses(exchange(connection, kept + served.head("GET", "/", version="1.0")))
+    assert [(200, "keep-alive"), (200, "close")] == [(each.status, each.headers["connection"]) for each in found]
+
+
+def test_a_client_that_closes_its_half_still_gets_its_responses(served: Served) -> None:
+    requests = served.head("GET", TARGET) + served.head("DELETE", f"{TARGET}/0")
+    for _ in range(10):
+        with served.server.connect() as connection:
             began = time.monotonic()
-            received = receive(connection, silence=10)
-        assert [b"200", b"404"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
+            assert [200, 404] == statuses(exchange(connection, requests, last=True))
         assert time.monotonic() - began < 5 + busy()
 
 
-def test_a_cancel_whose_body_never_comes_is_not_carried_out(served: tuple[Server, str]) -> None:
-    server, key = served
-    with server.connect() as connection:
-        connection.sendall(request(key, "DELETE", f"{TARGET}/1", "Content-Length: 5").encode() + b"hel")
-        connection.shutdown(socket.SHUT_WR)
-        assert b"204" not in receive(connection)
+def test_a_cancel_whose_body_never_comes_is_not_carried_out(served: Served) -> None:
+    order = next(served.untouched)
+    with served.server.connect() as connection:
+        cancel = served.head("DELETE", f"{TARGET}/{order}", "Content-Length: 5")
+        assert b"" == exchange(connection, cancel + b"hel", last=True)
+    assert [204] == served.exchange(served.head("DELETE", f"{TARGET}/{order}", "Connection: close"))
 
 
-@pytest.mark.parametrize("form", ["one long line", "many short lines", "a long target"])
-def test_unfinished_heads_take_bounded_memory(served: tuple[Server, str], form: str) -> None:
-    server, key = served
-    start = request(key).encode()[:-2]
-    many = start + b"".join(b"%x:\r\n" % number for number in range(20_000))
-    head = {
-        "one long line": start + b"X: " + b"x" * 60_000,
-        "many short lines": many,
-        "a long target": b"GET /" + b"x" * 60_000,
-    }
-    before = server.memory()
-    connections = [server.connect() for _ in range(400)]
+@pytest.mark.parametrize("lines", [(), ("Upgrade: h2c", "Connection: Upgrade")], ids=["plain", "upgrade"])
+def test_malformed_bytes_behind_a_cancel_do_not_replace_its_response(served: Served, lines: tuple[str, ...]) -> None:
+    cancel = served.head("DELETE", f"{TARGET}/{next(served.untouched)}", *lines)
+    assert [204, 400] == served.exchange(cancel + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00")
+
+
+def test_malformed_bytes_behind_a_list_are_refused_behind_it_also_while_it_is_on_its_way(served: Served) -> None:
+    assert [200, 400] == served.exchange(served.head("GET", TARGET) + GARBAGE)
+    with served.server.connect() as connection:
+        connection.sendall(served.head("GET", TARGET))
+        begun = connection.recv(1000)
+        assert [200, 400] == statuses(begun + exchange(connection, GARBAGE))
+
+
+def test_a_malformed_body_gets_one_response_and_its_cancel_is_not_carried_out(served: Served) -> None:
+    order = next(served.untouched)
+    cancel = served.head("DELETE", f"{TARGET}/{order}", "Transfer-Encoding: chunked")
+    assert [400] == served.exchange(cancel + b"zz\r\n")
+    with served.server.connect() as connection:
+        connection.sendall(cancel + b"5\r\nhello\r\n")
+        assert [400] == statuses(exchange(connection, b"zz\r\n"))
+    assert [204] == served.exchange(served.head("DELETE", f"{TARGET}/{order}", "Connection: close"))
+
+
+def test_a_malformed_body_behind_a_refused_head_gets_no_second_response(served: Served) -> None:
+    with served.server.connect() as connection:
+        connection.sendall(wire.head("DELETE", f"{TARGET}/1", "Transfer-Encoding: chunked", key="x"))
+        refused = connection.recv(65536)
+        assert [401] == statuses(refused + exchange(connection, b"zz\r\n"))
+
+
+@pytest.mark.parametrize("malformed", [b" ", b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"])
+def test_the_response_to_a_malformed_head_request_has_no_body(served: Served, malformed: bytes) -> None:
+    with served.server.connect() as connection:
+        response = exchange(connection, b"HEAD /v1/store/orders" + malformed + b"\r\n\r\n")
+    assert response.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 401 "))
+    assert b"\r\ncontent-length: " in response
+    assert response.endswith(b"\r\n\r\n")
+
+
+def test_thousands_of_pipelined_requests_are_answered_in_order(served: Served) -> None:
+    numbers = [str(number) for number in range(3_000)]
+    requests = b"".join(served.head("GET", f"/v1/x/{number}", f"X-Request-Id: {number}") for number in numbers)
+    with served.server.connect() as connection:
+        sending = threading.Thread(
+            target=connection.sendall, args=(requests + served.head("GET", "/", "Connection: close"),)
+        )
+        sending.start()
+        *found, last = wire.responses(receive(connection))
+        sending.join()
+    assert [(404, number) for number in numbers] == [(each.status, each.headers["x-request-id"]) for each in found]
+    assert 200 == last.status
+
+
+def test_other_clients_are_served_while_some_pipeline_without_end(served: Served) -> None:
+    flood = served.head("GET", "/v1/x") * 100
+    flooding = [served.server.connect() for _ in range(5)]
     try:
-        for connection in connections:
-            with suppress(OSError):  # the server has refused the request
-                connection.sendall(head[form])
-        with server.client(key) as client:
-            assert 200 == client.get(TARGET).status_code
-        assert server.memory() - before < 400 * 80 * 1024
+        for connection in flooding:
+            connection.setblocking(False)
+        for _ in range(20):
+            for connection in flooding:
+                with suppress(BlockingIOError):
+                    connection.send(flood)
+                with suppress(BlockingIOError):
+                    connection.recv(1 << 20)
+            began = time.monotonic()
+            assert [404] == served.exchange(served.head("GET", "/v1/x", "Connection: close"))
+            assert time.monotonic() - began < 1 + busy()
     finally:
-        for connection in connections:
+        for connection in flooding:
             connection.close()
 
 
-def test_a_flood_of_headers_ends_the_connection_and_leaves_memory_flat(served: tuple[Server, str]) -> None:
-    server, key = served
-    before = server.memory()
-    for line in (b"X-Flood: " + b"x" * 1000 + b"\r\n", b"x" * 1000):
-        with server.connect() as connection:
-            head = request(key).encode()[:-2]
-            with pytest.raises(OSError, match=r"."):  # noqa: PT012 - it breaks at some point of the flood
-                connection.sendall(head + b"X-Long: ")
-                for _ in range(100_000):
-                    connection.sendall(line)
-                raise OSError("the flood was taken whole")
-            assert connection.fileno() >= 0
-    assert server.memory() - before < 16 * 2**20
+def test_a_response_to_a_client_that_is_still_sending_is_not_lost_in_a_reset(served: Served) -> None:
+    for _ in range(5):
+        with served.server.connect() as connection:
+            raw = served.head("DELETE", f"{TARGET}/1", "Connection: close", "Content-Length: 300000")
+            connection.sendall(raw + b"x" * 100_000)
+            received = connection.recv(65536)
+            connection.sendall(b"x" * 200_000)
+            assert [413] == statuses(received + receive(connection))
 
 
-def test_connections_that_drip_are_cut_and_a_normal_client_is_served_meanwhile(served: tuple[Server, str]) -> None:
-    server, key = served
-    began = time.monotonic()
-    dripping = [server.connect() for _ in range(50)]
-    for connection in dripping[:25]:
-        connection.sendall(b"GET / HT")
-    for connection in dripping[25:]:
-        connection.sendall(request(key, "DELETE", f"{TARGET}/1", "Content-Length: 99").encode())
-    while dripping and time.monotonic() - began < PATIENCE:
-        for connection in [connection for connection in dripping if _is_cut(connection)]:
-            connection.close()
-            dripping.remove(connection)
-        with server.client(key) as client:
-            assert 200 == client.get(TARGET).status_code
-        time.sleep(0.5)
-    assert [] == dripping
+def test_resets_in_the_middle_of_a_list_do_no_harm(served: Served) -> None:
+    for _ in range(10):
+        connection = served.server.connect()
+        connection.sendall(served.head("GET", TARGET) * 3)
+        connection.recv(1000)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        connection.close()
+    assert [200] == served.exchange(served.head("GET", TARGET, "Connection: close"))
 
 
-def _is_cut(connection: socket.socket) -> bool:
-    """Drip one byte, and see whether the other end still takes it."""
-    connection.settimeout(0.01)
-    try:
-        connection.sendall(b"x")
-        return connection.recv(100) == b""
-    except TimeoutError:
-        return False
-    except OSError:
-        return True
+def test_a_flood_of_headers_ends_the_connection_and_leaves_memory_flat(served: Served) -> None:
+    before = served.server.memory()
+    with served.server.connect() as connection:
+        with pytest.raises(OSError, match=r"."):  # noqa: PT012 - it breaks at some point of the flood
+            connection.sendall(served.head("GET", TARGET)[:-2] + b"X-Long: ")
+            for _ in range(100_000):
+                connection.sendall(b"x" * 1000)
+            raise OSError("the flood was taken whole")
+        assert connection.fileno() >= 0
+    assert served.server.memory() - before < 16 * 2**20
 
 
-def test_many_distinct_bad_keys_leave_memory_flat(served: tuple[Server, str]) -> None:
-    server, _ = served
-    line = "GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer pso_live_{:033d}\r\n\r\n"
-    before = server.memory()
-    with server.connect(FLOODING) as connection:
-        connection.settimeout(PATIENCE)
+def test_many_distinct_bad_keys_leave_memory_flat(served: Served) -> None:
+    before = served.server.memory()
+    with served.server.connect(FLOODING) as connection:
         for batch in range(60):
-            connection.sendall("".join(line.format(batch * 200 + number) for number in range(200)).encode())
+            keys = [f"pso_live_{batch * 200 + number:033d}" for number in range(200)]
+            connection.sendall(b"".join(wire.head("GET", "/v1/x", key=key) for key in keys))
             seen = b""
             while seen.count(b"HTTP/1.1 ") < 200:
                 seen += connection.recv(1 << 20)
-    assert server.memory() - before < 16 * 2**20
+    assert served.server.memory() - before < 16 * 2**20
 
 
-def test_the_server_answers_on_after_all_of_this(served: tuple[Server, str], tmp_path: Path) -> None:
-    server, key = served
-    with server.client(key) as client:
-        assert 200 == client.get(TARGET).status_code
-    assert "request failed" not in server.log.read_text()
+def test_pipelined_requests_whose_responses_are_not_read_leave_memory_flat(served: Served) -> None:
+    before = served.server.memory()
+    for requests in (served.head("GET", "/v1/x"), b"GET /v1/x HTTP/1.1\r\nHost:a\r\n\r\n"):
+        with served.server.connect(FLOODING) as connection:
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                connection.sendall(requests * 300_000)
+            assert served.server.memory() - before < 8 * 2**20
+
+
+def test_many_connections_of_every_kind_leave_memory_bounded(served: Served) -> None:
+    before = served.server.memory()
+    connections = [served.server.connect() for _ in range(400)]
+    try:
+        for connection in connections[:200]:  # slow to send
+            connection.sendall(served.head("DELETE", f"{TARGET}/1")[:-2])
+        for connection in connections[200:]:  # pipelining, and slow to read
+            connection.setblocking(False)
+            with suppress(BlockingIOError):
+                for _ in range(10):
+                    connection.send(served.head("GET", TARGET) * 1000)
+        assert [200] == served.exchange(served.head("GET", TARGET, "Connection: close"))
+        assert served.server.memory() - before < 30 * 2**20
+    finally:
+        for connection in connections:
+            connection.close()

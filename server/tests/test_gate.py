@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
@@ -20,6 +19,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revo
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.runtime import application
+from testing import wire
 from testing.clock import START, Clock
 from testing.service import Service, bearer, in_service, running
 
@@ -61,11 +61,6 @@ async def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(se
 
 
 @embedded
-async def test_an_empty_store_lists_an_empty_array(service: Service) -> None:
-
-    assert b"[]" == (await service.client.get(ORDERS, headers=bearer(await service.key()))).content
-
-
 async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(service: Service) -> None:
 
     await service.orders(Order(1), Order(2))
@@ -134,74 +129,59 @@ async def test_a_cancel_ignores_if_match(service: Service, version: str) -> None
     assert [204, 409, 409, 404] == [(await service.client.delete(path, headers=headers)).status_code for path in paths]
 
 
-async def raw_exchange(service: Service, request: bytes) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """The one response on a connection of its own: the status, the headers and the Error body."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
-    writer.write(request)
-    head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
-    writer.close()
-    status_line, *lines = head.decode("latin-1").split("\r\n")
-    names = [line.partition(": ")[0] for line in lines]
-    assert len(set(names)) == len(names), names
-    return int(status_line.split(" ")[1]), dict(line.split(": ", 1) for line in lines), json.loads(body)
+async def raw_exchange(service: Service, request: bytes) -> wire.Response:
+    """The one response on a connection of its own."""
+    [response] = wire.responses(await wire.send(service.transport.port, request))
+    return response
+
+
+MALFORMED = [
+    (b"GARBAGE\r\n\r\n", 400, "bad_request"),
+    (b"GET / HTTP/2.0\r\n\r\n", 400, "bad_request"),
+    (b"GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501, "bad_request"),
+    (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431, "headers_too_large"),
+    (b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 102 + b"\r\n", 431, "headers_too_large"),
+    (b"GET /" + b"x" * 70_000, 414, "uri_too_long"),
+]
 
 
 @embedded
-@pytest.mark.parametrize(
-    ("request_head", "status", "code"),
-    [
-        (b"GARBAGE\r\n\r\n", 400, "bad_request"),
-        (b"GET / HTTP/2.0\r\n\r\n", 400, "bad_request"),
-        (b"GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501, "bad_request"),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431, "headers_too_large"),
-        (b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 102 + b"\r\n", 431, "headers_too_large"),
-        (b"GET /" + b"x" * 70_000, 414, "uri_too_long"),
-    ],
-    ids=["no request", "version", "coding", "headers", "lines", "target"],
-)
 async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and_charges_nothing(
-    service: Service, request_head: bytes, status: int, code: str
+    service: Service,
 ) -> None:
     await service.client.get(ORDERS)  # is charged
-    for _ in range(3):
-        found, headers, error = await raw_exchange(service, request_head)
-        assert (status, code, status) == (found, error["code"], error["status"])
+    for request, status, expected in MALFORMED:
+        response = await raw_exchange(service, request)
+        headers = response.headers
+        assert (status, expected, status) == (response.status, response.code, json.loads(response.body)["status"])
         assert ("60", "59") == (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"])
         assert ('"address";q=60;w=60', '"address";r=59;t=60') == (headers["ratelimit-policy"], headers["ratelimit"])
         assert str(int(START) + 60) == headers["x-ratelimit-reset"]
         assert headers["x-request-id"].startswith("rrrrrr-")
         assert ("close", False) == (headers["connection"], "retry-after" in headers)
-    await service.client.get(ORDERS)
-    for _ in range(58):
+    for _ in range(60):
         await service.client.get(ORDERS)
-    _, headers, _ = await raw_exchange(service, request_head)
+    headers = (await raw_exchange(service, b"GARBAGE\r\n\r\n")).headers
     assert ("0", False) == (headers["x-ratelimit-remaining"], "retry-after" in headers)
 
 
 @embedded
 @pytest.mark.settings(PETSTORE_TRUSTED_PROXIES="127.0.0.1")
 async def test_trailers_change_nothing(service: Service) -> None:
-    async def cancel(service: Service, *lines: str, trailers: str) -> tuple[str, str]:
-        head = [
-            "DELETE /v1/store/orders/1 HTTP/1.1",
-            "Host: x",
-            "Connection: close",
-            "Transfer-Encoding: chunked",
-            *lines,
-        ]
-        request = "\r\n".join([*head, "", f"0\r\n{trailers}\r\n\r\n"])
-        _, headers, error = await raw_exchange(service, request.encode())
-        return error["code"], headers["x-ratelimit-remaining"]
+    async def cancel(*lines: str, trailers: str) -> tuple[str, str]:
+        head = wire.head("DELETE", f"{ORDERS}/1", "Connection: close", "Transfer-Encoding: chunked", *lines)
+        response = await raw_exchange(service, head + f"0\r\n{trailers}\r\n\r\n".encode())
+        return response.code, response.headers["x-ratelimit-remaining"]
 
     key = await service.key()
     authorization = f"Authorization: Bearer {key}"
-    assert ("missing_api_key", "59") == await cancel(service, trailers=authorization)
-    assert ("missing_api_key", "58") == await cancel(service, trailers="X-Forwarded-For: 6.6.6.6")
+    assert ("missing_api_key", "59") == await cancel(trailers=authorization)
+    assert ("missing_api_key", "58") == await cancel(trailers="X-Forwarded-For: 6.6.6.6")
     behind = "X-Forwarded-For: 192.0.2.1"
-    assert ("missing_api_key", "59") == await cancel(service, behind, trailers="X-Forwarded-For: 6.6.6.6")
-    assert ("missing_api_key", "59") == await cancel(service, "X-Forwarded-For: 6.6.6.6", trailers=behind)
-    assert ("order_not_found", "59") == await cancel(service, authorization, trailers="Authorization: Bearer x")
-    assert ("order_not_found", "58") == await cancel(service, authorization, trailers="Host: y\r\nHost: z")
+    assert ("missing_api_key", "59") == await cancel(behind, trailers="X-Forwarded-For: 6.6.6.6")
+    assert ("missing_api_key", "59") == await cancel("X-Forwarded-For: 6.6.6.6", trailers=behind)
+    assert ("order_not_found", "59") == await cancel(authorization, trailers="Authorization: Bearer x")
+    assert ("order_not_found", "58") == await cancel(authorization, trailers="Host: y\r\nHost: z")
 
 
 @embedded
@@ -209,15 +189,16 @@ async def test_trailers_change_nothing(service: Service) -> None:
 async def test_a_connection_over_the_maximum_shows_the_window_of_its_address(service: Service) -> None:
 
     _, kept = await asyncio.open_connection("127.0.0.1", service.transport.port)
-    status, headers, error = await raw_exchange(service, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert (503, "service_unavailable", "1") == (status, error["code"], headers["retry-after"])
+    response = await raw_exchange(service, wire.head("GET", "/"))
+    headers = response.headers
+    assert (503, "service_unavailable", "1") == (response.status, response.code, headers["retry-after"])
     assert ("60", "60") == (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"])
     assert '"address";r=60;t=60' == headers["ratelimit"]
     kept.close()
 
 
 UNKNOWN = ["/v1", "/v1/", "/v1/store", f"{ORDERS}/1/2", f"{ORDERS}/", "/v1//store/orders", "/v1/nothing"]
-UNKNOWN += ["/v1/store%2Forders", "/v1/pets"]
+UNKNOWN += ["/v1/store%2Forders", "/v1/pets", "/v1/%FF%FE", "/v1/store/orders%00"]
 
 
 @embedded
@@ -240,6 +221,8 @@ WRONG_METHODS = {
     ("POST", ORDERS): "GET, HEAD",
     ("OPTIONS", ORDERS): "GET, HEAD",
     ("TRACE", ORDERS): "GET, HEAD",
+    ("PROPFIND", ORDERS): "GET, HEAD",
+    ("QUERY", ORDERS): "GET, HEAD",
     ("GET", f"{ORDERS}/1"): "DELETE",
     ("HEAD", f"{ORDERS}/1"): "DELETE",
     ("PUT", f"{ORDERS}/no-number"): "DELETE",
@@ -278,11 +261,11 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(serv
 async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "MAX_DOCUMENT_REQUESTS", 90)
+    monkeypatch.setattr(application, "MAX_DOCUMENT_REQUESTS", 9)
 
     async def story(service: Service) -> None:
         key = await service.key()
-        for number in range(90):
+        for number in range(9):
             path = ("/docs", "/", "/nothing")[number % 3]
             assert 429 != (await service.client.get(path)).status_code
         refused = await service.client.get("/docs")
@@ -324,6 +307,7 @@ async def test_valid_missing_and_invalid_bearer_keys_are_distinguished(service: 
     assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=twice))
 
 
+@embedded
 async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_response(service: Service) -> None:
 
     store = service.backend.store
@@ -356,7 +340,7 @@ async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the
         suspended, suspended_id = await service.key_and_id(account)
         await store.accounts.change(account, suspend(service.actor.at), service.actor)
         expired, expired_id = await service.key_and_id(expires_at=START)
-        for key in ("pso_live_" + "0" * 33, revoked, suspended, *[expired] * 100):
+        for key in ("pso_live_" + "0" * 33, revoked, suspended, *[expired] * 60):
             await service.client.get(ORDERS, headers={**bearer(key), "X-Request-Id": "mine"})
         of = {each.id: each.account for each in await store.keys.list()}
         return [
@@ -390,14 +374,6 @@ async def test_a_change_of_access_takes_effect_after_one_background_round(servic
     await store.keys.change(key_id, revoke(service.actor.at), service.actor)
     await ask()
     assert [200, 401, 200, 401] == statuses
-
-
-async def test_many_keys_seen_for_the_first_time_at_once_are_all_looked_up(service: Service) -> None:
-
-    account = await service.account()
-    keys = [await service.key(account) for _ in range(40)]
-    requests = [service.client.get("/v1/pets/1", headers=bearer(key)) for key in keys]
-    assert {404} == {response.status_code for response in await asyncio.gather(*requests)}
 
 
 @embedded
@@ -514,46 +490,22 @@ async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touc
 
 
 @embedded
-async def test_the_client_address_is_the_last_that_is_not_a_trusted_proxy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("named", "other"), [("X-Forwarded-For", "Forwarded"), ("Forwarded", "X-Forwarded-For")])
+async def test_the_header_that_is_named_says_the_client_address_if_the_peer_is_trusted(
+    tmp_path: Path, named: str, other: str
+) -> None:
+    values = {"X-Forwarded-For": "192.0.2.1, 127.0.0.7", "Forwarded": "for=192.0.2.2, for=127.0.0.7"}
+
     async def story(service: Service) -> list[int]:
-        remaining = []
-        for value in ("192.0.2.1", "6.6.6.6, 192.0.2.1", "192.0.2.1, 127.0.0.7", "192.0.2.2", "192.0.2.1:4711"):
-            response = await service.client.get(ORDERS, headers={"X-Forwarded-For": value})
-            remaining.append(limits(response)[1])
-        return remaining
+        headers = [values, {named: values[named]}, {other: values[other]}, {}]
+        return [limits(await service.client.get(ORDERS, headers=each))[1] for each in headers]
 
-    assert [59, 58, 57, 59, 56] == await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
-    assert [59, 58, 57, 56, 55] == await in_service(tmp_path, story)  # an untrusted peer's word counts for nothing
-
-
-@embedded
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded"])
-async def test_what_stands_left_of_an_unreadable_hop_counts_for_nothing(tmp_path: Path, header: str) -> None:
-    async def remaining(service: Service, *hops: str) -> int:
-        value = ", ".join(hops if header == "X-Forwarded-For" else [f'for="{hop}"' for hop in hops])
-        return limits(await service.client.get(ORDERS, headers={header: value}))[1]
-
-    async def story(service: Service) -> None:
-        for number, junk in enumerate(("junk", "_hidden", "1.2.3", "[x]", f"fe80::1%{'x' * 100}", "9" * 5000)):
-            assert 59 - number == await remaining(service, "6.6.6.6", junk)  # of the proxy
-        assert 59 == await remaining(service, "6.6.6.6", "junk", "127.0.0.7")  # of the proxy behind the first
-        assert 59 == await remaining(service, "6.6.6.6")
-
-    environ = {"PETSTORE_TRUSTED_PROXIES": "127.0.0.0/8", "PETSTORE_FORWARDED_HEADER": header}
-    await in_service(tmp_path, story, **environ)
-
-
-@embedded
-async def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> None:
-    async def story(service: Service) -> list[int]:
-        remaining = []
-        for value in ('for="[2001:db8::1]:4711";proto=https', "for=9.9.9.9, For=[2001:db8:0:0:ffff::1]", "for=_hidden"):
-            headers = {"Forwarded": value, "X-Forwarded-For": "192.0.2.1"}
-            remaining.append(limits(await service.client.get(ORDERS, headers=headers))[1])
-        return remaining
-
-    environ = {"PETSTORE_TRUSTED_PROXIES": "127.0.0.1", "PETSTORE_FORWARDED_HEADER": "Forwarded"}
-    assert [59, 58, 59] == await in_service(tmp_path, story, **environ)
+    environ = {"PETSTORE_FORWARDED_HEADER": named}
+    assert [59, 58, 57, 56] == await in_service(
+        tmp_path, story, **environ
+    )  # an untrusted peer's word counts for nothing
+    trusted = await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8", **environ)
+    assert [59, 58, 59, 58] == trusted
 
 
 @embedded
@@ -629,16 +581,6 @@ async def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(se
     ] == [(*code(response), limits(response)[1]) for response in responses]
 
 
-@embedded
-async def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(service: Service) -> None:
-
-    kept = []
-    for given in ("abc-123", "~" * 128, "x" * 129, "a b", ""):
-        response = await service.client.get("/docs", headers={"X-Request-Id": given})
-        kept.append(response.headers["x-request-id"] == given)
-    assert [True, True, False, False, False] == kept
-
-
 @contextmanager
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:
     """The store's orders fail."""
@@ -654,19 +596,26 @@ def broken_orders(service: Service, error: Exception) -> Iterator[None]:
         yield
 
 
-async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
+@embedded
+async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing_and_no_key_reaches_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story(service: Service) -> httpx2.Response:
+    async def story(service: Service) -> tuple[str, httpx2.Response]:
         key = await service.key()
         with broken_orders(service, RuntimeError("SELECT secret")):
-            return await service.client.get(ORDERS, headers=bearer(key))
+            response = await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
+        await service.client.get(f"/v1/{key}", headers=bearer(key))
+        return key, response
 
-    response = await in_service(tmp_path, story)
+    key, response = await in_service(tmp_path, story, PETSTORE_LOG_LEVEL="debug")
     assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
     assert b"secret" not in response.content
+    logged = capsys.readouterr()
+    assert "SELECT secret" in logged.err
+    assert key[9:] not in logged.err + logged.out
 
 
+@embedded
 async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -683,7 +632,7 @@ async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addr
             response = await service.client.get(ORDERS, headers=bearer(key))
             assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
             assert response.headers["ratelimit-policy"].startswith(f'"{policy}"')
-        for _ in range(100):  # never 429 for a key that may be valid
+        for _ in range(61):  # never 429 for a key that may be valid
             assert 503 == (await service.client.get(ORDERS, headers=bearer(unknown))).status_code
         assert (401, "missing_api_key") == code(await service.client.get(ORDERS))
         assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=bearer("pso_live_x")))
@@ -732,19 +681,3 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(service: Serv
         draining = await admin.get("/readyz")
         assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
         assert 200 == (await admin.get("/livez")).status_code
-
-
-@embedded
-async def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async def story(service: Service) -> str:
-        key = await service.key()
-        with broken_orders(service, RuntimeError("boom")):
-            await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
-        await service.client.get(f"/v1/{key}", headers=bearer(key))
-        return key
-
-    key = await in_service(tmp_path, story, PETSTORE_LOG_LEVEL="debug")
-    logged = capsys.readouterr()
-    assert "boom" in logged.err + logged.out
-    assert key not in logged.err + logged.out
-    assert key[9:] not in json.dumps(logged.err)

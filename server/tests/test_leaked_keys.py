@@ -16,6 +16,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.domain.texts import percent_decoded
 from petstore_server.telemetry.logs import configure_logging
+from testing import wire
 from testing.memory import memory
 from testing.service import Service, in_service
 from testing.spelled_keys import spelled_keys
@@ -29,14 +30,11 @@ def parts_of(secret: str, text: str) -> list[str]:
     return [part for at in range(len(secret) - 6) if (part := secret[at : at + 7]) in plain]
 
 
-async def send(service: Service, key: str, line: str, *lines: str, body: str = "") -> bytes:
+async def send(service: Service, key: str, method: str, target: str, *lines: str, body: str = "") -> bytes:
     """Send a request with a valid key exactly as it is worded, and return the response."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
-    head = [line, "Host: x", f"Authorization: Bearer {key}", f"Content-Length: {len(body)}", "Connection: close"]
-    writer.write("\r\n".join([*head, *lines, "", body]).encode("latin-1"))
-    response = await reader.read()
-    writer.close()
-    return response
+    length = f"Content-Length: {len(body)}"
+    head = wire.head(method, target, length, "Connection: close", *lines, key=key)
+    return await wire.send(service.transport.port, head + body.encode("latin-1"))
 
 
 @settings(
@@ -49,18 +47,16 @@ def test_no_spelling_of_a_key_is_logged_or_stored(keys: list[tuple[str, str]]) -
         await service.orders(*map(Order, range(1, KEYS + 1)))
         for number, (_, spelled) in enumerate(keys, 1):
             for path in (f"/v1/{spelled}", f"/v1/store/orders/{spelled}?{spelled}", f"/docs/{spelled}", f"/{spelled}"):
-                await send(service, valid, f"GET {path} HTTP/1.1", f"User-Agent: {spelled}", f"X-Request-Id: {spelled}")
-            await send(service, valid, f"GET {spelled} HTTP/1.1")
-            await send(service, valid, f"GET /{spelled}  HTTP/1.1")
-            await send(service, spelled, "GET /v1/store/orders HTTP/1.1", f"X-Forwarded-For: {spelled}")
-            cancelled = await send(
-                service, valid, f"DELETE /v1/store/orders/{number} HTTP/1.1", f"X-Request-Id: {spelled}"
-            )
+                await send(service, valid, "GET", path, f"User-Agent: {spelled}", f"X-Request-Id: {spelled}")
+            await send(service, valid, "GET", spelled)
+            await send(service, valid, "GET", f"/{spelled} ")
+            await send(service, spelled, "GET", "/v1/store/orders", f"X-Forwarded-For: {spelled}")
+            cancelled = await send(service, valid, "DELETE", f"/v1/store/orders/{number}", f"X-Request-Id: {spelled}")
             assert cancelled.startswith(b"HTTP/1.1 204 ")
             more = ("Content-Type: application/json", f"Idempotency-Key: {spelled}", f"X-Request-Id: {spelled}")
             for fields in ({}, {"reference": spelled}):
                 body = json.dumps({"petId": 1, "quantity": 1, **fields})
-                await send(service, valid, "POST /v2/store/orders HTTP/1.1", *more, body=body)
+                await send(service, valid, "POST", "/v2/store/orders", *more, body=body)
 
     with TemporaryDirectory(dir=memory()) as folder, redirect_stderr(io.StringIO()) as log:
         asyncio.run(in_service(Path(folder), story, PETSTORE_ACCESS_LOG="all", PETSTORE_LOG_LEVEL="debug"))

@@ -42,6 +42,8 @@ def test_a_segment_too_many_is_another_path(character: str) -> None:
     for path in ("/v1/store/orders/7", "/v2/usage", "/v1/store/orders"):
         assert TABLE.find(path.encode()).route is not None
         assert TABLE.find(f"{path}/x/{character}".encode()).route is None
+    for path in ("/v1/%zz", "/v1/.", "/v1"):
+        assert TABLE.find(path.encode() + character.encode()).route is None
 
 
 def test_an_identifier_may_be_encoded_in_every_character() -> None:

@@ -16,6 +16,9 @@ ACCEPTED_TOGETHER = 16
 libuv accepts one at a time: of hundreds that arrive together, the last would wait for as many turns of busy ones.
 """
 
+TICK_SECONDS = 1
+"""How often connections are checked: the seconds of deadlines are counted in these."""
+
 _FEW_CONNECTIONS = 32  # whose memory may stay with the process
 
 _log = logging.getLogger(__name__)
@@ -76,7 +79,7 @@ class PublicServer(ServerState):
         return not (self.connections or self._tasks)
 
     def _tick(self) -> None:
-        self._ticking = self._loop.call_later(1, self._tick)
+        self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
         self.check_progress()
         if len(self.connections) + _FEW_CONNECTIONS < self._most_connections // 2:
             self._most_connections = len(self.connections)
