@@ -16,12 +16,28 @@ from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, running_console, text_of, upload
+from testing.forked_commands import start_command
+from testing.preloaded import forking
 from testing.stores import BY, Stores, log
 
 pytestmark = pytest.mark.anyio
 
 
 GOOD = b'{"id": 1, "petId": 7}\n{"id": 2, "quantity": 3}\n'
+
+
+@pytest.fixture(autouse=True)
+def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are forked, but for those of tests that say which program is to run."""
+    forking()  # before a test moves the directory for temporary files
+    start, program = import_jobs._start_command, import_jobs._PETSTORE
+
+    async def fork(arguments: list[str], environ: dict[str, str], file: int, rejects: int) -> object:
+        if import_jobs._PETSTORE is not program:
+            return await start(arguments, environ, file, rejects)
+        return await start_command(arguments, environ, file, rejects, import_jobs._PART_BYTES)
+
+    monkeypatch.setattr(import_jobs, "_start_command", fork)
 
 
 @pytest.fixture
@@ -161,14 +177,14 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
     file_store: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imports, "MAX_FILE", 3 * 1024 * 1024)
+    monkeypatch.setattr(imports, "MAX_FILE", 300_000)
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
-        for size in 3 * 1024 * 1024 + 1, 9 * 1024 * 1024:
+        for size in 300_001, 3_000_000:
             assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 413)
         assert [] == files(uploads_folder)
         line = b'{"id": 1}\n'
-        path = await upload(browser, line * (3 * 1024 * 1024 // len(line)))
+        path = await upload(browser, line * (300_000 // len(line)))
         assert "checked" in await finished(browser, path)
 
 

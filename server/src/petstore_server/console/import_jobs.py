@@ -194,17 +194,9 @@ class ImportJobs:
         file, rejects = job.file.fileno(), job.rejects.fileno()
         async with self._one_at_a_time:
             os.lseek(file, 0, os.SEEK_SET)
-            process = await asyncio.create_subprocess_exec(
-                *(*_PETSTORE, "orders", "import", "-", "--json", "--progress"),
-                *(f"--name={job.name}", f"--as={operator}", *job.options()),
-                env={**os.environ, "PETSTORE_DATABASE_URL": self._database_url},
-                stdin=file,
-                stdout=PIPE,
-                stderr=PIPE,
-                limit=_PART_BYTES,
-                pass_fds=(rejects,),
-                start_new_session=True,  # Ctrl-C reaches only the server
-            )
+            arguments = ["orders", "import", "-", "--json", "--progress", f"--name={job.name}", f"--as={operator}"]
+            environ = {**os.environ, "PETSTORE_DATABASE_URL": self._database_url}
+            process = await _start_command([*arguments, *job.options()], environ, file, rejects)
             await _finished(process, job)
 
     def _finish(self, job: ImportJob, ended: "asyncio.Task[None]") -> None:
@@ -227,6 +219,20 @@ class ImportJobs:
         self._jobs.pop(job.id, None)
         job.file.close()
         job.rejects.close()
+
+
+async def _start_command(arguments: list[str], environ: dict[str, str], file: int, rejects: int) -> Process:
+    """Start `petstore` with a file as its standard input. Raises OSError."""
+    return await asyncio.create_subprocess_exec(
+        *(*_PETSTORE, *arguments),
+        env=environ,
+        stdin=file,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=_PART_BYTES,
+        pass_fds=(rejects,),
+        start_new_session=True,  # Ctrl-C reaches only the server
+    )
 
 
 async def _finished(process: Process, job: ImportJob) -> None:
