@@ -1,7 +1,6 @@
 """`petstore usage`: tables, bars and JSON of the usage history."""
 
 import asyncio
-import json
 import time
 from pathlib import Path
 
