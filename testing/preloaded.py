@@ -1,7 +1,7 @@
-"""Servers as processes of their own that start from one in which all modules are loaded already.
+"""Servers and commands as processes of their own that start from one in which all modules are loaded already.
 
-Loading them takes longer than most tests. Each server is a real process all the same, with its own sockets, signals
-and environment. What depends on how a process begins is tested with `petstore` itself (test_start.py).
+Loading them takes longer than most tests. Each is a real process all the same, with its own sockets, signals and
+environment. What depends on how a process begins is tested with `petstore` itself (test_start.py).
 """
 
 import multiprocessing
@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from multiprocessing import forkserver
@@ -46,22 +46,23 @@ def forking() -> ForkServerContext:
     return context
 
 
-class ServerProcess:
-    """`petstore serve` with the methods of `subprocess.Popen` that tests use."""
+class PetstoreProcess:
+    """A command with the methods of `subprocess.Popen` that tests use. Its stdin is empty; files get its output."""
 
     def __init__(
         self,
-        options: list[str],
+        arguments: Sequence[str],
         environ: Mapping[str, str],
-        log: Path,
+        output: Path,
+        errors: Path,
         prepare: Callable[[], object] | None = None,
         *,
         fork_workers: bool = True,
     ) -> None:
-        """`prepare` is called in the process before it serves. Workers are interpreters unless it forks them."""
-        self.args = ["petstore", "serve", *options]
-        given = (self.args, dict(environ), log, Path.cwd(), prepare, fork_workers)
-        self._process = forking().Process(target=_serve, args=given)
+        """`prepare` is called in the process before it begins. Workers are interpreters unless it forks them."""
+        self.args = ["petstore", *arguments]
+        given = (self.args, dict(environ), (output, errors), Path.cwd(), prepare, fork_workers)
+        self._process = forking().Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -83,10 +84,26 @@ class ServerProcess:
             os.kill(self.pid, number)
 
 
-def _serve(
+class ServerProcess(PetstoreProcess):
+    """`petstore serve`, which writes its log to stderr."""
+
+    def __init__(
+        self,
+        options: list[str],
+        environ: Mapping[str, str],
+        log: Path,
+        prepare: Callable[[], object] | None = None,
+        *,
+        fork_workers: bool = True,
+    ) -> None:
+        arguments = ["serve", *options]
+        super().__init__(arguments, environ, Path(os.devnull), log, prepare, fork_workers=fork_workers)
+
+
+def _run(
     arguments: list[str],
     environ: dict[str, str],
-    log: Path,
+    files: tuple[Path, Path],
     folder: Path,
     prepare: Callable[[], object] | None,
     fork_workers: bool,
@@ -94,8 +111,8 @@ def _serve(
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
-    for descriptor, file in ((1, os.devnull), (2, str(log))):
-        opened = os.open(file, os.O_WRONLY | os.O_APPEND)
+    for descriptor, file in enumerate((Path(os.devnull), *files)):
+        opened = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.argv = arguments

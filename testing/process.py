@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +20,7 @@ import httpx2
 
 from testing.checked_clients import checked_client
 from testing.cli import CommandLine
-from testing.preloaded import ServerProcess
+from testing.preloaded import PetstoreProcess, ServerProcess
 from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, Process, end, kill
 
@@ -48,12 +49,16 @@ def make_store(store: Path, arguments: Sequence[str] = (), settings: Mapping[str
 
 
 def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end as a separate process."""
+    """Run one command to its end as a separate process, which has an empty stdin."""
     make_store(store, arguments, more)
-    command = [str(PETSTORE), *arguments]
-    return subprocess.run(
-        command, env=environment(store, **more), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    with TemporaryDirectory() as folder:
+        output, errors = Path(folder) / "output", Path(folder) / "errors"
+        process = PetstoreProcess(arguments, environment(store, **more), output, errors)
+        try:
+            code = process.wait(PATIENCE)
+        finally:
+            kill(process)
+        return subprocess.CompletedProcess(process.args, code, output.read_text(), errors.read_text())
 
 
 def petstore_bytes(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
