@@ -141,6 +141,24 @@ def _status(pid: int) -> str:
     return ""
 
 
+def waits_for_stdin(pid: int) -> bool:
+    """Whether a thread of the process reads its stdin, in which there is nothing yet."""
+    return _waits_in(pid, {"0", "63"}, 0)  # read(2), on x86_64 and on arm64
+
+
+def writes_to_stdout(pid: int) -> bool:
+    """Whether a thread of the process writes to its stdout, which takes no more."""
+    return _waits_in(pid, {"1", "64"}, 1)  # write(2)
+
+
+def _waits_in(pid: int, calls: set[str], descriptor: int) -> bool:
+    found = []
+    for thread in Path("/proc").glob(f"{pid}/task/*/syscall"):
+        with suppress(OSError):  # a thread that has ended
+            found.append(thread.read_text().split()[:2])
+    return any(call[0] in calls and call[-1] == hex(descriptor) for call in found)
+
+
 def descendants(pid: int) -> list[int]:
     """The process ids of all processes that a process started, and those started, as far as they run."""
     found: list[int] = []

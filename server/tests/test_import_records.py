@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import random
-import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,17 +152,6 @@ def test_a_killed_import_is_seen_to_be_interrupted_by_other_processes(tmp_path: 
     assert "interrupted" == killed["state"]
     orders = cli.must("orders", "export", "-").json_lines()
     assert killed["created"] == len(orders) > 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_import_that_is_stopped_says_so_at_once(tmp_path: Path, number: int) -> None:
-    cli = CommandLine(tmp_path / "store.db")
-    with import_under_way(cli.store) as process:
-        process.send_signal(number)
-        process.wait()
-    [run] = cli.must("imports", "list", "--json").json()
-    assert "interrupted" == run["state"]
-    assert run["created"] == len(cli.must("orders", "export", "-").json_lines()) > 0
 
 
 @pytest.mark.anyio

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from testing.cli import CommandLine
 from testing.process import PETSTORE, environment, make_store, petstore
-from testing.subprocesses import PATIENCE, within
+from testing.subprocesses import PATIENCE, waits_for_stdin, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
 WRITERS = [
@@ -103,24 +104,31 @@ def names(directory: Path) -> set[str]:
     return {each.name for each in directory.iterdir() if not each.name.startswith("store.db-")}
 
 
-@pytest.mark.parametrize(("how", "message", "prepare"), [(*ENDINGS[0], None), (*ENDINGS[1], ignore_ctrl_c)])
+@pytest.mark.parametrize(
+    ("how", "message", "prepare"),
+    [(signal.SIGINT, "Interrupted.", None), (*ENDINGS[0], None), (*ENDINGS[1], ignore_ctrl_c)],
+)
 def test_a_signal_ends_an_import_which_reports_what_it_imported(
-    tmp_path: Path, how: signal.Signals, message: str, prepare: Callable[[], None] | None
+    cli: CommandLine, tmp_path: Path, how: signal.Signals, message: str, prepare: Callable[[], None] | None
 ) -> None:
-    store, rejects = tmp_path / "store.db", tmp_path / "rejects.jsonl"
-    process = begin(store, "orders", "import", "-", "--rejects", str(rejects), prepare=prepare)
+    rejects = tmp_path / "rejects.jsonl"
+    process = begin(cli.store, "orders", "import", "-", "--rejects", str(rejects), prepare=prepare)
     assert process.stdin is not None
-    rows = [f'{{"id":{number}}}\n' for number in range(100_000)]
-    process.stdin.write("".join([*rows[:30_000], "bad\n", *rows[30_000:]]))
+    rows = [f'{{"id":{number}}}\n' for number in range(70_000)]
+    process.stdin.write("".join([*rows[:5_000], "bad\n", *rows[5_000:]]))
     process.stdin.flush()  # and not closed: the import waits for more
     within(20, lambda: rejects.exists() and bool(rejects.read_text()))
     process.send_signal(how)
     _, errors = process.communicate(timeout=PATIENCE)
     assert 128 + how == process.returncode, errors
     assert f"petstore: {message}" == errors.splitlines()[-1]
-    stopped = re.search(r"Stopped after (\d+) orders; what was imported is in the store \(import-\w+\)", errors)
+    assert 5_001 == json.loads(rejects.read_text())["line"]
+    stopped = re.search(r"Stopped after (\d+) orders; what was imported is in the store \((import-\w+)\)", errors)
     assert stopped, errors
-    assert petstore(store, "orders", "export", "-").stdout.count("\n") == int(stopped[1])
+    kept = len(cli.must("orders", "export", "-").out.splitlines())
+    run = cli.must("imports", "show", stopped[2], "--json").json()
+    assert (int(stopped[1]), kept, "interrupted") == (kept, run["created"], run["state"])
+    assert kept > 0
 
 
 @pytest.mark.parametrize(
@@ -166,7 +174,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
         assert (True, False) == (left.exists(), log.exists())  # its process may still be at work
         six_hours_ago = time.time() - 6 * 3600 - 1
         os.utime(left, (six_hours_ago, six_hours_ago))
-        time.sleep(1)  # for another name in the series
         assert 0 == petstore(filled, *repeat).returncode
         assert sorted(others) == sorted(hidden(filled.parent))
     finally:
@@ -183,7 +190,7 @@ def test_a_command_goes_on_after_a_signal_that_it_was_started_to_ignore(
     filled: Path, prepare: Callable[[], None], ignored: signal.Signals
 ) -> None:
     process = begin(filled, "orders", "import", "-", "--dry-run", prepare=prepare)
-    time.sleep(1)  # until it reads
+    within(PATIENCE, lambda: waits_for_stdin(process.pid))
     process.send_signal(ignored)
     _, errors = process.communicate('{"id":1}\n', timeout=PATIENCE)
     assert (0, True) == (process.returncode, "1 replaced" in errors), errors
@@ -193,7 +200,7 @@ def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> Non
     process = begin(filled, "orders", "export", "-")
     assert process.stdout is not None
     process.stdout.read(1)
-    time.sleep(0.5)  # until the pipe is full
+    within(PATIENCE, lambda: writes_to_stdout(process.pid))  # the pipe is full
     process.send_signal(signal.SIGTERM)
     assert 143 == process.wait(20)
     process.communicate()
