@@ -20,6 +20,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
+from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.engines.postgres import open_store as open_postgres_store
 from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
 from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
@@ -265,6 +266,49 @@ async def seconds_to_recovery(store: Store) -> float:
             await asyncio.sleep(0.02)
         else:
             return time.perf_counter() - began
+
+
+class Canceller:
+    """Cancels each of a number of pending orders once, 32 at the same time, and notes what became of it."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self.acknowledged: set[int] = set()
+        self.unsure: set[int] = set()
+        """The orders whose change failed: it may have been made or not."""
+        self._store = store
+        self._numbers = iter(range(number))
+        self._tasks = [asyncio.create_task(self._cancel()) for _ in range(32)]
+
+    async def _cancel(self) -> None:
+        for number in self._numbers:
+            try:
+                await self._store.orders.change(number, CANCEL, BY)
+                self.acknowledged.add(number)
+            except ServiceUnavailable:
+                self.unsure.add(number)
+
+    def done(self) -> bool:
+        return all(task.done() for task in self._tasks)
+
+    async def until(self, number: int) -> None:
+        """Wait until so many changes were acknowledged, or some failed."""
+        while len(self.acknowledged) < number and not self.unsure:  # noqa: ASYNC110 - no event: it would come too late
+            await asyncio.sleep(0.001)
+
+    async def end(self) -> None:
+        """Begin no further change, and wait for those under way."""
+        for _ in self._numbers:
+            pass
+        await asyncio.gather(*self._tasks)
+
+    async def verify(self) -> set[int]:
+        """Check that no acknowledged change was lost, and that each was recorded once; return the cancelled orders."""
+        orders = [order async for batch in self._store.orders.scan() for order in batch]
+        cancelled = {order.id for order in orders if order.status is Status.CANCELLED}
+        assert self.acknowledged <= cancelled <= self.acknowledged | self.unsure
+        entries = [entry.subject for entry in await log(self._store) if entry.action == "order.cancel"]
+        assert sorted(f"order:{number}" for number in cancelled) == sorted(entries)
+        return cancelled
 
 
 class WatchedEngine:
