@@ -15,7 +15,7 @@ from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
-from testing.process import petstore_process, serving
+from testing.process import petstore_bytes, serving
 
 WRITERS = [
     ["orders", "import", "-", "--force", "--rejects"],
@@ -115,9 +115,8 @@ def test_rejects_replace_another_file_only_with_force(cli: CommandLine, tmp_path
 
 
 def test_rejects_go_to_a_stream(cli: CommandLine) -> None:
-    done = petstore_process(
-        cli.store, "orders", "import", "/dev/stdin", "--rejects", "/dev/stdout", "--format", "jsonl"
-    )
+    rejects = ("--rejects", "/dev/stdout", "--format", "jsonl")
+    done = petstore_bytes(cli.store, "orders", "import", "/dev/stdin", *rejects)
     assert 0 == done.returncode, done.stderr
 
 
