@@ -39,18 +39,6 @@ def commands(
 COMMANDS = dict(commands())
 
 
-def test_the_commands_are_those_of_the_interface() -> None:
-    expected = (
-        "serve, accounts create, accounts list, accounts show, accounts set-plan, accounts suspend, accounts resume, "
-        "accounts edit, accounts close, keys create, keys list, keys show, keys find, keys rotate, keys revoke, "
-        "keys unban, usage show, usage top, orders import, orders export, "
-        "orders list, orders show, orders ship, orders complete, orders cancel, pets import, imports list, "
-        "imports show, audit, openapi, doctor, "
-        "db migrate, db check, db backup, db restore, db copy, console"
-    )
-    assert sorted(expected.split(", ")) == sorted(" ".join(path) for path in COMMANDS)
-
-
 def test_the_help_of_the_whole_lists_each_command_with_its_first_sentence(cli: CommandLine) -> None:
     shown = " ".join(cli.must("--help").out.split())
     for name, command in subcommands(petstore).items():
@@ -220,9 +208,9 @@ def test_a_file_to_read_that_does_not_exist_is_wrong_usage(
     cli: CommandLine, tmp_path: Path, command: list[str]
 ) -> None:
     missing = str(tmp_path / "missing.csv")
-    done = cli(*(part.format(file=missing) for part in command), "--json")
-    assert (2, "usage") == (done.code, done.error()["code"])
-    assert f"File '{missing}' does not exist." in done.error()["message"]
+    assert f"File '{missing}' does not exist." in wrong_usage(cli, command, missing)
+    assert f"File '{tmp_path}' is a directory." in wrong_usage(cli, command, str(tmp_path))
+    assert "File '' does not exist" in wrong_usage(cli, command, "")
 
 
 @pytest.mark.parametrize(
@@ -232,34 +220,18 @@ def test_a_file_to_read_that_does_not_exist_is_wrong_usage(
 def test_a_file_to_write_in_a_directory_that_does_not_exist_is_wrong_usage(
     cli: CommandLine, tmp_path: Path, command: list[str]
 ) -> None:
-    cli.must("db", "migrate")
-    done = cli(*(part.format(file=tmp_path / "missing" / "o.jsonl") for part in command), "--json")
+    missing = tmp_path / "missing"
+    advice = f"The directory {missing} does not exist; create it or choose another name."
+    assert advice in wrong_usage(cli, command, str(missing / "o.jsonl"))
+    assert f"File '{tmp_path}' is a directory." in wrong_usage(cli, command, str(tmp_path))
+    assert "The name of the file is empty" in wrong_usage(cli, command, "")
+
+
+def wrong_usage(cli: CommandLine, command: list[str], file: str) -> str:
+    """The message of a command that is refused because of the file."""
+    done = cli(*(part.format(file=file) for part in command), "--json")
     assert (2, "usage") == (done.code, done.error()["code"])
-    advice = f"The directory {tmp_path / 'missing'} does not exist; create it or choose another name."
-    assert advice in done.error()["message"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["orders", "import", "{file}"],
-        ["pets", "import", "{file}"],
-        ["orders", "import", "-", "--rejects", "{file}"],
-        ["orders", "export", "{file}"],
-        ["db", "backup", "{file}"],
-        ["db", "restore", "{file}"],
-    ],
-)
-def test_a_directory_or_an_empty_name_instead_of_a_file_is_wrong_usage(
-    cli: CommandLine, tmp_path: Path, command: list[str]
-) -> None:
-    cli.must("db", "migrate")
-    folder = cli(*(part.format(file=tmp_path) for part in command), "--json")
-    assert (2, "usage") == (folder.code, folder.error()["code"])
-    assert f"File '{tmp_path}' is a directory." in folder.error()["message"]
-    unnamed = cli(*(part.format(file="") for part in command), "--json")
-    assert (2, "usage") == (unnamed.code, unnamed.error()["code"])
-    assert re.search("The name of the file is empty|File '' does not exist", unnamed.error()["message"])
+    return str(done.error()["message"])
 
 
 @pytest.mark.parametrize(
@@ -272,14 +244,6 @@ def test_a_file_that_is_not_a_store_is_one_line_that_names_it(cli: CommandLine, 
         assert (1, "", 1) == (done.code, done.out, len(done.err.splitlines())), done.err
         assert str(cli.store) in done.err
     assert content == cli.store.read_bytes()
-
-
-def test_a_postgresql_that_does_not_answer_is_one_line_without_its_password(cli: CommandLine) -> None:
-    url = "postgresql://petstore:secret@127.0.0.1:1/petstore"
-    done = cli("orders", "list", "--json", PETSTORE_DATABASE_URL=url)
-    assert (1, "store_unusable") == (done.code, done.error()["code"])
-    assert "PETSTORE_DATABASE_URL" in done.error()["message"] or "127.0.0.1" in done.error()["message"]
-    assert "secret" not in done.err
 
 
 def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,19 +365,16 @@ def test_control_characters_in_arguments_are_escaped(
     assert not CONTROLS & set(done.err)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_output_never_fails_on_a_terminal_with_another_encoding(cli: CommandLine, encoding: str) -> None:
+def test_output_never_fails_on_a_terminal_with_another_encoding(cli: CommandLine) -> None:
     cli.must("accounts", "create", "acme", "--plan", "free")
     cli.must("keys", "create", "acme", "--note", "Käse für 東京")
-    settings = {"PYTHONIOENCODING": encoding, "PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
-    for command in (["audit"], ["keys", "list"], ["keys", "list", "--json"], ["doctor"], ["keys", "create", "--help"]):
-        done = petstore_bytes(cli.store, *command, **settings)
+    shown = {}
+    for command in ("audit", "keys list --json", "keys create --help"):
+        done = petstore_bytes(cli.store, *command.split(), PYTHONIOENCODING="ascii")
         assert (0, b"") == (done.returncode, done.stderr), command
-        text = done.stdout.decode(encoding, "replace")  # click writes help to an ASCII terminal as UTF-8
-        if "--json" in command:
-            assert "Käse für 東京" == json.loads(text)[0]["note"]
-        if "audit" in command:
-            assert " - -> " in text
+        shown[command] = done.stdout.decode("ascii", "replace")  # click writes help to an ASCII terminal as UTF-8
+    assert "Käse für 東京" == json.loads(shown["keys list --json"])[0]["note"]
+    assert " - -> " in shown["audit"]
 
 
 def test_the_operator_is_the_one_named_else_the_caller_of_sudo_else_the_user(

@@ -28,10 +28,8 @@ from petstore_server.runtime.maintenance import check
 from petstore_server.settings import Settings, read_settings
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
-from testing.process import serving
 from testing.redis_engine import shared_redis
 from testing.stores import new_store_database
-from testing.subprocesses import PATIENCE
 
 
 @pytest.fixture
@@ -41,22 +39,17 @@ def cli(tmp_path: Path) -> CommandLine:
     return cli
 
 
+NO_PORTS = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
+
+
 def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
     """Level and message of each check of `doctor`; of several with one name the worst."""
-    ports = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
-    done = cli("doctor", "--json", **{**ports, **settings})
+    done = cli("doctor", "--json", **{**NO_PORTS, **settings})
     found = json.loads(done.out)
     assert (1 if any(each["level"] == "fail" for each in found) else 0) == done.code
     assert all(each["remedy"] for each in found if each["level"] != "ok")
     worst = sorted(found, key=lambda each: ["ok", "warn", "fail"].index(each["level"]))
     return {each["check"]: (each["level"], each["message"]) for each in worst}
-
-
-def test_the_doctor_says_what_to_do_about_a_missing_store(tmp_path: Path) -> None:
-    done = CommandLine(tmp_path / "new.db", make=False)("doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0")
-    remedies = {each["check"]: each["remedy"] for each in json.loads(done.out)}
-    for named in ("disk is mounted", "PETSTORE_DATABASE_URL", "petstore db migrate"):
-        assert named in remedies["store"]
 
 
 def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Path) -> None:
@@ -116,13 +109,6 @@ def test_a_restore_needs_yes_if_it_cannot_ask(cli: CommandLine, tmp_path: Path) 
     assert "pending" == cli.must("orders", "show", "1", "--json").json()["status"]
 
 
-def test_a_file_that_is_not_a_backup_is_not_restored(cli: CommandLine, tmp_path: Path) -> None:
-    other = tmp_path / "other.db"
-    other.write_text("no database" * 1000)
-    assert 1 == cli("db", "restore", str(other), "--yes").code
-    assert 1 == cli.must("orders", "show", "1", "--json").json()["id"]
-
-
 def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:
     found = results(cli)
     checks = ("settings", "store", "disk", "clock", "integrity", "permissions")
@@ -159,11 +145,13 @@ def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
     assert (None if found is None else found[0]) == level
 
 
-def test_doctor_names_the_store_that_is_missing(tmp_path: Path) -> None:
-    level, message = results(CommandLine(tmp_path / "missing.db", make=False))["store"]
-    assert "fail" == level
-    assert str(tmp_path / "missing.db") in message
-    assert not (tmp_path / "missing.db").exists()
+def test_doctor_names_the_store_that_is_missing_and_says_what_to_do(tmp_path: Path) -> None:
+    done = CommandLine(tmp_path / "missing.db", make=False)("doctor", "--json", **NO_PORTS)
+    [found] = [each for each in done.json() if each["check"] == "store"]
+    assert ("fail", True) == (found["level"], str(tmp_path / "missing.db") in found["message"])
+    for named in ("disk is mounted", "PETSTORE_DATABASE_URL", "petstore db migrate"):
+        assert named in found["remedy"]
+    assert [] == list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +172,7 @@ def test_doctor_names_the_store_that_is_missing(tmp_path: Path) -> None:
 def test_no_password_of_an_address_is_shown(cli: CommandLine, name: str, url: str, shown: str) -> None:
     assert "fail" in {level for level, _ in results(cli, **{name: url}).values()}
     for command in (["doctor"], ["doctor", "--json"], ["orders", "list"], ["accounts", "show", "acme"]):
-        done = cli(*command, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **{name: url})
+        done = cli(*command, **{**NO_PORTS, name: url})
         for part in ("secret", "se@cret", "sec/ret", "sec#ret", "cret@", "ret@", "sec"):
             assert part not in done.out + done.err
         if command[0] == "doctor":
@@ -297,23 +285,6 @@ def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(
     assert ("fail", message) == results(cli, PETSTORE_ADMIN_PORT=str(ready_port))["server"]
 
 
-def test_a_store_that_was_moved_away_under_its_server_is_not_to_be_created_again(
-    cli: CommandLine, tmp_path: Path
-) -> None:
-    with serving(cli.store) as server:
-        ports = {"PETSTORE_PORT": str(server.port), "PETSTORE_ADMIN_PORT": server.admin.rpartition(":")[2]}
-        assert ("ok", "A server runs on this store and is ready.") == results(cli, **ports)["server"]
-        cli.store.rename(tmp_path / "moved.db")
-        deadline = time.monotonic() + PATIENCE
-        while "is not ready" not in (shown := cli("doctor", "--json", **ports).out):
-            assert time.monotonic() < deadline, shown
-        (tmp_path / "moved.db").rename(cli.store)
-    found = {each["check"]: each for each in json.loads(shown)}
-    assert "ports" not in found
-    assert ("fail", True) == (found["server"]["level"], "put it back, and create none" in found["server"]["remedy"])
-    assert "db migrate" not in shown
-
-
 def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,13 +312,12 @@ def test_doctor_says_which_setting_names_the_redis_that_is_required(cli: Command
     assert "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0" in redis["remedy"]
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o666])
-def test_doctor_reports_a_store_that_other_users_can_access(cli: CommandLine, mode: int) -> None:
+def test_doctor_reports_a_store_that_other_users_can_access(cli: CommandLine) -> None:
     assert "ok" == results(cli)["permissions"][0]
-    cli.store.chmod(mode)
-    level, message = results(cli)["permissions"]
-    assert "warn" == level
-    assert f"(mode 0{mode:o})" in message
+    for mode in (0o640, 0o604, 0o620):
+        cli.store.chmod(mode)
+        level, message = results(cli)["permissions"]
+        assert ("warn", True) == (level, f"(mode 0{mode:o})" in message)
 
 
 def test_doctor_examines_disk_log_and_clock(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +395,7 @@ def test_doctor_asks_postgresql_for_its_settings(tmp_path: Path, postgres: Postg
     cli = CommandLine(tmp_path / "unused.db")
     settings = {"PETSTORE_DATABASE_URL": postgres.url(database)}
     cli.must("db", "migrate", **settings)
-    done = cli("doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **settings)
+    done = cli("doctor", "--json", **NO_PORTS, **settings)
     messages = [result["message"] for result in done.json() if result["check"] == "postgresql"]
     assert any("synchronous_commit = off" in message for message in messages)
     postgres.drop_database(database)
