@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.domain.errors import NoStore
-from petstore_server.engines.sqlite import lock_for_serving
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.process import petstore_process, serving
@@ -46,53 +44,44 @@ def run(url: str, command: list[str], **more: str) -> tuple[int, str, str]:
     return done.code, done.out, done.err.splitlines()[-1].removeprefix("petstore: ")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_names_the_missing_store_and_does_not_create_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mount" / "orders.db"
     path.parent.mkdir()
-    assert (1, "", f"There is no store at {path}. {ADVICE}") == run("sqlite:///mount/orders.db", command)
-    assert [] == list(path.parent.iterdir())
-    assert [path.parent] == list(tmp_path.iterdir())
+    for command in COMMANDS:
+        expected = (1, "", f"There is no store at {path}. {ADVICE}")
+        assert expected == run("sqlite:///mount/orders.db", command), command
+        assert [path.parent] == [*tmp_path.iterdir(), *path.parent.iterdir()], command
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_command_names_the_missing_store_where_its_directory_is_missing_too(
-    tmp_path: Path, command: list[str]
-) -> None:
+def test_a_command_names_the_missing_store_where_its_directory_is_missing_too(tmp_path: Path) -> None:
     path = tmp_path / "mount" / "orders.db"
-    assert (1, f"There is no store at {path}. {ADVICE}") == run(f"sqlite:///{path}", command)[::2]
+    for command in COMMANDS:
+        assert (1, f"There is no store at {path}. {ADVICE}") == run(f"sqlite:///{path}", command)[::2], command
     code, _, error = run(f"sqlite:///{path}", ["db", "migrate"])
     assert (1, True) == (code, f"The directory {path.parent} does not exist. Mount its disk, create it" in error)
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command[:2] != ["db", "backup"]], ids=" ".join)
-def test_a_database_without_a_store_is_named_and_left_empty(postgres: PostgresEngine, command: list[str]) -> None:
+def test_a_database_without_a_store_is_named_and_left_empty(postgres: PostgresEngine) -> None:
     name = postgres.new_database()
-    done = run(postgres.url(name), command, PETSTORE_REDIS_URL=shared_redis().empty())
-    assert (1, "", f"There is no store in the database {name} on 127.0.0.1. {ADVICE}") == done
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
+    expected = (1, "", f"There is no store in the database {name} on 127.0.0.1. {ADVICE}")
+    for command in COMMANDS:
+        if command[:2] != ["db", "backup"]:
+            assert expected == run(postgres.url(name), command, **redis), command
     with postgres.admin(name) as admin:
         assert [] == admin.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'petstore'").fetchall()
     postgres.drop_database(name)
 
 
-@pytest.mark.parametrize("content", [b"", None])
-def test_no_server_takes_the_lock_of_an_empty_or_missing_file(tmp_path: Path, content: bytes | None) -> None:
+def test_no_server_takes_the_lock_of_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "orders.db"
-    if content is not None:
-        path.write_bytes(content)
+    path.touch()
     code, _, error = run(f"sqlite:///{path}", COMMANDS[0])
-    assert (1, True) == (code, f"There is no store at {path}." in error)
-    assert content == (path.read_bytes() if path.exists() else None)
-
-
-def test_the_lock_of_a_missing_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoStore), lock_for_serving(tmp_path / "orders.db", shared=False):
-        pytest.fail("there is nothing to lock")
-    assert [] == list(tmp_path.iterdir())
+    assert (1, True, b"") == (code, f"There is no store at {path}." in error, path.read_bytes())
 
 
 def test_migrating_creates_the_store_reports_its_path_and_a_server_serves_it(tmp_path: Path) -> None:

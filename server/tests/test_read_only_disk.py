@@ -41,20 +41,7 @@ def _cli(tmp_path: Path) -> CommandLine:
     return cli
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["orders", "list"],
-        ["orders", "show", "7"],
-        ["orders", "export", "-"],
-        ["accounts", "list"],
-        ["keys", "list"],
-        ["audit"],
-        ["usage"],
-        ["db", "check"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("command", [["orders", "export", "-"], ["accounts", "list"], ["db", "check"]], ids=" ".join)
 def test_a_command_reads_the_same_as_on_a_disk_that_can_be_written(cli: CommandLine, command: list[str]) -> None:
     done = petstore(cli.store, *command, "--json")
     assert (0, cli.must(*command, "--json").out) == (done.returncode, done.stdout), done.stderr
@@ -87,12 +74,7 @@ def test_a_log_that_cannot_be_read_there_is_never_ignored(cli: CommandLine) -> N
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["serve", "--port", "0", "--admin-port", "0"],
-        ["db", "migrate"],
-        ["orders", "cancel", "7"],
-        ["keys", "create", "acme"],
-    ],
+    [["serve", "--port", "0", "--admin-port", "0"], ["db", "migrate"], ["orders", "cancel", "7"]],
     ids=" ".join,
 )
 def test_what_would_change_the_store_says_that_it_is_not_writable(cli: CommandLine, command: list[str]) -> None:
