@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.engines import PostgresEngine
-from testing.process import new_key, petstore_json, serving
-from testing.redis_engine import shared_redis
 from testing.stores import Stores, opened, opened_at
-from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
 
@@ -62,17 +58,3 @@ def test_a_postgresql_dump_restored_into_another_database_has_another_identity(p
 async def identity_of(url: str) -> str:
     async with opened_at(url) as store:
         return await store.identity()
-
-
-def test_two_servers_with_a_store_each_and_one_redis_count_separately(tmp_path: Path) -> None:
-    # However slowly the machine sends the requests, none is a strike.
-    redis = {"PETSTORE_REDIS_URL": shared_redis().empty(), "PETSTORE_BAN_GRACE_SECONDS": "600"}
-    stores = tmp_path / "production.db", tmp_path / "staging.db"
-    keys = [new_key(store)[0] for store in stores]  # each is of account 1
-    with serving(stores[0], **redis) as one, serving(stores[1], **redis) as other:
-        for server, key in zip((one, other), keys, strict=True):
-            replies = asyncio.run(send_all(server.port, key, [("GET", "/v1/store/orders")] * 100))
-            assert {"200": 60, "rate_limit_exceeded": 40} == Counter(reply.code for reply in replies)
-        for store in stores:
-            shown = petstore_json(store, "accounts", "show", "acme", **redis)
-            assert [60, 60] == [window["used"] for window in shown["windows"]]

@@ -176,16 +176,6 @@ def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals)
         assert "Traceback" not in server.log.read_text()
 
 
-def test_a_second_signal_ends_the_delay(store: Path, redis: str) -> None:
-    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "60"}
-    with serving(store, "--workers", "2", **options) as server:
-        server.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        assert server.process.poll() is None
-        server.process.send_signal(signal.SIGINT)
-        assert 0 == server.process.wait(timeout=PATIENCE)
-
-
 def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, redis: str) -> None:
     with serving(store, "--workers", "2", PETSTORE_REDIS_URL=redis) as server:
         pids = workers(server)
