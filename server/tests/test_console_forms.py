@@ -65,9 +65,7 @@ async def test_a_form_that_was_refused_can_be_submitted_again(console: Console, 
     await send(browser, "/keys/key_one/revoke", fields, 200)
 
 
-async def test_a_session_that_ended_loses_nothing_that_was_typed(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
+async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
     await add_key(console.store)
     await browser.get("/accounts/zoo?keys=usable")
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "calls; on “Mondays”"}

@@ -11,7 +11,7 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.health import HostHealth
 from petstore_server.operations.health import CheckResult
-from testing.console import START, Console, running_console
+from testing.console import Console, running_console
 from testing.stores import Stores, add_key
 from testing.subprocesses import busy
 
@@ -70,7 +70,7 @@ async def test_a_stop_does_not_begin_another_state(console: Console) -> None:
     assert "Degraded since 07:33" in await strip(console)
 
 
-async def test_the_worst_host_is_shown_and_a_silent_one_named(each_backend: Stores, console: Console) -> None:
+async def test_the_worst_host_is_shown_and_a_silent_one_named(console: Console) -> None:
     await console.browser.sign_in()
     now = console.clock.now
     other = HostHealth("web2:8081", "degraded", "Redis is gone", now - 600, now - 8)
@@ -176,7 +176,3 @@ async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(c
     engine.query = query
     console.service.ready, console.service.detail = True, {"status": "ok"}
     assert "ready: Ready" in await strip(console, "/")
-
-
-async def test_the_time_of_the_tests_is_as_expected() -> None:
-    assert START % 86_400 // 60 == 7 * 60 + 33
