@@ -115,6 +115,7 @@ def _run(
         opened = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         os.dup2(opened, descriptor)
         os.close(opened)
+    sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: SIM115 - those that were here take a pipe for a file
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
     from petstore_server.cli.main import main

@@ -12,25 +12,19 @@ import pytest
 from testing.cli import CommandLine
 from testing.process import UNLIMITED, Server, new_key, petstore, serving
 from testing.redis_engine import shared_redis
+from testing.service import Service
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
 
 
-@pytest.fixture(name="petstore_command")
-def _command(tmp_path: Path) -> CommandLine:
-    command = CommandLine(tmp_path / "store.db")
-    command.must("db", "migrate")
-    return command
-
-
-def test_the_link_is_the_only_line_on_stdout(petstore_command: CommandLine) -> None:
-    done = petstore_command.must("console")
+def test_the_link_is_the_only_line_on_stdout(cli: CommandLine) -> None:
+    done = cli.must("console")
     assert LINK.fullmatch(done.out)
     assert "once and for 5 minutes" in done.err
 
 
-def test_json_has_the_link_and_its_end(petstore_command: CommandLine) -> None:
-    assert {"url", "expiresAt"} == set(petstore_command.must("console", "--json").json())
+def test_json_has_the_link_and_its_end(cli: CommandLine) -> None:
+    assert {"url", "expiresAt"} == set(cli.must("console", "--json").json())
 
 
 @pytest.mark.parametrize(
@@ -41,14 +35,12 @@ def test_json_has_the_link_and_its_end(petstore_command: CommandLine) -> None:
         ({"PETSTORE_ADMIN_HOST": "ops.internal"}, "http://ops.internal:8081/console/"),
     ],
 )
-def test_the_link_leads_to_the_admin_port(
-    petstore_command: CommandLine, settings: dict[str, str], address: str
-) -> None:
-    assert petstore_command.must("console", **settings).out.startswith(address)
+def test_the_link_leads_to_the_admin_port(cli: CommandLine, settings: dict[str, str], address: str) -> None:
+    assert cli.must("console", **settings).out.startswith(address)
 
 
-def test_another_address_can_be_given(petstore_command: CommandLine) -> None:
-    out = petstore_command.must("console", "--url", "https://ops.example.com/", PETSTORE_ADMIN_PORT="0").out
+def test_another_address_can_be_given(cli: CommandLine) -> None:
+    out = cli.must("console", "--url", "https://ops.example.com/", PETSTORE_ADMIN_PORT="0").out
     assert out.startswith("https://ops.example.com/console/sign-in?token=")
 
 
@@ -64,37 +56,37 @@ def test_another_address_can_be_given(petstore_command: CommandLine) -> None:
         "http://[::1",
     ],
 )
-def test_an_address_that_no_browser_can_use_is_refused(petstore_command: CommandLine, url: str) -> None:
-    done = petstore_command("console", "--url", url)
+def test_an_address_that_no_browser_can_use_is_refused(cli: CommandLine, url: str) -> None:
+    done = cli("console", "--url", url)
     assert (2, "") == (done.code, done.out)
     assert "'--url': must be an http:// or https:// address without a path" in done.err
 
 
-def test_an_address_that_the_server_will_refuse_gets_a_warning(petstore_command: CommandLine) -> None:
+def test_an_address_that_the_server_will_refuse_gets_a_warning(cli: CommandLine) -> None:
     command = ["console", "--url", "https://ops.example.com:8443"]
     warning = "ops.example.com is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421."
-    assert warning in petstore_command.must(*command).err
-    allowed = petstore_command.must(*command, PETSTORE_CONSOLE_HOSTS="ops.example.com")
+    assert warning in cli.must(*command).err
+    allowed = cli.must(*command, PETSTORE_CONSOLE_HOSTS="ops.example.com")
     assert "PETSTORE_CONSOLE_HOSTS" not in allowed.err
-    assert "PETSTORE_CONSOLE_HOSTS" not in petstore_command.must("console").err
+    assert "PETSTORE_CONSOLE_HOSTS" not in cli.must("console").err
 
 
-def test_an_unknown_port_and_a_removed_console_are_explained(petstore_command: CommandLine) -> None:
-    unknown = petstore_command("console", PETSTORE_ADMIN_PORT="0")
+def test_an_unknown_port_and_a_removed_console_are_explained(cli: CommandLine) -> None:
+    unknown = cli("console", PETSTORE_ADMIN_PORT="0")
     assert (2, "--url" in unknown.err) == (unknown.code, True)
-    removed = petstore_command("console", PETSTORE_CONSOLE="off")
+    removed = cli("console", PETSTORE_CONSOLE="off")
     assert (2, "PETSTORE_CONSOLE is off" in removed.err) == (removed.code, True)
 
 
-def test_the_operator_is_named_in_the_audit_log(petstore_command: CommandLine) -> None:
-    petstore_command.must("console", "--as", "ada")
-    entries = petstore_command.must("audit", "--json").json_lines()
+def test_the_operator_is_named_in_the_audit_log(cli: CommandLine) -> None:
+    cli.must("console", "--as", "ada")
+    entries = cli.must("audit", "--json").json_lines()
     assert ("operator:ada", "console.create_link") == (entries[-1]["actor"], entries[-1]["action"])
 
 
 @pytest.mark.parametrize("value", ["http://ops", "ops:80", "a b", "*"])
-def test_host_names_are_checked(petstore_command: CommandLine, value: str) -> None:
-    done = petstore_command("console", PETSTORE_CONSOLE_HOSTS=value)
+def test_host_names_are_checked(cli: CommandLine, value: str) -> None:
+    done = cli("console", PETSTORE_CONSOLE_HOSTS=value)
     assert (2, "PETSTORE_CONSOLE_HOSTS" in done.err) == (done.code, True)
 
 
@@ -115,14 +107,11 @@ def answered(browser: httpx2.Client, server: Server) -> int:
     return int(found[1].replace(",", ""))
 
 
-@pytest.fixture(name="with_workers", params=[False, True])
-def _with_workers(request: pytest.FixtureRequest) -> dict[str, str]:
-    return {"PETSTORE_WORKERS": "2", "PETSTORE_REDIS_URL": shared_redis().empty()} if request.param else {}
-
-
-def test_a_server_shows_the_requests_of_all_its_processes(tmp_path: Path, with_workers: dict[str, str]) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_server_shows_the_requests_of_all_its_processes(tmp_path: Path, workers: int) -> None:
     store = tmp_path / "store.db"
-    with serving(store, **with_workers) as server, signed_in(server, store) as browser:
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()} if workers > 1 else {}
+    with serving(store, "--workers", str(workers), **redis) as server, signed_in(server, store) as browser:
         key, _ = new_key(store, plan=UNLIMITED)
         before = answered(browser, server)
         for _ in range(8):  # each over a connection of its own, so that both workers get some
@@ -137,12 +126,14 @@ def test_a_server_shows_the_requests_of_all_its_processes(tmp_path: Path, with_w
         assert "Traceback" not in server.log.read_text()
 
 
-def test_a_server_without_a_console_has_no_such_path(tmp_path: Path, with_workers: dict[str, str]) -> None:
-    with serving(tmp_path / "store.db", PETSTORE_CONSOLE="off", **with_workers) as server:
+@pytest.mark.anyio
+@pytest.mark.settings(PETSTORE_CONSOLE="off")
+async def test_a_server_without_a_console_has_no_such_path(service: Service) -> None:
+    transport = httpx2.ASGITransport(app=service.application.admin)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
         for path in ("/console", "/console/", "/console/sign-in", "/console/static/console.css"):
-            assert 404 == httpx2.get(f"{server.admin}{path}").status_code
-        assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
-        assert 0 == server.stop()
+            assert 404 == (await admin.get(path)).status_code
+        assert 200 == (await admin.get("/readyz")).status_code
 
 
 def uploaded(browser: httpx2.Client, server: Server, content: str) -> str:
@@ -170,9 +161,10 @@ def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_server_imports_an_uploaded_file(tmp_path: Path, with_workers: dict[str, str]) -> None:
+def test_a_server_imports_an_uploaded_file(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    with serving(store, **with_workers) as server, signed_in(server, store) as browser:
+    workers = {"PETSTORE_WORKERS": "2", "PETSTORE_REDIS_URL": shared_redis().empty()}
+    with serving(store, **workers) as server, signed_in(server, store) as browser:
         address = uploaded(browser, server, '{"id": 1}\n{"id": 2}\n')
         token = form_token(browser.get(address).text)
         browser.post(f"{address}/import", data={"form_token": token})
@@ -184,16 +176,11 @@ def test_a_server_imports_an_uploaded_file(tmp_path: Path, with_workers: dict[st
         assert "Traceback" not in server.log.read_text()
 
 
-def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(
-    tmp_path: Path, with_workers: dict[str, str]
-) -> None:
+def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(tmp_path: Path) -> None:
     store, temporary = tmp_path / "store.db", tmp_path / "tmp"
     temporary.mkdir()
-    with (
-        serving(store, TMPDIR=str(temporary), **with_workers) as server,
-        signed_in(server, store) as browser,
-    ):
-        address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 50_001)))
+    with serving(store, TMPDIR=str(temporary)) as server, signed_in(server, store) as browser:
+        address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 30_001)))
         browser.post(f"{address}/import", data={"form_token": form_token(browser.get(address).text)})
         assert 0 == server.stop()
         assert [] == list(temporary.iterdir())

@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
@@ -35,6 +36,11 @@ class Deployment(NamedTuple):
         assert took < 2.0 + busy(), f"{path} took {took:.1f} s"
         assert response.status_code in (200, 503), path
         return response.text
+
+    def all_pages(self) -> None:
+        """Every page, all at the same time."""
+        with ThreadPoolExecutor(len(PAGES)) as threads:
+            list(threads.map(self.page, PAGES))
 
     def strip(self, path: str = "") -> str:
         """The text of the strip of a page."""
@@ -77,8 +83,7 @@ def test_pages_appear_while_postgresql_stands_still(deployment: Deployment) -> N
         first = deployment.page("")
         assert "Requests per minute in the last hour" in first  # what is in memory
         assert "This was not read in time" in first
-        for path in PAGES:
-            deployment.page(path)
+        deployment.all_pages()
         deployment.eventually_says("Not ready since")
     deployment.eventually_says("Ready · checked")
 
@@ -86,8 +91,7 @@ def test_pages_appear_while_postgresql_stands_still(deployment: Deployment) -> N
 def test_pages_appear_while_redis_stands_still(deployment: Deployment) -> None:
     deployment.eventually_says("Ready · checked")
     with deployment.redis.frozen():
-        for path in PAGES:
-            deployment.page(path)
+        deployment.all_pages()
         deployment.eventually_says("Degraded since")
     deployment.eventually_says("Ready · checked")
 
@@ -106,8 +110,7 @@ def test_a_worker_that_stands_still_is_named(deployment: Deployment) -> None:
     deployment.eventually_says("Ready · checked")
     with frozen_worker(deployment.server):
         assert "Ready · checked 0 s ago Check" not in deployment.strip()
-        for path in PAGES:
-            deployment.page(path)
+        deployment.all_pages()
         deployment.eventually_says("does not respond. · checked")
         assert re.search(r"Not ready since .* Worker \d does not respond", deployment.strip())
     deployment.eventually_says("Ready · checked")

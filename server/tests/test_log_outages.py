@@ -14,9 +14,10 @@ from typing import IO
 import httpx2
 import pytest
 
+from testing.preloaded import ServerProcess
 from testing.process import PETSTORE, Server, environment, new_key, petstore, petstore_json
 from testing.redis_engine import shared_redis
-from testing.subprocesses import PATIENCE, busy, within
+from testing.subprocesses import PATIENCE, busy, kill, within
 
 ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}
@@ -25,26 +26,18 @@ STRICT = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}
 @contextmanager
 def serving_with_a_log_reader(store: Path, *options: str, **more: str) -> Iterator[tuple[Server, IO[str]]]:
     """`petstore serve` with a pipe as stderr, and the pipe's other end, from which the start was read."""
-    process = subprocess.Popen(
-        [PETSTORE, "serve", "--port", "0", "--admin-port", "0", *options],
-        env=environment(store, **STRICT, **more),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
+    pipe = store.with_suffix(".log")
+    os.mkfifo(pipe)
+    arguments = ["--port", "0", "--admin-port", "0", *options]
+    process = ServerProcess(arguments, environment(store, **STRICT, **more), pipe)
+    log = pipe.open()  # once the process has opened it
     try:
-        for line in process.stderr:
-            if '"event":"serving"' in line:
-                entry = json.loads(line)
-                yield Server(process, entry["api"], entry["admin"], store), process.stderr
-                return
-        raise AssertionError("it did not start")
+        entry = next(json.loads(line) for line in log if '"event":"serving"' in line)
+        yield Server(process, entry["api"], entry["admin"], store), log
     finally:
-        process.kill()
-        process.wait(timeout=PATIENCE)
+        kill(process)
         with suppress(OSError):
-            process.stderr.close()
+            log.close()
 
 
 def closes(log: IO[str]) -> None:
@@ -84,7 +77,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
         assert "api_key_banned" == codes[-1].json()["code"]  # saving the ban writes a line
         with server.client(revoked) as client:
             assert 200 == client.get(ORDERS).status_code
-            time.sleep(0.6)  # so that the ban has been saved and its line written, or not
+            within(5.0, lambda: petstore_json(store, "keys", "list", "--banned") != [])  # its line was written, or not
             petstore(store, "keys", "revoke", revoked_id)
             within(1.0, lambda: 401 == client.get(ORDERS).status_code)
         windows = petstore_json(store, "accounts", "show", "globex", **redis)["windows"]
@@ -93,8 +86,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
         if fails is closes:
             assert metrics(server)["petstore_log_lines_lost_total"] >= 62
         began = time.monotonic()
-        server.process.send_signal(signal.SIGTERM)
-        assert 0 == server.process.wait(timeout=PATIENCE)
+        assert 0 == server.stop()
         assert time.monotonic() - began < 10 + busy()
 
 
@@ -111,10 +103,9 @@ def test_a_demo_whose_output_nothing_reads_goes_on(tmp_path: Path) -> None:
     process.stdout.close()
     entry = next(json.loads(line) for line in process.stderr if '"event":"serving"' in line)
     try:
-        time.sleep(0.3)
         assert 200 == httpx2.get(f"{entry['admin']}/readyz").status_code
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=PATIENCE)
+        assert 0 == process.wait(timeout=PATIENCE)  # also if it could not print its keys
         assert [] == list(tmp_path.iterdir())
     finally:
         process.kill()

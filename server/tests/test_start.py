@@ -4,58 +4,17 @@ import asyncio
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from testing.cli import CommandLine
 from testing.service import Service
 from testing.stores import new_store_file
 
 _SERVER = {"starlette", "uvicorn", "jinja2", "petstore_server.api", "petstore_server.server"}
-
-
-@cache
-def loaded(code: str, _store: str = "") -> frozenset[str]:
-    """The names of all modules that are loaded after a new interpreter has run this code, which may use a store."""
-    shown = "import sys, atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-    done = subprocess.run([sys.executable, "-c", shown + code], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    return frozenset(done.stderr.split())
-
-
-def command(*arguments: str) -> str:
-    return f"import sys; sys.argv[1:] = {list(arguments)!r}; from petstore_server.cli.main import main; main()"
-
-
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("keys", "--help"), ("serve", "--help")])
-def test_commands_start_without_the_server(arguments: tuple[str, ...]) -> None:
-    assert set() == loaded(command(*arguments)) & _SERVER
-
-
-@pytest.mark.parametrize("arguments", [("--version",), ("keys", "--help"), ("serve", "--help"), ("keys", "list", "-x")])
-def test_what_uses_no_store_starts_without_engines(arguments: tuple[str, ...]) -> None:
-    engines = {"asyncio", "apsw", "msgspec", "petstore_server.store.engine", "petstore_server.engines"}
-    assert set() == loaded(command(*arguments)) & engines
-
-
-def test_a_command_starts_without_the_code_of_others() -> None:
-    others = {"petstore_server.cli.orders", "petstore_server.cli.service", "petstore_server.imports.running"}
-    assert set() == loaded(command("keys", "--help")) & others
-
-
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_what_is_not_printed_to_a_terminal_needs_no_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
-    monkeypatch.setenv("PETSTORE_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
-    for arguments in (("accounts", "create", "acme", "--plan", "free"), ("accounts", "show", "acme")):
-        found = loaded(command(*arguments, *options), str(tmp_path))
-        assert "petstore_server.cli.accounts" in found
-        assert "rich" not in found
-
-
+_ENGINES = {"asyncio", "apsw", "msgspec", "psycopg", "petstore_server.store.engine", "petstore_server.engines"}
 _OTHERS = {
     "rich",
     "petstore_server.engines.sqlite.maintenance",
@@ -68,15 +27,42 @@ _OTHERS = {
 }
 
 
+def loaded(commands: list[list[str]], url: str = "") -> set[str]:
+    """The names of all modules that are loaded after a new interpreter has run these commands, one after another."""
+    code = f"""
+import sys
+from petstore_server.cli.main import main
+for arguments in {commands!r}:
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit:
+        pass
+print(*sys.modules, file=sys.stderr)
+"""
+    env = {**os.environ, "PETSTORE_DATABASE_URL": url}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_what_uses_no_store_starts_without_the_server_and_engines() -> None:
+    found = loaded([["--version"], ["--help"], ["serve", "--help"], ["keys", "list", "-x"]])
+    assert set() == found & (_SERVER | _ENGINES)
+
+
+def test_a_command_starts_without_the_code_of_others() -> None:
+    others = {"petstore_server.cli.orders", "petstore_server.cli.service", "petstore_server.imports.running"}
+    assert set() == loaded([["keys", "--help"]]) & (others | _SERVER | _ENGINES)
+
+
 @pytest.mark.parametrize(
     ("url", "engine"), [("sqlite:///{}/store.db", "apsw"), ("postgresql://petstore@127.0.0.1:1/petstore", "psycopg")]
 )
-def test_a_command_loads_the_engine_of_its_store_and_no_other_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, engine: str
-) -> None:
-    new_store_file(tmp_path / "store.db")
-    monkeypatch.setenv("PETSTORE_DATABASE_URL", url.format(tmp_path))
-    found = loaded(command("orders", "list"), str(tmp_path) + engine)
+def test_a_command_loads_the_engine_of_its_store_and_no_other_package(tmp_path: Path, url: str, engine: str) -> None:
+    """Nor what lays tables out, because it does not print to a terminal."""
+    CommandLine(tmp_path / "store.db").must("accounts", "create", "acme", "--plan", "free")
+    commands = [["orders", "list"], ["accounts", "show", "acme"], ["accounts", "show", "acme", "--json"]]
+    found = loaded(commands, url.format(tmp_path))
     assert {engine} == found & ({"apsw", "psycopg"} | _OTHERS | _SERVER)
 
 
@@ -85,13 +71,14 @@ def test_no_time_goes_into_looking_for_garbage_among_the_modules_of_a_command(
 ) -> None:
     new_store_file(tmp_path / "store.db")
     monkeypatch.setenv("PETSTORE_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
-    counted = f"""
+    counted = """
 import atexit, gc, sys
 import petstore_server.cli.main
 looked = []
 gc.callbacks.append(lambda phase, _: looked.append(len(gc.get_objects())))
 atexit.register(lambda: print(max(looked, default=0) < 5_000, gc.get_freeze_count() > 20_000, gc.isenabled()))
-{command("orders", "list")}
+sys.argv[1:] = ["orders", "list"]
+petstore_server.cli.main.main()
 """
     done = subprocess.run([sys.executable, "-c", counted], capture_output=True, text=True, check=True)
     assert ["True", "True", "True"] == done.stdout.split()[-3:]
