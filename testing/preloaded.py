@@ -47,7 +47,7 @@ def forking() -> ForkServerContext:
 
 
 class PetstoreProcess:
-    """A command with the methods of `subprocess.Popen` that tests use. Its stdin is empty; files get its output."""
+    """A command with the methods of `subprocess.Popen` that tests use. Files, or pipes with names, get its output."""
 
     def __init__(
         self,
@@ -57,15 +57,17 @@ class PetstoreProcess:
         errors: Path,
         prepare: Callable[[], object] | None = None,
         *,
+        stdin: Path = Path(os.devnull),
         fork_workers: bool = True,
     ) -> None:
         """`prepare` is called in the process before it begins. Workers are interpreters unless it forks them."""
         self.args = ["petstore", *arguments]
-        given = (self.args, dict(environ), (output, errors), Path.cwd(), prepare, fork_workers)
+        given = (self.args, dict(environ), (stdin, output, errors), Path.cwd(), prepare, fork_workers)
         self._process = forking().Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
+        self.sentinel = self._process.sentinel  # can be read once the process has ended
 
     def poll(self) -> int | None:
         """The exit code, or None while the process runs."""
@@ -103,7 +105,7 @@ class ServerProcess(PetstoreProcess):
 def _run(
     arguments: list[str],
     environ: dict[str, str],
-    files: tuple[Path, Path],
+    files: tuple[Path, Path, Path],
     folder: Path,
     prepare: Callable[[], object] | None,
     fork_workers: bool,
@@ -111,11 +113,11 @@ def _run(
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
-    for descriptor, file in enumerate((Path(os.devnull), *files)):
-        opened = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    for descriptor, file in enumerate(files):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY)
         os.dup2(opened, descriptor)
         os.close(opened)
-    sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: SIM115 - those that were here take a pipe for a file
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - a pipe is not a file
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
     from petstore_server.cli.main import main

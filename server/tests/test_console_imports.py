@@ -35,7 +35,7 @@ def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fork(arguments: list[str], environ: dict[str, str], file: int, rejects: int) -> object:
         if import_jobs._PETSTORE is not program:
             return await start(arguments, environ, file, rejects)
-        return await start_command(arguments, environ, file, rejects, import_jobs._PART_BYTES)
+        return await start_command(arguments, environ, file, import_jobs._PART_BYTES)
 
     monkeypatch.setattr(import_jobs, "_start_command", fork)
 
