@@ -411,7 +411,8 @@ def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
     assert ("2.0.0-beta.1", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
 
 
-def test_doctor_says_once_that_the_store_cannot_be_used(cli: CommandLine) -> None:
+def test_doctor_says_once_that_the_store_cannot_be_used(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
     connection = apsw.Connection(str(cli.store))
     connection.execute("BEGIN IMMEDIATE")
     level, message = results(cli)["store"]

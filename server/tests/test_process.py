@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -34,10 +35,11 @@ from testing.process import (
     receive,
     serving,
     serving_as,
+    wait_until_serving,
 )
 from testing.redis_engine import shared_redis
 from testing.stores import new_store_file
-from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, within
+from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, kill, within
 from testing.wire import send_all
 
 ORDERS = "/v1/store/orders"
@@ -314,14 +316,15 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     assert [] == list(tmp_path.iterdir())
 
 
-def test_closing_the_terminal_stops_a_demo_which_leaves_nothing_behind(tmp_path: Path) -> None:
-    folder, log = tmp_path / "files", tmp_path / "log"
-    folder.mkdir()
+@contextmanager
+def on_a_terminal(tmp_path: Path, *command: str | Path) -> Iterator[tuple["subprocess.Popen[bytes]", int, Path]]:
+    """A server as the leader of a terminal's session; with the descriptor that closes the terminal, and its log."""
+    log = tmp_path / "log"
     controller, terminal = os.openpty()
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
-            env=environment(tmp_path / "unused.db", TMPDIR=str(folder)),
+            [*command, "--port", "0", "--admin-port", "0"],
+            env=environment(tmp_path / "store.db", TMPDIR=str(tmp_path)),
             stdin=terminal,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
@@ -329,11 +332,27 @@ def test_closing_the_terminal_stops_a_demo_which_leaves_nothing_behind(tmp_path:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY),
         )
     os.close(terminal)
-    within(20, lambda: '"event":"serving"' in log.read_text())
-    os.close(controller)
-    assert 0 == process.wait(PATIENCE)
-    assert '"event":"stopped"' in log.read_text()
-    assert [] == list(folder.iterdir())
+    try:
+        wait_until_serving(process, log)
+        yield process, controller, log
+    finally:
+        kill(process)
+
+
+def test_closing_the_terminal_stops_a_demo_which_leaves_nothing_behind(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, PETSTORE, "serve", "--demo") as (process, controller, log):
+        os.close(controller)
+        assert 0 == process.wait(PATIENCE)
+        assert '"event":"stopped"' in log.read_text()
+    assert [log] == list(tmp_path.iterdir())
+
+
+def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    new_store_file(tmp_path / "store.db")
+    with on_a_terminal(tmp_path, "nohup", PETSTORE, "serve") as (process, controller, log):
+        os.close(controller)
+        assert 200 == httpx2.get(f"{wait_until_serving(process, log)['admin']}/readyz").status_code
+        assert 0 == end(process, signal.SIGTERM, log)
 
 
 def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path) -> None:
@@ -346,23 +365,6 @@ def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path) ->
         assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
         assert processes == [server.process.pid, *descendants(server.process.pid)]
         assert 0 == server.stop()
-
-
-def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(store: Path) -> None:
-    new_store_file(store)
-    log = store.with_suffix(".log")
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            ["nohup", PETSTORE, "serve", "--port", "0", "--admin-port", "0"],
-            env=environment(store),
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-    within(10, lambda: '"event":"serving"' in log.read_text())
-    process.send_signal(signal.SIGHUP)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.5)
-    assert 0 == end(process, signal.SIGTERM, log)
 
 
 def _paste(command: str) -> int:

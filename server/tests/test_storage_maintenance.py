@@ -292,7 +292,10 @@ async def test_a_restore_replaces_a_store_that_cannot_be_opened(
     assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", kept.name]
 
 
-async def test_a_restore_does_not_replace_a_damaged_store_that_a_server_has_open(tmp_path: Path) -> None:
+async def test_a_restore_does_not_replace_a_damaged_store_that_a_server_has_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
     path = await filled(tmp_path / "store.db", 300)
     backup(path, tmp_path / "copy.db")
     async with opened(path):
