@@ -4,7 +4,6 @@ import encodings.aliases
 import json
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,8 @@ from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from testing.cases import for_all
 from testing.cli import CommandLine
-from testing.console import finished, running_console, upload
-from testing.import_files import import_text, read
-from testing.stores import SqlitePlaces, Stores
+from testing.console import Browser, Console, finished, upload
+from testing.import_files import read
 
 ROWS = "id,petId\r\n1,2\r\n3,4\r\n"
 WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
@@ -29,6 +27,14 @@ def accepted(name: str) -> bool:
 
 
 ENCODINGS = sorted(filter(accepted, {*encodings.aliases.aliases.values(), *WIDE}))
+
+
+@pytest.mark.parametrize(
+    "name", ["rot13", "idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "a\0b"]
+)
+def test_what_is_not_an_encoding_of_text_files_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not an encoding of text files"):
+        check_encoding(name)
 
 
 @for_all(ENCODINGS)
@@ -48,8 +54,7 @@ def test_no_bytes_break_the_reading_in_any_encoding(encoding: str, content: byte
         read("id,petId\n".encode(encoding) + content, ReadOptions("csv", encoding))
 
 
-@pytest.mark.parametrize(
-    ("encoding", "row"),
+@for_all(
     [
         ("utf-7", b"+AG,5"),
         ("utf-7", b"2,+AG"),
@@ -58,31 +63,22 @@ def test_no_bytes_break_the_reading_in_any_encoding(encoding: str, content: byte
         ("gb18030", b"2,\x81\x30"),
         ("utf-8", b"2,\xff"),
         ("windows-1252", b"2,\x81"),
-    ],
+        ("utf-32-le", "2,".encode("utf-32-le") + b"\x00\x00\x00\x7f"),
+    ]
 )
-def test_bytes_that_are_not_text_cost_their_own_row_only(cli: CommandLine, encoding: str, row: bytes) -> None:
-    imported, rejects = import_text(cli, b"id,petId\n1,2\n" + row + b"\n3,4\n", "--encoding", encoding)
-    assert [1, 3] == imported
-    assert [3] == [each["line"] for each in rejects]
+def test_bytes_that_are_not_text_cost_their_own_row_only(case: tuple[str, bytes]) -> None:
+    encoding, row = case
+    before, after = ("id,petId\n1,2\n".encode(encoding), "\n3,4\n".encode(encoding))
+    found = read(before + row + after, ReadOptions("csv", encoding))
+    assert ([1, 3], [3]) == ([order.id for order in found.orders], [each.line for each in found.rejects])
 
 
-def test_a_code_point_that_does_not_exist_costs_its_own_row_only(cli: CommandLine) -> None:
-    content = "id,petId\n1,2\n2,".encode("utf-32-le") + b"\x00\x00\x00\x7f" + "\n3,4\n".encode("utf-32-le")
-    imported, rejects = import_text(cli, content, "--encoding", "utf-32-le")
-    assert ([1, 3], [3]) == (imported, [each["line"] for each in rejects])
-
-
-@pytest.mark.parametrize("encoding", WIDE)
-def test_a_wide_encoding_is_recognized_without_a_byte_order_mark(encoding: str) -> None:
-    contents = (ROWS, json.dumps([{"id": 1}, {"id": 3}]), '{"id":1}\n{"id":3}\n')
-    for given_encoding, content in product((None, "utf-8", "utf-16", encoding), contents):
-        found = read(content.encode(encoding), ReadOptions(None, given_encoding))
-        assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects), (given_encoding, content)
-
-
-@pytest.mark.parametrize("encoding", WIDE)
-def test_a_byte_order_mark_names_the_encoding(cli: CommandLine, encoding: str) -> None:
-    assert ([1, 3], []) == import_text(cli, ("\ufeff" + ROWS).encode(encoding), "--format", "csv")
+@for_all(product(WIDE, (ROWS, json.dumps([{"id": 1}, {"id": 3}]), '{"id":1}\n{"id":3}\n')))
+def test_a_wide_encoding_is_recognized_with_and_without_a_byte_order_mark(case: tuple[str, str]) -> None:
+    encoding, content = case
+    for mark, given_encoding in (("", None), ("", "utf-8"), ("", "utf-16"), ("", encoding), ("\ufeff", None)):
+        found = read((mark + content).encode(encoding), ReadOptions(None, given_encoding))
+        assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects), (mark, given_encoding)
 
 
 def test_utf_16_that_does_not_begin_with_ascii_is_recognized_in_a_header(cli: CommandLine) -> None:
@@ -98,26 +94,10 @@ def test_a_sequence_that_the_decoder_cannot_end_is_reported(cli: CommandLine) ->
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("content", "encoding", "wrong"),
-    [
-        (ROWS.encode(), "idna", "not an encoding of text files"),
-        (ROWS.encode(), "a\0b", "not an encoding of text files"),
-        ("Номер;id\r\n1;2\r\n".encode("utf-16-le"), "", "give “Encoding” utf-16-le or utf-16-be"),
-        (b"id\n1\n\x1b$0123456789", "iso2022_jp", "cannot be decoded as iso2022_jp"),
-    ],
-)
-async def test_the_console_refuses_what_cannot_be_decoded(
-    tmp_path: Path, content: bytes, encoding: str, wrong: str
+async def test_the_console_names_its_field_for_the_encoding_and_rejects_rows_that_are_not_text(
+    console: Console, browser: Browser
 ) -> None:
-    async with running_console(Stores(SqlitePlaces(tmp_path))) as console:
-        browser = await console.browser.sign_in()
-        assert wrong in await upload(browser, content, 400, name="orders.csv", encoding=encoding)
-
-
-@pytest.mark.anyio
-async def test_the_console_rejects_rows_that_are_not_text(tmp_path: Path) -> None:
-    async with running_console(Stores(SqlitePlaces(tmp_path))) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, b"id,petId\n1,2\n2,+AG\n", name="orders.csv", encoding="utf-7")
-        assert "Rejected 1" in await finished(browser, path)
+    content = "Номер;id\r\n1;2\r\n".encode("utf-16-le")
+    assert "give “Encoding” utf-16-le or utf-16-be" in await upload(browser, content, 400, name="orders.csv")
+    path = await upload(browser, b"id,petId\n1,2\n2,+AG\n", name="orders.csv", encoding="utf-7")
+    assert "Rejected 1" in await finished(browser, path)

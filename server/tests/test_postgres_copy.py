@@ -14,7 +14,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.engines import copy
-from petstore_server.engines.sqlite import connections, lock_for_serving
+from petstore_server.engines.sqlite import connections
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.stores import BY, Stores, add_key, body, log, opened, successor
@@ -53,11 +53,6 @@ async def content(store: Store) -> list[Any]:
     ]
 
 
-async def compare(source: Path, stores: Stores) -> None:
-    async with opened(source) as one, stores.opened() as other:
-        assert await content(one) == await content(other)
-
-
 async def compare_and_use(source: Path, stores: Stores) -> None:
     async with opened(source) as one, stores.opened() as other:
         before = await content(one)
@@ -80,10 +75,12 @@ def _source(tmp_path: Path) -> Path:
     return path
 
 
-def test_everything_is_copied_and_the_copy_can_be_used(source: Path, postgres_stores: Stores) -> None:
-    done = CommandLine(source).must("db", "copy", "--to", postgres_stores.url)
-    assert f"{ORDERS + 2} orders" in done.err
+def test_everything_is_copied_once_and_the_copy_can_be_used(source: Path, postgres_stores: Stores) -> None:
+    petstore = CommandLine(source)
+    assert f"{ORDERS + 2} orders" in petstore.must("db", "copy", "--to", postgres_stores.url).err
     asyncio.run(compare_and_use(source, postgres_stores))
+    again = petstore("db", "copy", "--to", postgres_stores.url)
+    assert (6, True) == (again.code, "The target has other data in its accounts already." in again.err)
 
 
 def test_an_empty_store_is_copied(tmp_path: Path, postgres_stores: Stores) -> None:
@@ -95,14 +92,6 @@ def test_an_empty_store_is_copied(tmp_path: Path, postgres_stores: Stores) -> No
     petstore = CommandLine(tmp_path / "store.db")
     done = petstore.must("db", "copy", "--to", postgres_stores.url, "--json")
     assert {0} == set(done.json()["rows"].values())
-
-
-def test_what_was_copied_is_not_copied_again(source: Path, postgres_stores: Stores) -> None:
-    petstore = CommandLine(source)
-    petstore.must("db", "copy", "--to", postgres_stores.url)
-    again = petstore("db", "copy", "--to", postgres_stores.url)
-    assert (6, True) == (again.code, "The target has other data in its accounts already." in again.err)
-    asyncio.run(compare(source, postgres_stores))
 
 
 def test_an_interrupted_copy_leaves_nothing_and_starts_over(
@@ -125,14 +114,7 @@ def test_an_interrupted_copy_leaves_nothing_and_starts_over(
             return [await store.accounts.list(), await log(store), await body(store)]
 
     assert [[], [], b"[]"] == asyncio.run(content_of_target())
-
-    async def change() -> None:
-        async with opened(source) as store:
-            await store.orders.change(1, CANCEL, BY)
-
-    asyncio.run(change())
     petstore.must("db", "copy", "--to", postgres_stores.url)
-    asyncio.run(compare(source, postgres_stores))
 
 
 def test_a_copy_that_loses_a_row_is_refused_and_leaves_nothing(
@@ -150,28 +132,6 @@ def test_a_copy_that_loses_a_row_is_refused_and_leaves_nothing(
     assert "differs from the source in its pets" in done.err
     monkeypatch.undo()
     petstore.must("db", "copy", "--to", postgres_stores.url)
-
-
-def test_a_target_with_other_data_is_refused_and_left_unchanged(source: Path, postgres_stores: Stores) -> None:
-    async def use() -> list[Any]:
-        async with postgres_stores.opened() as store:
-            if not await store.accounts.list():
-                await store.orders.import_batch([Order(99)], "import:1", BY)
-                await add_key(store)
-            return [await store.accounts.list(), await body(store)]
-
-    before = asyncio.run(use())
-    done = CommandLine(source)("db", "copy", "--to", postgres_stores.url)
-    assert 6 == done.code
-    assert "other data" in done.err
-    assert before == asyncio.run(use())
-
-
-def test_a_source_that_is_served_is_not_copied(source: Path, postgres_stores: Stores) -> None:
-    with lock_for_serving(source, shared=False):
-        done = CommandLine(source)("db", "copy", "--to", postgres_stores.url)
-    assert 1 == done.code
-    assert "Stop it" in done.err
 
 
 async def test_a_source_cannot_change_until_its_copy_is_verified(
@@ -200,16 +160,13 @@ async def test_a_source_cannot_change_until_its_copy_is_verified(
         source, postgres_stores.url, BY, lambda line: None, lambda *numbers: steps.append(numbers)
     )
     assert (sum(rows.values()), sum(rows.values())) == steps[-1]
-    await compare(source, postgres_stores)
+    async with opened(source) as one, postgres_stores.opened() as other:
+        assert await content(one) == await content(other)
     assert 1 == len(refused)
     assert "locked" in refused[0]
 
 
-def test_what_cannot_be_a_target_is_refused(source: Path, tmp_path: Path) -> None:
-    petstore = CommandLine(source)
+def test_what_cannot_be_a_target_is_refused(tmp_path: Path) -> None:
+    petstore = CommandLine(tmp_path / "store.db")
     for target in (f"sqlite:///{tmp_path / 'other.db'}", "mysql://host/name"):
         assert 2 == petstore("db", "copy", "--to", target).code
-    done = petstore("db", "copy", "--to", "postgresql://postgres:secret@127.0.0.1:1/nowhere")
-    assert 1 == done.code
-    assert "secret" not in done.err
-    assert 1 == len(done.err.splitlines())
