@@ -102,15 +102,6 @@ async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
         assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
 
 
-async def test_a_request_is_logged_with_its_accounts_name(tmp_path: Path, log: io.StringIO) -> None:
-    async with running(tmp_path, environ={"PETSTORE_LOG_LEVEL": "debug"}) as service:
-        configure_logging("debug", log)
-        key, key_id = await service.key_and_id()
-        await service.client.get(ORDERS, headers=bearer(key))
-    [entry] = entries(log, "request answered")
-    assert ("account 1", key_id) == (entry["account"], entry["key"])
-
-
 class Failing:
     """A usage store that cannot save once, and saves then."""
 

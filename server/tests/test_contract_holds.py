@@ -25,7 +25,7 @@ ONLY_IN_V2 = {
     *("idempotency_key_reused", "idempotency_key_in_use", "changes_reset"),
 }
 NUMBERS = itertools.count(1)
-CASES = 10
+CASES = 6
 """Generated requests for each operation and phase."""
 
 each_version = pytest.mark.parametrize("version", CONTRACTS)
@@ -63,14 +63,15 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[Route]:
     return asyncio.run(read())
 
 
-def test_the_routes_are_the_contracts_paths_and_methods(routes: list[Route]) -> None:
+def test_the_routes_are_the_contracts_paths_methods_and_scopes(routes: list[Route]) -> None:
+    names = {"v1": "{}", "v2": "v2.{}"}
     documented = {
-        (path, method, operation["operationId"] if version == "v1" else f"{version}.{operation['operationId']}")
+        (path, method): (names[version].format(operation["operationId"]), operation.get("x-required-scopes", []))
         for version in CONTRACTS
         for path, method, operation in documented_operations(version)
     }
     served = {
-        (route.template, method, operation.id)
+        (route.template, method): (operation.id, [] if operation.scope is None else [operation.scope])
         for route in routes
         for method, operation in route.operations.items()
         if method != "HEAD"  # is described with GET
@@ -132,21 +133,6 @@ def test_an_error_with_a_documented_code_has_its_status_in_the_table(version: st
     lost = {error for error in all_errors() if error.code in codes(version) and error not in STATUS}
     abstract = {"DomainError", "NotFound"}  # these are never raised
     assert abstract == {error.__name__ for error in lost}
-
-
-def test_the_scopes_are_the_contracts(routes: list[Route]) -> None:
-    documented = {
-        (path, method): operation.get("x-required-scopes", [])
-        for version in CONTRACTS
-        for path, method, operation in documented_operations(version)
-    }
-    served = {
-        (route.template, method): [] if operation.scope is None else [operation.scope]
-        for route in routes
-        for method, operation in route.operations.items()
-        if method != "HEAD"
-    }
-    assert documented == served
 
 
 @pytest.fixture(scope="module")

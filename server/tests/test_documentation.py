@@ -37,8 +37,9 @@ from testing.documents import (
     table,
 )
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
-from testing.process import PETSTORE, Server, environment, petstore, petstore_json, serving
+from testing.process import Server, environment, petstore, petstore_json, serving
 from testing.service import Service, bearer
+from testing.shell_commands import petstore_in
 from testing.subprocesses import PATIENCE
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -287,10 +288,12 @@ def test_the_readme_counts_the_direct_dependencies() -> None:
 
 
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
-def test_examples_run(document: Path, tmp_path: Path) -> None:
+def test_examples_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs.program("curl")
-    store = tmp_path / "orders.db"
-    with serving(store) as server:
+    store, programs = tmp_path / "orders.db", tmp_path / "programs"
+    programs.mkdir()
+    with serving(store) as server, petstore_in(programs) as path:
+        monkeypatch.setenv("PATH", f"{path}{os.pathsep}{os.environ['PATH']}")
         key = _fill(store)
         for number, example in enumerate(examples(document)):
             if example.serves:
@@ -331,11 +334,10 @@ def _serve(example: Example, folder: Path) -> None:
 
 
 def _shell(script: str, store: Path, **more: str) -> str:
-    path = f"{Path(PETSTORE).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=store.parent,
-        env=environment(store, **{"PATH": path, "PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more}),
+        env=environment(store, **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more}),
         capture_output=True,
         text=True,
         timeout=4 * PATIENCE,

@@ -12,11 +12,6 @@ from petstore_server.server.eager import run_eagerly
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Failed(Exception):
     pass
 

@@ -15,7 +15,7 @@ from petstore_server.server.connection import Connection
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
 
-EXAMPLES = 80
+EXAMPLES = 60
 
 
 class Seen(NamedTuple):

@@ -54,26 +54,8 @@ def test_every_int64_in_plain_digits_is_an_identifier(number: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "abc",
-        "1.0",
-        "+1",
-        "1_000",
-        " 1",
-        "1 ",
-        "007",
-        "-0",
-        "--1",
-        "-",
-        "1e3",
-        "0x1",
-        "١",
-        "²",
-        "1\n",
-        str(2**63),
-        str(-(2**63) - 1),
-        "9" * 19,
-        "9" * 5000,
+        *("", "abc", "1.0", "+1", "1_000", " 1", "1 ", "007", "-0", "--1", "-", "1e3", "0x1", "١", "²", "1\n"),
+        *(str(2**63), str(-(2**63) - 1), "9" * 19, "9" * 5000),
     ],
 )
 def test_any_other_form_is_not_an_identifier(text: str) -> None:
@@ -145,19 +127,11 @@ def test_a_reference_is_one_line_of_printable_characters(text: str) -> None:
     assert text == json.loads(TrackedOrder('{"id":1}', Status.PENDING, 0, 0, text).text())["reference"]
 
 
-def test_a_reference_that_is_not_text_is_refused() -> None:
-    with pytest.raises(errors.InvalidField, match="is not text"):
-        order_from_fields({"id": 1, "reference": 1})
-
-
-@pytest.mark.parametrize("record", ["", "{", "null", "[]", '{"petId":1}', '{"id":3}', '{"id":1,"status":"pending"}'])
-def test_a_damaged_record_is_named_with_its_order(record: str) -> None:
-    with pytest.raises(errors.DamagedRecord, match="order 1 "):
-        read_order(record, "pending", 1)
-
-
-@pytest.mark.parametrize("record", [None, 1, b"\xff"])
-def test_a_record_of_another_type_is_damaged(record: Any) -> None:
+@pytest.mark.parametrize(
+    "record",
+    ["", "{", "null", "[]", '{"petId":1}', '{"id":3}', '{"id":1,"status":"pending"}', None, 1, b"\xff"],
+)
+def test_a_damaged_record_is_named_with_its_order(record: Any) -> None:
     """In a damaged file, a column may have any type."""
     with pytest.raises(errors.DamagedRecord, match="order 1 "):
         read_order(record, "pending", 1)
@@ -232,6 +206,7 @@ def test_an_import_creates_keeps_replaces_or_rejects_an_order() -> None:
         ({"id": 1, "status": "lost"}, "status"),
         ({"id": 1, "status": ["pending"]}, "status"),
         ({"id": 1, "colour": "red"}, "colour"),
+        ({"id": 1, "reference": 1}, "reference"),
     ],
 )
 def test_a_bad_field_is_named(fields: dict[str, Any], column: str) -> None:

@@ -53,10 +53,7 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_HOST", ""),
         ("PETSTORE_HOST", "host..example"),
         ("PETSTORE_ADMIN_HOST", "x" * 64),
-        ("PETSTORE_PORT", "65536"),
         ("PETSTORE_PORT", "8080 "),
-        ("PETSTORE_ADMIN_PORT", "-1"),
-        ("PETSTORE_WORKERS", "0"),
         ("PETSTORE_ENVIRONMENT", "prod"),
         ("PETSTORE_BASE_URL", "https://petstore.example"),
         ("PETSTORE_BASE_URL", "petstore.example/v1"),
@@ -67,24 +64,16 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_CONTACT", "http://shop.example"),
         ("PETSTORE_CONTACT", "https://shop.example/<script>"),
         ("PETSTORE_BASE_URL", "https://me:secret@petstore.example/v1"),
-        ("PETSTORE_BAN_STRIKES", "0"),
-        ("PETSTORE_BAN_STRIKES", "10001"),
-        ("PETSTORE_BAN_SECONDS", "31536001"),
-        ("PETSTORE_BAN_MAX_SECONDS", "31536001"),
-        ("PETSTORE_BAN_GRACE_SECONDS", "31536001"),
-        ("PETSTORE_DRAIN_DELAY_SECONDS", "3601"),
         ("PETSTORE_PETS_DEPRECATED_AT", "0001-01-01T00:00:00+14:00"),
         ("PETSTORE_PETS_DEPRECATED_AT", "1969-12-31"),
         ("PETSTORE_BAN_SECONDS", "two"),
         ("PETSTORE_BAN_MAX_SECONDS", "60"),
-        ("PETSTORE_BAN_GRACE_SECONDS", "-1"),
         ("PETSTORE_DRAIN_DELAY_SECONDS", "nan"),
         ("PETSTORE_PETS_SUNSET", "soon"),
         ("PETSTORE_PETS_SUNSET", "2020-01-01"),
         ("PETSTORE_LOG_LEVEL", "loud"),
         ("PETSTORE_ACCESS_LOG", "on"),
         ("PETSTORE_USAGE_DAILY_RETENTION_DAYS", "0"),
-        ("PETSTORE_USAGE_HOURLY_RETENTION_DAYS", "-1"),
         ("PETSTORE_ACCESS_LOG", ""),
     ],
 )
@@ -95,28 +84,13 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        (
-            "PETSTORE_DATABASE_URL",
-            "orders.db",
-            (
-                "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
-                "postgresql://USER@HOST/NAME; it is not a URL."
-            ),
-        ),
-        (
-            "PETSTORE_BASE_URL",
-            "api.example.com/v1",
-            "must be an http:// or https:// URL, such as https://api.example.com/v1; it is not a URL.",
-        ),
-    ],
-)
-def test_a_value_without_a_scheme_is_not_called_a_url(name: str, value: str, message: str) -> None:
+def test_a_value_without_a_scheme_is_not_called_a_url() -> None:
     with pytest.raises(SettingsError) as caught:
-        read_settings({name: value})
-    assert f"{name} {message}" == str(caught.value)
+        read_settings({"PETSTORE_DATABASE_URL": "orders.db"})
+    assert str(caught.value) == (
+        "PETSTORE_DATABASE_URL must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current "
+        "directory, or postgresql://USER@HOST/NAME; it is not a URL."
+    )
 
 
 def test_every_setting_has_a_help_text() -> None:
@@ -200,5 +174,5 @@ def test_the_documented_range_of_a_setting_is_the_one_that_holds(name: str) -> N
     lowest, highest = RANGES[name]
     assert [lowest, highest] == [read(str(lowest)), read(str(highest))]
     for wrong in (highest + 1, lowest - 1):
-        with pytest.raises(ValueError, match="must be"):
-            read(str(wrong))
+        with pytest.raises(SettingsError, match=f"{name} must be"):
+            read_settings({name: str(wrong)})

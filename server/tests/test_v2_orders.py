@@ -3,25 +3,20 @@
 Every exchange is held to the contract by the client itself; the tests state what the contract cannot.
 """
 
-import gzip
-import json
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
 import pytest
 
-from petstore_server.api.v2_input import LIST_ORDERS
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import CANCEL, Order, Status
 from testing.checked_clients import contract
-from testing.service import Service, bearer, in_service
+from testing.service import Service, bearer
 
 ORDERS = "/v2/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)
@@ -29,10 +24,10 @@ UNLIMITED = Limits(1_000_000, 1_000_000)
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+"""For what is decided before an engine is asked."""
 with_a_seed = pytest.mark.parametrize(
     ("each_engine", "seed"), [("embedded", 0), ("scaled-out", 1)], indirect=["each_engine"]
 )
-"""For what is decided before an engine is asked."""
 
 SAMPLE = (
     Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),
@@ -206,6 +201,8 @@ async def test_the_compressed_page_has_the_same_content_and_its_own_etag(service
     held = {"If-None-Match": zipped.headers["etag"]}
     assert 304 == (await client.get(ORDERS, **held, **{"Accept-Encoding": "gzip"})).status_code
     assert 200 == (await client.get(ORDERS, **held, **{"Accept-Encoding": "identity"})).status_code
+    short = await client.get(f"{ORDERS}?limit=1", **{"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in short.headers
 
 
 async def test_a_change_through_either_version_shows_in_both_at_once(service: Service) -> None:
@@ -271,21 +268,6 @@ async def test_a_cursor_of_another_query_or_altered_is_400(service: Service) -> 
 
 
 @embedded
-async def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
-    async def first(service: Service) -> tuple[str, str]:
-        await service.orders(*SAMPLE)
-        key = await service.key()
-        return key, (await Partner(service, key).get(f"{ORDERS}?limit=3")).json()["nextCursor"]
-
-    key, cursor = await in_service(tmp_path, first)
-
-    async def second(service: Service) -> list[int]:
-        return await Partner(service, key).ids(f"cursor={cursor}")
-
-    assert [3, 4, 5] == await in_service(tmp_path, second)
-
-
-@embedded
 async def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(service: Service) -> None:
     await service.orders(*SAMPLE)
     client = await partner(service, frozenset({Scope.PETS_READ}))
@@ -303,39 +285,6 @@ async def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(
     assert (404, "invalid_order_id") == code(await reader.get(f"{ORDERS}/abc?x=1"))
     assert (405, "method_not_allowed") == code(await reader.send("PUT", ORDERS))
     assert (405, "method_not_allowed") == code(await reader.send("OPTIONS", "/v2/usage"))
-
-
-@embedded
-async def test_hostile_queries_and_paths_are_4xx_or_answered(service: Service) -> None:
-    chance = random.Random(11)
-    pieces = [
-        *LIST_ORDERS.all,
-        "=",
-        "&",
-        "%00",
-        "%ff",
-        "%",
-        "+",
-        "-",
-        "id",
-        "pending",
-        "2026-01-01T00:00:00Z",
-        "1",
-        "9",
-    ]
-    pieces += ["'", "(", "*", ";", "%22", "%3C", "/", "?", "..", "~", "9" * 40, "{}", "[]", "%F0%9F%98%80", "a" * 300]
-
-    await service.orders(*SAMPLE)
-    client = await partner(service)
-    statuses: Counter[int] = Counter()
-    for _ in range(100):
-        noise = "".join(chance.choices(pieces, k=chance.randrange(1, 12)))
-        name = chance.choice(list(LIST_ORDERS.all))
-        for target in (f"{ORDERS}?{noise}", f"{ORDERS}?{name}={noise}", f"{ORDERS}/{noise}"):
-            response = await client.get(target)
-            assert response.status_code in (200, 400, 404, 414), target
-            statuses[response.status_code] += 1
-    assert {400, 404} <= (statuses).keys()
 
 
 FILTERS: tuple[Mapping[str, str], ...] = (
@@ -422,17 +371,3 @@ async def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(
     async for page in client.pages(f"sort=updatedAt&updatedFrom={latest}"):
         known |= {order["id"]: order for order in page["data"]}
     assert {order["id"]: order for order in await client.all()} == known
-
-
-@embedded
-async def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(service: Service) -> None:
-    await service.orders(*SAMPLE)
-    client = await partner(service)
-    raw = await service.transport.handle_async_request(
-        httpx2.Request("GET", f"http://petstore.test{ORDERS}", headers={**client.headers, "Accept-Encoding": "gzip"})
-    )
-    body = await raw.aread()
-    assert body == (await client.get(ORDERS)).content
-    assert 6 == len(json.loads(body)["data"])
-    with pytest.raises(OSError, match="gzip"):
-        gzip.decompress(body)  # shorter than what is worth compressing

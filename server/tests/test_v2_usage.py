@@ -59,32 +59,28 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
     assert 2 == next(iter(history.values())).cancelled
 
 
-@embedded
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("", 200),
-        ("granularity=day", 200),
-        ("from=2026-10-26T00:00:00Z", 200),
-        ("to=2026-10-01T00:00:00Z", 200),
-        ("from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z", 200),
-        ("from=2026-01-01T00:00:00Z", 400),
-        ("from=2026-01-01T00:00:00Z&granularity=day", 200),
-        ("from=2020-01-01T00:00:00Z&granularity=day", 400),
-        ("from=0001-01-01T00:00:00Z&to=9999-12-31T00:00:00Z&granularity=day", 400),
-        ("to=0001-01-01T00:00:00Z", 200),
-        ("from=9999-12-31T23:59:59Z", 400),
-        ("from=2026-10-02T00:00:00Z&to=2026-10-01T00:00:00Z", 400),
-        ("granularity=minute", 400),
-    ],
-)
-async def test_a_range_of_at_most_a_thousand_entries_is_served(service: Service, query: str, status: int) -> None:
+RANGES = {
+    "granularity=day": 200,
+    "from=2026-10-26T00:00:00Z": 200,
+    "to=2026-10-01T00:00:00Z": 200,
+    "from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z": 200,
+    "from=2026-01-01T00:00:00Z": 400,
+    "from=2026-01-01T00:00:00Z&granularity=day": 200,
+    "from=2020-01-01T00:00:00Z&granularity=day": 400,
+    "from=0001-01-01T00:00:00Z&to=9999-12-31T00:00:00Z&granularity=day": 400,
+    "to=0001-01-01T00:00:00Z": 200,
+    "from=9999-12-31T23:59:59Z": 400,
+    "from=2026-10-02T00:00:00Z&to=2026-10-01T00:00:00Z": 400,
+}
 
+
+@embedded
+async def test_a_range_of_at_most_a_thousand_entries_is_served(service: Service) -> None:
     key = await service.key(await service.account(Plan.ENTERPRISE, Limits(1000, 1000)))
-    response = await service.client.get(f"{USAGE}?{query}", headers=bearer(key))
-    assert status == response.status_code
-    if status == 400:
-        assert "invalid_parameter" == response.json()["code"]
+    for query, status in RANGES.items():
+        response = await service.client.get(f"{USAGE}?{query}", headers=bearer(key))
+        assert (status, query) == (response.status_code, query)
+        assert status == 200 or "invalid_parameter" == response.json()["code"]
 
 
 @pytest.mark.parametrize("lifted", [False, True])
