@@ -1,6 +1,8 @@
 """HTTP/1.1 as a test words it: single requests, what no HTTP client sends, and many requests over few connections."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -50,6 +52,12 @@ async def send(port: int, data: bytes) -> bytes:
             return await reader.read()
     finally:
         writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection so that the server learns at once that nothing reads its response."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def read_response(reader: asyncio.StreamReader) -> Response:

@@ -12,6 +12,7 @@ from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Disconnected, Request, Response
 from testing.public_server import GET, LIST, POST, connect, plain, respond, serving, until, until_closed
 from testing.subprocesses import PATIENCE
+from testing.wire import reset
 
 pytestmark = pytest.mark.anyio
 
@@ -193,12 +194,6 @@ async def test_stopping_lets_a_list_finish_and_cuts_it_off_when_it_takes_too_lon
             assert complete == (received > LIST)
             await stopping
             writer.close()
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection so that the server learns at once that nothing reads its response."""
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 async def test_stopping_waits_for_a_request_whose_client_is_gone() -> None:

@@ -264,7 +264,7 @@ async def test_a_client_that_goes_away_frees_its_place(service: Service) -> None
     _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
     writer.write(request)
     await held_requests(service, 1)
-    writer.transport.abort()
+    wire.reset(writer)
     await held_requests(service, 0)
 
 
