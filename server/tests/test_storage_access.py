@@ -37,7 +37,7 @@ from petstore_server.domain.keys import (
 )
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.store import Store
+from petstore_server.store import Store, audit
 from testing.stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
@@ -60,15 +60,6 @@ async def test_a_grant_holds_all_that_a_request_needs(store: Store) -> None:
     )
 
 
-async def test_a_key_is_valid_until_it_expires_and_only_in_its_environment(store: Store) -> None:
-    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-    await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
-    assert await granted(store, "one", NOW - 0.001)
-    assert not await granted(store, "one", NOW)
-    assert not await granted(store, "unknown")
-    assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
-
-
 async def test_a_key_permits_requests_exactly_while_its_state_is_valid(store: Store) -> None:
     states = set()
     for account, ends in product(("zoo", "closed"), (None, NOW - 1, NOW, NOW + 1)):
@@ -82,22 +73,17 @@ async def test_a_key_permits_requests_exactly_while_its_state_is_valid(store: St
     await store.accounts.change("closed", close(NOW), BY)
     for key, now in product(await store.keys.list(), (NOW - 0.5, NOW, NOW + 0.5, NOW + 1)):
         state, principal = key.state(now), await store.keys.principal(key.digest, LIVE, now)
+        assert await store.keys.principal(key.digest, Environment.STAGING, now) is None
         if state in VALID:
             assert isinstance(principal, Principal)
             assert principal.holds(now)
+            for later in (NOW, NOW + 1):  # as a process knows it that has read it before
+                assert principal.holds(later) == (key.expires_at is None or later < key.expires_at)
         else:
             assert principal == RefusedKey(key.id, key.account, state)
         states.add(state)
     assert set(KeyState) == states
-
-
-async def test_a_known_principal_holds_exactly_while_its_key_is_valid(store: Store) -> None:
-    await add_key(store)
-    key = await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
-    principal = await store.keys.principal(key.digest, LIVE, NOW - 1)
-    assert isinstance(principal, Principal)
-    for now in (NOW - 1, NOW - 0.001, NOW, NOW + 1):
-        assert (key.state(now) in VALID) == principal.holds(now)
+    assert not await granted(store, "unknown")
 
 
 async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(each_backend: Stores) -> None:
@@ -174,15 +160,6 @@ async def test_accounts_are_listed_by_name_and_keys_by_age(store: Store) -> None
     assert [key.id for key in await store.keys.list("second")] == ["key_c", "key_b"]
 
 
-async def test_a_plan_change_shows_in_the_next_grant(store: Store) -> None:
-    key = await add_key(store)
-    after = await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
-    assert after == await store.accounts.find("zoo")
-    principal = await store.keys.principal(key.digest, LIVE, NOW)
-    assert isinstance(principal, Principal)
-    assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
-
-
 async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_inherits_the_rest(store: Store) -> None:
     await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
     old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
@@ -207,14 +184,6 @@ async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_
     assert await granted(store, "new", 8_999.0)
 
 
-async def test_a_successor_can_be_given_another_end(store: Store) -> None:
-    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-    await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-    rotated, new = await store.keys.rotate("key_old", successor("new")._replace(expires_at=9_000.0), 2_100.0, BY)
-    assert (rotated.expires_at, new.expires_at) == (2_100.0, 9_000.0)
-    assert await store.keys.find("key_new") == new
-
-
 async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(store: Store) -> None:
     """Bans are stored a quarter of a second after they begin."""
     await add_key(store, "one")
@@ -228,20 +197,6 @@ async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(store: S
     assert banned == [ban, replace(ban, key_id="key_three"), replace(ban, key_id="key_two")]
     await store.usage.save({}, [Ban("key_one", 2_300, 2_540, 2)])  # of the old key, after the rotation
     assert (await store.keys.find("key_two")).ban == replace(ban, key_id="key_two")
-
-
-async def test_keys_tell_whether_their_account_is_suspended(store: Store) -> None:
-    key = await add_key(store)
-    assert not (await store.keys.find(key.id)).account_suspended
-    await store.accounts.change("zoo", suspend(BY.at), BY)
-    assert [one.account_suspended for one in await store.keys.list()] == [True]
-
-
-async def test_a_grace_never_prolongs_a_key(store: Store) -> None:
-    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-    await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-    await store.keys.rotate("key_old", successor("new"), 3_000.0, Actor("operator:x", NOW))
-    assert (await store.keys.find("key_old")).expires_at == 2_500.0
 
 
 async def test_expired_revoked_and_rotated_keys_cannot_be_rotated(store: Store) -> None:
@@ -385,8 +340,11 @@ async def test_operators_actions_are_in_the_audit_log_without_a_key(store: Store
     assert {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"} == {BY}
 
 
-async def test_the_audit_log_is_read_from_a_given_time_oldest_first(store: Store) -> None:
-    times = [float(number % 7) for number in range(550)]  # more than a page
+async def test_the_audit_log_is_read_from_a_given_time_oldest_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_PAGE", 20)
+    times = [float(number % 7) for number in range(55)]  # more than a page
     for number, at in enumerate(times):
         await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
     assert [entry.at for entry in await log(store)] == sorted(times)
