@@ -1,9 +1,8 @@
-"""Placing orders in the store: identifiers, idempotency keys, and many placements at the same time."""
+"""Placing orders: equal bodies, replays, identifiers, idempotency keys, and many placements at the same time."""
 
 import asyncio
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from petstore_server.domain.audit import Actor
@@ -18,6 +17,7 @@ from petstore_server.domain.orders import (
     Placed,
     Placement,
     Status,
+    TrackedOrder,
 )
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.installation import sqlite_path
@@ -36,23 +36,6 @@ async def account(store: Store) -> int:
 
 def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement:
     return Placement(account_id, key, 7, quantity, "2026-11-01T10:00:00Z")
-
-
-async def test_a_placed_order_is_pending_and_is_found_at_once(store: Store) -> None:
-    placed = await store.orders.place(placement(await account(store)), BY)
-    found = await store.search.find(placed.order_id)
-    assert Placed(1, found.text().encode()) == placed
-    assert msgspec.json.decode(placed.body) == {
-        "id": 1,
-        "petId": 7,
-        "quantity": 1,
-        "shipDate": "2026-11-01T10:00:00Z",
-        "status": "pending",
-        "createdAt": msgspec.json.decode(placed.body)["updatedAt"],
-        "updatedAt": msgspec.json.decode(placed.body)["updatedAt"],
-    }
-    entry = (await log(store))[-1]
-    assert ("order.place", "order:1", None) == (entry.action, entry.subject, entry.before)
 
 
 async def test_the_same_key_and_body_get_the_first_response_again(each_backend: Stores) -> None:
@@ -155,14 +138,6 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
         assert 61 == (await store.orders.place(placement(account_id, "two"), BY)).order_id
 
 
-async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(store: Store) -> None:
-    account_id = await account(store)
-    await store.orders.import_batch([Order(MAX_ASSIGNED_ID)], "import:1", BY)
-    with pytest.raises(NoIdentifierLeft):
-        await store.orders.place(placement(account_id), BY)
-    assert [MAX_ASSIGNED_ID] == [order.id async for batch in store.orders.scan() for order in batch]
-
-
 async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room_for_new_orders(
     each_backend: Stores,
 ) -> None:
@@ -186,3 +161,41 @@ async def test_old_keys_are_forgotten(store: Store) -> None:
     await store.orders.forget(BY.at, 10)
     assert 2 == (await store.orders.place(placement(account_id), BY)).order_id
     assert Status.PENDING == (await store.search.find(1)).status
+
+
+ASKED = Placement(account_id=1, key="k", pet_id=3, quantity=2, ship_date=None)
+
+
+async def test_a_placed_order_is_pending_and_has_the_fields_of_the_request() -> None:
+    dated = ASKED._replace(ship_date="2027-01-01T00:00:00Z")
+    assert Order(9, 3, 2, "2027-01-01T00:00:00Z", None, Status.PENDING) == dated.order(9)
+    assert dated.order(9)._replace(ship_date=None) == ASKED.order(9)
+
+
+async def test_the_digest_identifies_the_body_and_not_the_account_or_the_key() -> None:
+    assert ASKED.digest == ASKED._replace(account_id=2, key="other").digest
+    others = [
+        ASKED._replace(pet_id=2),
+        ASKED._replace(quantity=3),
+        ASKED._replace(ship_date="2027-01-01T00:00:00Z"),
+        ASKED._replace(pet_id=2, quantity=3),
+    ]
+    assert 5 == len({placement.digest for placement in [ASKED, *others]})
+    assert 32 == len(ASKED.digest)
+
+
+async def test_a_replay_returns_the_bytes_of_the_first_response() -> None:
+    first = ASKED.placed(9, 1_000_001, replayed=False)
+    assert (
+        b'{"id":9,"petId":3,"quantity":2,"status":"pending",'
+        b'"createdAt":"1970-01-01T00:00:01.000001Z","updatedAt":"1970-01-01T00:00:01.000001Z"}'
+    ) == first.body
+    assert Placed(9, first.body, replayed=True) == ASKED.placed(9, 1_000_001, replayed=True)
+
+
+async def test_an_order_of_version_2_has_the_record_the_status_and_the_timestamps() -> None:
+    record = ASKED.order(9).record()
+    assert (
+        '{"id":9,"petId":3,"quantity":2,"status":"cancelled",'
+        '"createdAt":"1970-01-01T00:00:01Z","updatedAt":"1970-01-01T00:00:01.000001Z"}'
+    ) == TrackedOrder(record, Status.CANCELLED, 1_000_001, 1_000_000).text()
