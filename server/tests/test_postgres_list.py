@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import ListCache
-from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Placement, ship
+from petstore_server.domain.orders import CANCEL, Order, Placement, ship
 from petstore_server.engines.postgres import dialect
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
@@ -24,11 +24,9 @@ from testing.engines import PostgresEngine
 from testing.stores import (
     BY,
     PostgresPlaces,
-    SqlitePlaces,
     Stores,
     body,
     opened_at,
-    pieces_of,
     served,
     watched_listing,
 )
@@ -317,30 +315,15 @@ async def test_after_a_restore_the_list_is_read_again_though_revisions_are_given
         assert access != await store.access_version()
 
 
-def as_dump(postgres: PostgresEngine, name: str) -> str:
-    """Copy a database as a dump that is loaded into another one."""
-    copy, dump = postgres.new_database(), postgres.data / f"{name}.dump"
-    postgres.tool("pg_dump", "--format=custom", "--schema=petstore", f"--file={dump}", postgres.url(name))
-    postgres.tool("pg_restore", f"--dbname={postgres.url(copy)}", str(dump))
-    return copy
-
-
-def as_template(postgres: PostgresEngine, name: str) -> str:
-    """Copy a database with the identifiers of all its tables."""
-    return postgres.new_database(name)
-
-
-@pytest.mark.parametrize("copy", [as_dump, as_template])
-async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(
-    postgres: PostgresEngine, copy: Callable[[PostgresEngine, str], str]
-) -> None:
+async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(postgres: PostgresEngine) -> None:
+    """The copy has the identifiers of all its tables."""
     places = PostgresPlaces(postgres)
     url = places.new_store()
     name = url.rpartition("/")[2]
     async with opened_at(url) as store:
         await store.orders.import_batch([Order(1)], "import:1", BY)
     assert [] == postgres.connections(name)
-    saved = copy(postgres, name)
+    saved = postgres.new_database(name)
     async with opened_at(url) as store:
         await store.orders.import_batch([Order(2)], "import:2", BY)
         cache = ListCache(store.listing)
@@ -358,21 +341,6 @@ async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(
         assert access != await store.access_version()
     assert [] == places.connections()
     places.remove()
-
-
-async def test_both_engines_give_the_same_pieces_to_the_same_orders(postgres_stores: Stores, tmp_path: Path) -> None:
-    starts = [order_id for order_id in range(-50_000, 50_000) if starts_piece(order_id)]
-    ids = [INT64_MIN, *starts, *(number for start in starts for number in (start - 1, start + 7)), INT64_MAX]
-    orders = [Order(number, number, 1, "2026-11-01T00:00:00Z", number % 2 == 0) for number in sorted(set(ids))]
-    async with Stores(SqlitePlaces(tmp_path)).opened() as one, postgres_stores.opened() as other:
-        assert pieces_of(await one.listing.current()) == pieces_of(await other.listing.current()) == [b""]
-        for store in (one, other):
-            for start in range(0, len(orders), 50):
-                await store.orders.import_batch(orders[start : start + 50], "import:1", BY)
-        lists = await one.listing.current(), await other.listing.current()
-        assert len(starts) < len(lists[0].pieces)
-        assert (lists[0].starts, pieces_of(lists[0])) == (lists[1].starts, pieces_of(lists[1]))
-        assert lists[0].digest == lists[1].digest
 
 
 def test_orders_that_do_not_exist_cost_a_cancel_no_second_message() -> None:

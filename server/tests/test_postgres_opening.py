@@ -67,20 +67,6 @@ def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Store
             admin.execute("DROP ROLE clerk")
 
 
-_RECORD = '{"id":1,"petId":9223372036854775807,"quantity":3,"shipDate":"2026-11-01T00:00:00Z","complete":true}'
-
-
-async def test_orders_can_be_looked_at_with_an_sql_shell(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    async with postgres_stores.opened() as store:
-        await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
-    with postgres.admin(name_of(postgres_stores)) as admin:
-        columns = "id, status, pet_id, complete, ship_date, placed, record"
-        assert admin.execute(f"SELECT {columns} FROM petstore.orders ORDER BY id").fetchall() == [
-            (1, "pending", 2**63 - 1, 1, 1793491200000000, 0, _RECORD),
-            (2, "pending", None, 0, None, 0, '{"id":2}'),
-        ]
-
-
 def test_a_check_names_the_orders_that_are_not_as_the_service_writes_them(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:

@@ -35,32 +35,6 @@ async def ids(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> lis
     return [json.loads(order.record)["id"] for order in await walk(store, filters, sort, limit)]
 
 
-async def test_filters_that_match_nothing_one_or_all_of_many_orders(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "MAX_WORK", 500)
-    numbers = range(2 * pages.MAX_WORK + 100)
-    middle = len(numbers) // 2
-    nothing = [
-        Filters(pet_id=2),
-        Filters(frozenset({Status.SHIPPED})),
-        Filters(frozenset({Status.SHIPPED, Status.CANCELLED})),
-        Filters(pet_id=2, complete=False),
-        Filters(frozenset({Status.PENDING}), 1, complete=True, ship_date_from=instant(DAY.format(2))),
-    ]
-    everything = [Filters(), Filters(frozenset({Status.PENDING}), 1), Filters(ship_date_from=0, updated_from=0)]
-    async with each_backend.opened() as store:
-        await import_orders(store, [Order(number, 1, 1, DAY.format(1), number == middle) for number in numbers])
-        for sort in SORTS:
-            for filters in nothing:
-                assert [] == await walk(store, filters, sort)
-            found = [page async for page in search_model.pages(store, PageQuery(Filters(complete=True), sort))]
-            assert [0, 1, 0] == [len(page.rows) for page in found]
-            assert [middle] == await ids(store, Filters(pet_id=1, complete=True), sort)
-            for filters in everything:
-                assert sorted(numbers, reverse=sort.descending) == await ids(store, filters, sort, 1000)
-
-
 @pytest.mark.usefixtures("small_bounds")
 async def test_a_page_ends_short_where_the_work_for_it_ends_and_the_walk_goes_on(each_backend: Stores) -> None:
     dates = (None, DAY.format(1), DAY.format(2), DAY.format(3))

@@ -15,7 +15,6 @@ import apsw
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.domain.orders import Order
 from petstore_server.engines.sqlite import (
     connections,
     is_served,
@@ -24,7 +23,7 @@ from petstore_server.engines.sqlite import (
 from petstore_server.engines.sqlite import opening as opening_module
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
-from testing.stores import BY, body, locked, opened, opening, refusal
+from testing.stores import locked, opening, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -164,19 +163,6 @@ def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:
     opening(tmp_path / "store.db", create=True)
     connection = sqlite3.connect(tmp_path / "store.db")
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    connection.close()
-
-
-async def test_orders_can_be_looked_at_with_an_sql_shell(tmp_path: Path) -> None:
-    async with opened(tmp_path / "store.db") as store:
-        await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
-        assert await body(store)
-    connection = sqlite3.connect(tmp_path / "store.db")
-    columns = "id, status, pet_id, complete, ship_date, placed"
-    assert connection.execute(f"SELECT {columns} FROM orders ORDER BY id").fetchall() == [
-        (1, "pending", 2**63 - 1, 1, 1793491200000000, 0),
-        (2, "pending", None, 0, None, 0),
-    ]
     connection.close()
 
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.errors import OrderConflict, OrderNotFound
+from petstore_server.domain.errors import OrderConflict
 from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status, TrackedOrder, order_from_fields, ship
 from petstore_server.engines.postgres.engine import PostgresEngine
@@ -40,25 +40,6 @@ async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000
     """Import the orders in batches: those of a batch have one time."""
     for start in range(0, len(orders), size):
         await store.orders.import_batch(orders[start : start + size], "import:1", BY)
-
-
-async def test_an_order_has_its_creation_and_last_change(store: Store) -> None:
-    await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-    one = await store.search.find(1)
-    assert order_of(one) == Order(1)
-    assert one.created_at == one.updated_at == (await store.search.find(2)).updated_at
-    await store.orders.change(1, CANCEL, BY)
-    cancelled = await store.search.find(1)
-    assert order_of(cancelled) == Order(1, status=Status.CANCELLED)
-    assert cancelled.created_at == one.created_at
-    assert cancelled.updated_at > one.updated_at
-    await store.orders.import_batch([Order(1, status=Status.CANCELLED), Order(2, 5)], "import:2", BY)
-    assert cancelled == await store.search.find(1)  # an import that changes nothing
-    two = await store.search.find(2)
-    assert order_of(two) == Order(2, 5)
-    assert (two.created_at, two.updated_at > cancelled.updated_at) == (one.created_at, True)
-    with pytest.raises(OrderNotFound):
-        await store.search.find(3)
 
 
 async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(
