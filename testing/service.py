@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+import pytest
 
 from petstore_server.domain.accounts import Limits, Plan, plan_limits
 from petstore_server.domain.audit import Actor
@@ -24,6 +25,11 @@ from testing.raw_transport import RawTransport
 from testing.stores import require_store_file
 
 T = TypeVar("T")
+
+UNLIMITED = Limits(1_000_000, 1_000_000)
+
+embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 URLS: dict[Path, dict[str, str]] = {}
 """The engines of the services in a folder, as settings, where they are not the embedded ones."""
@@ -136,3 +142,15 @@ async def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any
 def bearer(key: str, **more: str) -> dict[str, str]:
     """The headers of a request with this key."""
     return {"Authorization": f"Bearer {key}", **more}
+
+
+def code(response: httpx2.Response) -> tuple[int, str]:
+    """The status and the code of an error."""
+    return response.status_code, response.json()["code"]
+
+
+def limits(response: httpx2.Response) -> tuple[int, int, int]:
+    """The values of the X-RateLimit headers: the limit, what remains, and the time of the reset."""
+    names = ("limit", "remaining", "reset")
+    limit, remaining, reset = (int(response.headers[f"x-ratelimit-{name}"]) for name in names)
+    return limit, remaining, reset

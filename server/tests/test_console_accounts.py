@@ -24,6 +24,13 @@ pytestmark = pytest.mark.anyio
 ADA = "operator:ada"
 
 
+@pytest.fixture(name="zoo")
+async def _zoo(console: Console, browser: Browser) -> None:
+    """An account with a key, whose page the browser shows."""
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+
+
 async def actions(console: Console) -> list[tuple[str, str, str]]:
     """Who did what to what, without signing in."""
     return [
@@ -175,9 +182,7 @@ async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(console:
     assert re.search(rf'<td data-name="Last used \(hour\)" class="nowrap"><time [^>]*>{text}</time></td>', browser.page)
 
 
-async def test_the_plan_is_changed(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_the_plan_is_changed(zoo: None, console: Console, browser: Browser) -> None:
     fields = {"plan": "enterprise", "per_minute": "5,000", "per_day": "1 000 000", "seen": browser.hidden("seen")}
     assert "zoo is on the plan enterprise now" in await browser.submit("/accounts/zoo/plan", fields)
     assert Limits(5000, 1_000_000) == (await console.store.accounts.find("zoo")).limits
@@ -201,9 +206,7 @@ async def test_an_account_is_suspended_after_asking_and_resumed(console: Console
     )[-2:]
 
 
-async def test_a_key_is_created_and_shown_once(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_a_key_is_created_and_shown_once(zoo: None, console: Console, browser: Browser) -> None:
     fields = {"scope": ["orders:read"], "note": "till", "expires": "90d"}
     page = await browser.submit("/accounts/zoo/keys", fields)
     key = secret(page)
@@ -226,17 +229,13 @@ async def test_a_key_is_created_and_shown_once(console: Console, browser: Browse
     ],
 )
 async def test_a_wrong_key_form_creates_no_key(
-    fields: dict[str, object], wrong: str, console: Console, browser: Browser
+    fields: dict[str, object], wrong: str, zoo: None, console: Console, browser: Browser
 ) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
     assert wrong in await browser.submit("/accounts/zoo/keys", {"note": "", "expires": "", **fields}, 400)
     assert 1 == len(await console.store.keys.list("zoo"))
 
 
-async def test_a_key_is_rotated_once(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_a_key_is_rotated_once(zoo: None, console: Console, browser: Browser) -> None:
     page = await browser.submit("/keys/key_one/rotate", {"grace": "1h"})
     old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
     assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
@@ -338,10 +337,8 @@ async def test_what_does_not_exist_is_not_found(path: str, browser: Browser) -> 
 
 
 async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(
-    console: Console, browser: Browser
+    zoo: None, console: Console, browser: Browser
 ) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
     data = {"form_token": browser.form_token, "scope": "orders:read"}
     pages = await asyncio.gather(*[browser.http.post("/console/accounts/zoo/keys", data=data) for _ in range(3)])
     assert 1 == len({secret(page.text) for page in pages})
@@ -353,9 +350,9 @@ async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(
 
 
 @pytest.mark.parametrize("path", ["/accounts", "/accounts/zoo/plan"])
-async def test_limits_for_a_plan_that_has_its_own_are_refused(path: str, console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_limits_for_a_plan_that_has_its_own_are_refused(
+    path: str, zoo: None, console: Console, browser: Browser
+) -> None:
     fields = {"name": "acme", "plan": "pro", "per_minute": "600", "per_day": "", "seen": browser.hidden("seen")}
     page = await browser.submit(path, fields, 400)
     assert "The plan pro has fixed limits" in page
@@ -376,9 +373,9 @@ async def test_a_conflict_says_what_changed_and_by_whom(console: Console) -> Non
     assert 'href="/console/keys/key_one"' in one.page
 
 
-async def test_contact_and_note_are_edited_and_wrong_ones_refused(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_contact_and_note_are_edited_and_wrong_ones_refused(
+    zoo: None, console: Console, browser: Browser
+) -> None:
     seen = {"seen": browser.hidden("seen")}
     fields = {"contact": "a@example.com", "note": "calls on Mondays"} | seen
     page = await browser.submit("/accounts/zoo/details", fields)
@@ -403,9 +400,7 @@ async def test_an_account_is_closed_after_asking(console: Console, browser: Brow
     assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
 
 
-async def test_rotating_a_key_that_ends_at_once_asks_first(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_rotating_a_key_that_ends_at_once_asks_first(zoo: None, console: Console, browser: Browser) -> None:
     assert "and end it at once?" in await browser.submit("/keys/key_one/rotate", {"grace": "0s"})
     assert 1 == len(await console.store.keys.list("zoo"))
     confirmed = {"grace": "0s", "confirmed": browser.hidden("confirmed")}

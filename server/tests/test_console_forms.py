@@ -16,6 +16,13 @@ pytestmark = pytest.mark.anyio
 BOB = Actor("operator:bob", START)
 
 
+@pytest.fixture(name="zoo")
+async def _zoo(console: Console, browser: Browser) -> None:
+    """An account with a key, whose page the browser shows."""
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
+
+
 def form(browser: Browser, action: str) -> dict[str, str]:
     """The fields of a form of the last page, as a browser would submit them, without check boxes."""
     found = re.search(rf'<form method="post" action="/console{action}".*?</form>', browser.page, re.DOTALL)
@@ -96,9 +103,7 @@ async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser)
     assert ("Café &amp; Söhne", "pro", "new") == (again["name"], again["plan"], again["note"])
 
 
-async def test_a_store_that_is_down_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, console: Console, browser: Browser) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
     change = console.store.accounts.change
 
@@ -112,9 +117,9 @@ async def test_a_store_that_is_down_loses_nothing_that_was_typed(console: Consol
     assert "long text" == form(browser, "/accounts/zoo/details")["note"]
 
 
-async def test_what_was_done_is_not_offered_again_after_signing_in(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_what_was_done_is_not_offered_again_after_signing_in(
+    zoo: None, console: Console, browser: Browser
+) -> None:
     fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read", "note": "mine"}
     await send(browser, "/accounts/zoo/keys", fields, 200)
     await console.store.sessions.end_all(BOB)
@@ -133,9 +138,9 @@ async def test_no_key_is_kept_in_the_browser(console: Console, browser: Browser)
         assert not [name for name in browser.http.cookies if "kept" in name]
 
 
-async def test_the_contact_is_edited_although_the_plan_was_changed(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_the_contact_is_edited_although_the_plan_was_changed(
+    zoo: None, console: Console, browser: Browser
+) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example"}
     await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
     await console.store.accounts.change("zoo", edit(None, "bob's note"), BOB)
@@ -145,10 +150,8 @@ async def test_the_contact_is_edited_although_the_plan_was_changed(console: Cons
 
 
 async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_text(
-    console: Console, browser: Browser
+    zoo: None, console: Console, browser: Browser
 ) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
     typed = form(browser, "/accounts/zoo/details") | {"note": "my long note"}
     await console.store.accounts.change("zoo", edit(None, "bob was first"), BOB)
     page = await send(browser, "/accounts/zoo/details", typed, 409)
@@ -164,9 +167,9 @@ async def plan_after(console: Console) -> Plan:
     return (await console.store.accounts.find("zoo")).plan
 
 
-async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
+async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
+    zoo: None, console: Console, browser: Browser
+) -> None:
     typed = form(browser, "/accounts/zoo/plan") | {"plan": "business"}
     await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
     assert "The plan is “pro” now" in await send(browser, "/accounts/zoo/plan", typed, 409)

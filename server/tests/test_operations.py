@@ -4,13 +4,9 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import (
-    AccountClosed,
-    AccountNotFound,
-    InvalidInput,
-    KeyNotUsable,
     OrderAlreadyCancelled,
     OrderNotFound,
     ServiceUnavailable,
@@ -18,10 +14,6 @@ from petstore_server.domain.errors import (
 from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
     Environment,
-    Principal,
-    RefusedKey,
-    digest,
-    is_well_formed,
 )
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.usage import Usage
@@ -52,52 +44,6 @@ async def issue(store: Store, expires_at: float | None = None, note: str = "") -
         note=note,
         actor=ACTOR,
     )
-
-
-async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(store: Store) -> None:
-    await account(store)
-    issued = await issue(store)
-    assert is_well_formed(issued.secret)
-    principal = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
-    assert principal is not None
-    assert issued.key.id == principal.key_id
-    assert digest(issued.secret) == (await store.keys.find(issued.key.id)).digest
-
-
-async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(store: Store) -> None:
-    await account(store)
-    with pytest.raises(InvalidInput, match="past"):
-        await issue(store, expires_at=NOW)
-    with pytest.raises(InvalidInput, match="API key"):
-        await issue(store, note="for pso_live_Ab3Ab3Ab3Ab3")
-    assert [] == await store.keys.list()
-    with pytest.raises(AccountNotFound):
-        await store.keys.list("missing")
-
-
-async def test_the_old_key_ends_after_the_grace_or_earlier(store: Store) -> None:
-    await account(store)
-    lasting, ending = await issue(store), await issue(store, expires_at=NOW + 10)
-    for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
-        key_id = issued.key.id
-        rotation = await accounts.rotate_key(store, key_id, grace=3600, expires_at=None, actor=ACTOR)
-        assert end == (rotation.old and rotation.old.expires_at)
-        assert issued.key.expires_at == rotation.key.expires_at
-        assert is_well_formed(rotation.secret)
-        with pytest.raises(KeyNotUsable):
-            await accounts.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR)
-
-
-async def test_a_successor_can_have_an_end_of_its_own(store: Store) -> None:
-    await account(store)
-    old = (await issue(store, expires_at=NOW + 10)).key
-    with pytest.raises(InvalidInput, match="past"):
-        await accounts.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR)
-    rotation = await accounts.rotate_key(store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR)
-    assert (NOW + 10, NOW + 9000) == ((rotation.old and rotation.old.expires_at), rotation.key.expires_at)
-    principal = await store.keys.principal(digest(rotation.secret), Environment.PRODUCTION, NOW + 100)
-    assert isinstance(principal, Principal)
-    assert NOW + 9000 == principal.expires_at
 
 
 def test_a_window_that_has_ended_is_reported_as_unused() -> None:
@@ -160,20 +106,6 @@ async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(store: 
     assert None is newest[-1].request_id
     page = await store.audit.page(AuditFilters(about=(("order:2", "operator:c"),)), 10)
     assert ["order:3", "order:2"] == [entry.subject for entry in page.entries]
-
-
-async def test_a_closed_account_has_no_valid_key_and_stays_closed(store: Store) -> None:
-    await account(store)
-    issued = await issue(store)
-    closed, revoked = await accounts.close_account(store, "acme", ACTOR)
-    assert ("closed", 1) == (closed.state, revoked)
-    refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
-    assert isinstance(refused, RefusedKey)
-    with pytest.raises(AccountClosed):
-        await store.accounts.change("acme", RESUME, ACTOR)
-    with pytest.raises(AccountClosed):
-        await issue(store)
-    assert 1 == len(await store.keys.list("acme"))
 
 
 async def test_closing_again_revokes_the_keys_that_an_interrupted_call_left(

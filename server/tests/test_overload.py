@@ -15,7 +15,7 @@ import uvloop
 
 from petstore_server.api.errors import Overloaded
 from petstore_server.api.gate import Concurrency
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Plan
 from petstore_server.domain.orders import Order
 from petstore_server.engines.sqlite import connections
 from petstore_server.server.connection import Connection
@@ -23,11 +23,10 @@ from petstore_server.server.listener import ACCEPTED_TOGETHER, PublicServer
 from petstore_server.server.messages import Answer, Request
 from petstore_server.server.state import CONNECTIONS_PER_TURN
 from petstore_server.server.writer import ResponseWriter
-from testing.service import Service, bearer, in_service
+from testing.service import UNLIMITED, Service, bearer, code, in_service
 from testing.subprocesses import PATIENCE
 
 ORDERS = "/v1/store/orders"
-UNLIMITED = Limits(1_000_000, 1_000_000)
 BEYOND = 20
 MAX_CONCURRENT = 1024
 MAX_CONCURRENT_PER_ACCOUNT = 256
@@ -70,7 +69,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
             assert not calm.done()
         assert BEYOND == len(refused)
         for response in refused:
-            assert (503, "service_unavailable") == (response.status_code, response.json()["code"])
+            assert (503, "service_unavailable") == code(response)
             assert "1" == response.headers["retry-after"]
         statuses = [response.status_code for response in await asyncio.gather(*sent, calm)]
         assert [204] * (MAX_CONCURRENT_PER_ACCOUNT + 1) == [status for status in statuses if status != 503]

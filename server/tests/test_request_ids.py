@@ -4,12 +4,9 @@ import pytest
 
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from testing.service import Service, bearer
+from testing.service import Service, bearer, embedded
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
-
-embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 

@@ -50,3 +50,4 @@ def test_an_identifier_may_be_encoded_in_every_character() -> None:
     identifier = "-9223372036854775808"
     encoded = "".join(f"%{ord(character):02X}" for character in identifier)
     assert identifier == TABLE.find(f"/v1/store/orders/{encoded}".encode()).segments[-1]
+    assert TABLE.find(b"/v1/store/orders").route is TABLE.find(b"/%76%31/store/%6Frders").route is not None

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from petstore_server.api import v2_changes
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Plan
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
 from petstore_server.domain.orders import CANCEL, Order
@@ -24,18 +24,14 @@ from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store.engine import Command
 from testing import wire
-from testing.service import Service, bearer, in_service
+from testing.service import UNLIMITED, Service, bearer, code, embedded, in_service
 from testing.stores import BY
 
 CHANGES = "/v2/store/changes"
-UNLIMITED = Limits(1_000_000, 1_000_000)
 SOON = 0.5 + 1.0
 """Seconds within which a change is answered, with some for a busy machine."""
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
-
-embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
 class Follower:
@@ -82,10 +78,6 @@ async def held_requests(service: Service, number: int) -> None:
 async def follower(service: Service, account: str | None = None) -> Follower:
     account = account or await service.account(Plan.ENTERPRISE, UNLIMITED)
     return Follower(service, await service.key(account))
-
-
-def code(response: httpx2.Response) -> tuple[int, str]:
-    return response.status_code, response.json()["code"]
 
 
 async def test_every_order_comes_once_and_then_every_change_in_its_order(service: Service) -> None:

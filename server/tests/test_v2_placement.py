@@ -8,20 +8,16 @@ from urllib.parse import quote, urljoin
 import httpx2
 import pytest
 
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import KEY_LIFETIME, MAX_ASSIGNED_ID, Order
-from testing.service import Service, bearer
+from testing.service import UNLIMITED, Service, bearer, code, embedded
 
 ORDERS = "/v2/store/orders"
-UNLIMITED = Limits(1_000_000, 1_000_000)
 WRITER = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
 ASKED = {"petId": 3, "quantity": 2}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
-
-embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
 def every_file(folder: Path) -> bytes:
@@ -62,10 +58,6 @@ class Buyer:
 async def buyer(service: Service, account: str | None = None) -> Buyer:
     account = account or await service.account(Plan.ENTERPRISE, UNLIMITED)
     return Buyer(service, await service.key(account, scopes=WRITER))
-
-
-def code(response: httpx2.Response) -> tuple[int, str]:
-    return response.status_code, response.json()["code"]
 
 
 async def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_versions(service: Service) -> None:

@@ -6,14 +6,11 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope, unban
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Granularity
-from testing.service import Service, bearer
+from testing.service import Service, bearer, embedded
 
 USAGE = "/v2/usage"
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
-
-embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
 async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(service: Service) -> None:
