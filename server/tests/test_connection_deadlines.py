@@ -265,7 +265,7 @@ async def test_a_defect_is_logged_after_its_connection_was_cut_off(
         assert b"" == await until_closed(reader)
         writer.close()
         await until(lambda: len(happened) > 1)
-        assert happened[:2] == ["cut", "defect"]
+        assert ["cut", "defect"] == happened[:2]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult, check_partners
-from testing.console import START, Browser, Console, running_console
+from testing.console import START, Browser, Console
 from testing.stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
@@ -104,13 +104,13 @@ async def test_accounts_are_searched_sorted_and_paged(console: Console, browser:
     counted = Activity({where: UsageCounts(refused_day=1234)}, {}, {})
     await console.store.usage.save({accounts["shop 55"]: used}, [], counted)
     first = await browser.get("/accounts")
-    assert ("shop 00" in first, "shop 49" in first, "shop 50" in first) == (True, True, False)
+    assert (True, True, False) == ("shop 00" in first, "shop 49" in first, "shop 50" in first)
     assert "60 accounts." in first
     assert "Page 1 of 2" in first
     assert "shop 59" in await browser.get("/accounts?page=2")
     assert "shop 59" in await browser.get("/accounts?page=99999999999999999")
     found = await browser.get("/accounts?search=SHOP+5")
-    assert ("10 accounts" in found, "shop 49" in found) == (True, False)
+    assert (True, False) == ("10 accounts" in found, "shop 49" in found)
     assert "No account has “unknown”" in await browser.get("/accounts?search=unknown")
     closest = await browser.get("/accounts?sort=-share")
     assert closest.index("shop 55") < closest.index("shop 00")
@@ -276,7 +276,7 @@ async def test_a_ban_is_shown_and_lifted(console: Console, browser: Browser) -> 
     assert "This key is banned from" in page
     assert "It is ban 2 in a row; each is longer." in page
     assert "Changes of the key Banned the key" in page
-    assert re.findall(r'action="/console/keys/key_one/(\w+)"', browser.page) == ["rotate", "revoke", "unban"]
+    assert ["rotate", "revoke", "unban"] == re.findall(r'action="/console/keys/key_one/(\w+)"', browser.page)
     assert "banned" in await browser.get("/accounts/zoo")
     assert "Lifted the ban of key_one" in await browser.submit("/keys/key_one/unban")
     assert "No key is banned." in await browser.get("/")
@@ -287,46 +287,42 @@ async def test_a_ban_is_shown_and_lifted(console: Console, browser: Browser) -> 
 
 
 async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
-    file_store: Stores, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture, zoo: None, console: Console, browser: Browser
 ) -> None:
     caplog.set_level("DEBUG")
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        await add_key(console.store)
-        await browser.get("/accounts/zoo")
-        new = secret(await browser.submit("/accounts/zoo/keys", {"scope": "orders:read", "note": "leaked"}))
-        await browser.get("/")
-        data = {"form_token": browser.form_token, "q": f"  {new} "}
-        response = await browser.http.post("/console/search", data=data)
-        (found,) = [key for key in await console.store.keys.list("zoo") if key.note == "leaked"]
-        assert (303, f"/console/keys/{found.id}") == (response.status_code, response.headers["location"])
-        again = await browser.http.post("/console/search", data=data)  # it changes nothing, so it works again
-        assert response.headers["location"] == again.headers["location"]
-        assert "This key is not in this store." in await browser.submit(
-            "/search", {"q": new_key(Environment.PRODUCTION, lambda _: 1)}, 404
-        )
-        await browser.get("/")
-        assert "its form or its checksum is wrong" in await browser.submit("/search", {"q": new[:-1]}, 400)
-        assert new[:-1] not in browser.page
-        assert new[:-1] not in caplog.text
-        assert new not in repr(await log(console.store))
+    await browser.get("/accounts/zoo")
+    new = secret(await browser.submit("/accounts/zoo/keys", {"scope": "orders:read", "note": "leaked"}))
+    await browser.get("/")
+    data = {"form_token": browser.form_token, "q": f"  {new} "}
+    response = await browser.http.post("/console/search", data=data)
+    (found,) = [key for key in await console.store.keys.list("zoo") if key.note == "leaked"]
+    assert (303, f"/console/keys/{found.id}") == (response.status_code, response.headers["location"])
+    again = await browser.http.post("/console/search", data=data)  # it changes nothing, so it works again
+    assert response.headers["location"] == again.headers["location"]
+    assert "This key is not in this store." in await browser.submit(
+        "/search", {"q": new_key(Environment.PRODUCTION, lambda _: 1)}, 404
+    )
+    await browser.get("/")
+    assert "its form or its checksum is wrong" in await browser.submit("/search", {"q": new[:-1]}, 400)
+    assert new[:-1] not in browser.page
+    assert new[:-1] not in caplog.text
+    assert new not in repr(await log(console.store))
 
 
-async def test_hostile_texts_are_escaped_and_control_characters_shown_as_escapes(file_store: Stores) -> None:
+async def test_hostile_texts_are_escaped_and_control_characters_shown_as_escapes(console: Console) -> None:
     hostile = "\"><script>alert(1)</script>{{ 7*7 }}'"
-    async with running_console(file_store) as console:
-        await add_key(console.store)
-        key = api_key("two")
-        await console.store.keys.create(replace(key, note=hostile), Actor(hostile, START))
-        await console.store.keys.create(replace(api_key("three"), note="a\x1b[31mb\u202ec"), BY)
-        browser = await console.browser.sign_in("<b>ada</b>")
-        for path in ("/", "/accounts/zoo", "/audit", f"/accounts?search={hostile}", f"/audit?subject={hostile}"):
-            await browser.get(path)
-            assert "<script" not in browser.page
-            assert "<b>ada" not in browser.page
-            assert "49" not in re.findall(r"script&gt;(\d+)", browser.page)
-            assert not {"\x1b", "\u202e"} & set(browser.page)
-        assert r"a\x1b[31mb\u202ec" in await browser.get("/accounts/zoo")
+    await add_key(console.store)
+    key = api_key("two")
+    await console.store.keys.create(replace(key, note=hostile), Actor(hostile, START))
+    await console.store.keys.create(replace(api_key("three"), note="a\x1b[31mb\u202ec"), BY)
+    browser = await console.browser.sign_in("<b>ada</b>")
+    for path in ("/", "/accounts/zoo", "/audit", f"/accounts?search={hostile}", f"/audit?subject={hostile}"):
+        await browser.get(path)
+        assert "<script" not in browser.page
+        assert "<b>ada" not in browser.page
+        assert "49" not in re.findall(r"script&gt;(\d+)", browser.page)
+        assert not {"\x1b", "\u202e"} & set(browser.page)
+    assert r"a\x1b[31mb\u202ec" in await browser.get("/accounts/zoo")
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_pag
     overview = await console.browser.get("/")
     assert "A check has failed" in overview
     assert "1 recommendation" in overview
-    assert (await console.browser.http.post("/console/check", data=fields)).status_code == 303  # works again
+    assert 303 == (await console.browser.http.post("/console/check", data=fields)).status_code  # works again
 
 
 @pytest.mark.parametrize("here", ["//evil.example", "/sign-in?token=x", "https://evil.example/", "/a;b", ""])

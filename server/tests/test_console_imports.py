@@ -124,7 +124,6 @@ async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(console:
     assert [1, 2] == await ids_of(console)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 async def test_the_files_of_an_upload_have_no_name_and_are_closed(uploads_folder: Path, browser: Browser) -> None:
     path = await upload(browser, GOOD)
     await finished(browser, path)
@@ -162,17 +161,15 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
 
 
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
-    file_store: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
+    uploads_folder: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
     monkeypatch.setattr(imports, "MAX_FILE", 300_000)
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        for size in 300_001, 3_000_000:
-            assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 413)
-        assert [] == files(uploads_folder)
-        line = b'{"id": 1}\n'
-        path = await upload(browser, line * (300_000 // len(line)))
-        assert "checked" in await finished(browser, path)
+    for size in (300_001, 3_000_000):
+        assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 413)
+    assert [] == files(uploads_folder)
+    line = b'{"id": 1}\n'
+    path = await upload(browser, line * (300_000 // len(line)))
+    assert "checked" in await finished(browser, path)
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(
@@ -333,13 +330,11 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
     assert [] == await ids_of(console)
 
 
-async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_uploads_are_limited_in_number(monkeypatch: pytest.MonkeyPatch, browser: Browser) -> None:
     monkeypatch.setattr(import_jobs, "MAX_JOBS", 1)
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD)
-        assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 503)
-        await finished(browser, path)
+    path = await upload(browser, GOOD)
+    assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 503)
+    await finished(browser, path)
 
 
 async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
@@ -453,14 +448,12 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
 
 
 async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
-    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
     program = "import os, sys; open(sys.argv[1], 'w').write(repr([sys.argv[2:], dict(os.environ)])); print('{}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
-        assert "checked" in await finished(browser, path)
+    path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
+    assert "checked" in await finished(browser, path)
     arguments, environ = ast.literal_eval((tmp_path / "seen").read_text())
     assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert not any("sqlite" in argument for argument in arguments)
@@ -470,16 +463,14 @@ async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
 
 
 async def test_uploads_are_read_one_after_another(
-    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
     program = "import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(0.3); os.rmdir(sys.argv[1]); print('{}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "at work")))
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
-    async with running_console(file_store) as console:
-        browser = await console.browser.sign_in()
-        paths = [await upload(browser, GOOD) for _ in "ab"]
-        assert "Checking what the file would do" in await browser.get(paths[1])
-        assert ["It failed" in await finished(browser, path) for path in paths] == [False, False]
+    paths = [await upload(browser, GOOD) for _ in "ab"]
+    assert "Checking what the file would do" in await browser.get(paths[1])
+    assert [False, False] == ["It failed" in await finished(browser, path) for path in paths]
 
 
 async def test_an_import_that_is_stopped_may_end_in_its_own_way(

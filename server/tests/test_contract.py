@@ -167,9 +167,9 @@ def test_addresses_and_dates_of_the_deployment_stand_in_the_served_contract() ->
         {"url": "https://api.example/v1", "description": "Production"},
         {"url": "https://staging.example/v1", "description": "Staging"},
     ]
-    assert served["paths"]["/pets/{petId}"]["get"]["x-sunset"] == "2028-02-03T03:05:06Z"
+    assert "2028-02-03T03:05:06Z" == served["paths"]["/pets/{petId}"]["get"]["x-sunset"]
     headers = served["components"]["headers"]
-    assert headers["Sunset"]["example"] == "Thu, 03 Feb 2028 03:05:06 GMT"
+    assert "Thu, 03 Feb 2028 03:05:06 GMT" == headers["Sunset"]["example"]
     assert headers["Deprecation"]["example"] == f"@{int(datetime(2027, 1, 1, tzinfo=UTC).timestamp())}"
     assert yaml.safe_load(contract_yaml(settings)) == json.loads(contract_json(settings)) == served
 
@@ -178,7 +178,7 @@ def test_without_settings_the_served_contract_is_the_shipped_one() -> None:
     settings = read_settings({})
     shipped = (SOURCE / "api" / "openapi.yaml").read_bytes()
     assert contract_yaml(settings) == shipped[shipped.index(b"openapi: ") :]  # without what is for maintainers
-    assert load_contract(settings)["servers"] == [{"url": "/v1", "description": "This server"}]
+    assert [{"url": "/v1", "description": "This server"}] == load_contract(settings)["servers"]
 
 
 def parameters(operation: dict[str, Any], place: str) -> dict[str, dict[str, Any]]:

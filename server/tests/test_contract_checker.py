@@ -215,6 +215,6 @@ def test_a_checked_client_checks_the_decoded_body_and_hands_it_on() -> None:
     bodies = iter([b'[{"id":1}]', b'[{"id":2},{"id":1}]'])
     server = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=gzip.compress(next(bodies))))
     with checked_client(server) as client:
-        assert client.get(LIST).json() == [{"id": 1}]
+        assert [{"id": 1}] == client.get(LIST).json()
         with pytest.raises(AssertionError, match="the list must ascend"):
             client.get(LIST)

@@ -175,7 +175,7 @@ def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_
         ("/etc/petstore/petstore.env", settings),
         ("/var/lib/petstore", tmp_path),
     ):
-        assert script.count(str(installed)) == 1
+        assert 1 == script.count(str(installed))
         script = script.replace(str(installed), str(here))
     environ = {"PATH": os.environ["PATH"], "SUDO_USER": "ada"}
     shown = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=True).stdout
@@ -223,7 +223,7 @@ def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(tmp_path: Pat
         ("folder=/var/backups/petstore", f"folder={folder}"),
         ("/usr/local/bin/petstore", str(PETSTORE)),
     ):
-        assert script.count(installed) == 1
+        assert 1 == script.count(installed)
         script = script.replace(installed, str(here))
     programs = Path(postgres.program("pg_dump")).parent
     environ = {**environment(tmp_path / "unused"), **settings, "PATH": f"{programs}:{os.environ['PATH']}"}

@@ -50,11 +50,11 @@ def body(response: Response) -> bytes:
 
 def test_the_contract_is_served_as_json_and_as_yaml(documents: Documents) -> None:
     as_json, as_yaml = get(documents, "/openapi.json"), get(documents, "/openapi.yaml")
-    assert header_lines(as_json)[b"content-type"] == b"application/json"
-    assert header_lines(as_yaml)[b"content-type"] == b"application/yaml"
+    assert b"application/json" == header_lines(as_json)[b"content-type"]
+    assert b"application/yaml" == header_lines(as_yaml)[b"content-type"]
     contract = json.loads(body(as_json))
     assert contract == yaml.safe_load(body(as_yaml))
-    assert contract["servers"] == [{"url": "https://api.example/v1", "description": "Production"}]
+    assert [{"url": "https://api.example/v1", "description": "Production"}] == contract["servers"]
 
 
 def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: Documents) -> None:
@@ -66,7 +66,7 @@ def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: D
             assert re.fullmatch(rb'"[!#-~]+"', etag)
             names.add(etag)
             again = get(documents, path, {**asked, b"if-none-match": b'"other", ' + etag})
-            assert (again.status, b"".join(again.chunks)) == (304, b"")
+            assert (304, b"") == (again.status, b"".join(again.chunks))
             assert header_lines(again)[b"etag"] == etag
     uncompressed = 1  # the image, which is already compressed
     assert len(names) == 2 * len(PATHS) - uncompressed
@@ -75,7 +75,7 @@ def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: D
 def test_gzip_is_sent_if_accepted_and_has_the_same_content(documents: Documents) -> None:
     path = "/docs/swagger-ui-bundle.js"
     plain, zipped = get(documents, path), get(documents, path, GZIP)
-    assert header_lines(zipped)[b"content-encoding"] == b"gzip"
+    assert b"gzip" == header_lines(zipped)[b"content-encoding"]
     assert b"content-encoding" not in header_lines(plain)
     assert header_lines(plain)[b"vary"] == header_lines(zipped)[b"vary"] == b"Accept-Encoding"
     assert gzip.decompress(body(zipped)) == body(plain)
@@ -85,11 +85,11 @@ def test_gzip_is_sent_if_accepted_and_has_the_same_content(documents: Documents)
 def test_every_document_has_security_and_caching_headers(documents: Documents) -> None:
     for path in PATHS:
         headers = header_lines(get(documents, path))
-        assert headers[b"x-content-type-options"] == b"nosniff"
-        assert headers[b"referrer-policy"] == b"no-referrer"
+        assert b"nosniff" == headers[b"x-content-type-options"]
+        assert b"no-referrer" == headers[b"referrer-policy"]
         assert headers[b"cache-control"] in (b"no-cache", b"public, max-age=3600")
         policy = headers[b"content-security-policy"].decode().split("; ")
-        assert policy[:2] == ["default-src 'none'", "script-src 'self'"]
+        assert ["default-src 'none'", "script-src 'self'"] == policy[:2]
         assert "frame-ancestors 'none'" in policy
         assert not re.search(r"unsafe|https?:|\*", headers[b"content-security-policy"].decode())
 
@@ -122,9 +122,9 @@ def test_pages_load_and_link_only_files_of_this_server(documents: Documents, pat
     assert len(targets) > 5
     for target, anchor in targets:
         there = urljoin(path, target.partition("?")[0])
-        assert get(documents, there).status == 200
+        assert 200 == get(documents, there).status
         assert not anchor or anchor.startswith("operations-") or anchor in _page(documents, there).anchors
-    assert page.inline == []
+    assert [] == page.inline
 
 
 def _page(documents: Documents, path: str) -> "Links":
@@ -171,7 +171,7 @@ def test_the_changelog_is_also_a_valid_atom_feed_with_an_entry_for_each_release(
     """RFC 4287 section 4.1: what a feed and an entry must have, each once."""
     documents = Documents(read_settings({"PETSTORE_BASE_URL": base}))
     response = get(documents, "/docs/changelog.atom")
-    assert header_lines(response)[b"content-type"] == b"application/atom+xml; charset=utf-8"
+    assert b"application/atom+xml; charset=utf-8" == header_lines(response)[b"content-type"]
     feed = ET.fromstring(body(response))
     assert feed.tag == f"{ATOM}feed"
     assert feed.get("{http://www.w3.org/XML/1998/namespace}base") == ("https://api.example/docs/" if base else None)
@@ -180,12 +180,12 @@ def test_the_changelog_is_also_a_valid_atom_feed_with_an_entry_for_each_release(
     assert len(re.findall(r"<h2 .*\d{4}-\d\d-\d\d</h2>", html)) == len(entries) > 0
     for part in (feed, *entries):
         assert [1, 1, 1] == [len(part.findall(f"{ATOM}{name}")) for name in ("id", "title", "updated")]
-        assert UUID(str(part.findtext(f"{ATOM}id"))).version == 5
+        assert 5 == UUID(str(part.findtext(f"{ATOM}id"))).version
         assert datetime.fromisoformat(str(part.findtext(f"{ATOM}updated"))).tzinfo
         links = [link.attrib for link in part.findall(f"{ATOM}link") if link.get("rel") == "alternate"]
         assert ["text/html"] == [link["type"] for link in links]
         there, anchor = urldefrag(urljoin("/docs/changelog.atom", links[0]["href"]))
-        assert there == "/docs/changelog"
+        assert "/docs/changelog" == there
         assert not anchor or f'id="{anchor}"' in html
     assert feed.findtext(f"{ATOM}author/{ATOM}name")
     assert len({entry.findtext(f"{ATOM}id") for entry in [feed, *entries]}) == 1 + len(entries)
@@ -193,7 +193,7 @@ def test_the_changelog_is_also_a_valid_atom_feed_with_an_entry_for_each_release(
     for entry in entries:
         content = entry.find(f"{ATOM}content")
         assert content is not None
-        assert content.get("type") == "html"
+        assert "html" == content.get("type")
         assert str(content.text).strip() in html
     assert 'rel="alternate" type="application/atom+xml"' in html
 
@@ -210,7 +210,7 @@ def test_the_contracts_name_the_contact_and_link_to_the_guide(contact: str, show
     for path in ("/openapi.json", "/openapi-v2.json"):
         contract = json.loads(body(get(documents, path)))
         assert contract["info"]["contact"] == shown
-        assert contract["externalDocs"]["url"] == "https://api.example/docs/guide"
+        assert "https://api.example/docs/guide" == contract["externalDocs"]["url"]
 
 
 @pytest.mark.parametrize(
@@ -235,5 +235,5 @@ def test_a_slash_behind_a_document_leads_to_the_document_also_below_a_path_prefi
 def test_documents_allow_only_get_and_head(documents: Documents, method: str) -> None:
     with pytest.raises(MethodNotAllowed) as raised:
         documents.response(["docs"], method, {})
-    assert raised.value.allow == "GET, HEAD"
-    assert documents.response(["docs"], "HEAD", {}).status == 200
+    assert "GET, HEAD" == raised.value.allow
+    assert 200 == documents.response(["docs"], "HEAD", {}).status

@@ -325,7 +325,7 @@ def _serve(example: Example, folder: Path) -> None:
     """Run an example that ends with `petstore serve`, and list the example orders with the key that it printed."""
     shutil.copytree(EXAMPLE_ORDERS.parent, folder / EXAMPLE_ORDERS.parent.relative_to(ROOT))
     script, last, rest = example.script.rpartition("petstore serve\n")
-    assert (last, rest) == ("petstore serve\n", "")
+    assert ("petstore serve\n", "") == (last, rest)
     key = re.findall(r"^pso_live_\w+$", _shell(script, folder / "orders.db"), re.MULTILINE)
     assert 1 == len(key)
     with serving(folder / "orders.db") as server, server.client(key[0]) as client:

@@ -12,7 +12,7 @@ from petstore_server.domain.errors import DomainError, KeyNotUsable, ServiceUnav
 def test_a_store_that_is_not_available_explains_itself_to_operators_only() -> None:
     error = ServiceUnavailable("the disk is full")
     assert ("the disk is full", "The disk is full.") == (error.reason, error.explanation)
-    assert str(error) == "The service is temporarily unavailable; retry after the seconds in Retry-After."
+    assert "The service is temporarily unavailable; retry after the seconds in Retry-After." == str(error)
 
 
 def test_what_cannot_be_reached_is_unavailable_with_a_remedy() -> None:

@@ -501,7 +501,7 @@ async def test_every_link_leads_below_the_base_address_that_was_asked(service: S
     links = [("/v2/store/orders", each.headers["location"]) for each in placed]
     links.append((pages, page.links["next"]["url"]))
     links += [(pet, link["url"]) for link in (await service.client.get(pet, headers=headers)).links.values()]
-    assert len(links) == 5
+    assert 5 == len(links)
     for asked, link in links:
         address = urljoin(base + asked, link)
         assert address.startswith(f"{base}/")
