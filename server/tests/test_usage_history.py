@@ -96,28 +96,26 @@ class TestRecorder:
         record(recorder, FIRST + 2 * HOUR, refused_minute=1)
         assert {(1, "listOrders"): FIRST + 2 * HOUR, (1, "v1.*"): FIRST + 2 * HOUR} == recorder.take().uses
 
-    @pytest.mark.parametrize(
-        ("field", "statuses"),
-        [
-            ("cancelled", [204]),
-            ("succeeded", [200, 201]),
-            ("unchanged", [304]),
-            ("forbidden", [403]),
-            ("not_found", [404]),
-            ("conflict", [409]),
-            ("gone", [410]),
-            ("invalid", [400, 405, 413, 414, 415, 422, 431]),
-            ("failed", [500, 501, 503, 599]),
-        ],
-    )
-    def test_each_response_is_counted_in_its_class_for_its_operation(self, field: str, statuses: list[int]) -> None:
-        recorder = UsageRecorder()
-        record(recorder, FIRST, admitted=1)
-        for status in statuses:
-            recorder.responded(principal(), "getPet", status)
-        expected = {(1, FIRST, "listOrders"): UsageCounts(1)}
-        expected[1, FIRST, "getPet"] = UsageCounts()._replace(**{field: len(statuses)})
-        assert expected == recorder.take().accounts
+    def test_each_response_is_counted_in_its_class_for_its_operation(self) -> None:
+        classes = {
+            "cancelled": [204],
+            "succeeded": [200, 201],
+            "unchanged": [304],
+            "forbidden": [403],
+            "not_found": [404],
+            "conflict": [409],
+            "gone": [410],
+            "invalid": [400, 405, 413, 414, 415, 422, 431],
+            "failed": [500, 501, 503, 599],
+        }
+        for field, statuses in classes.items():
+            recorder = UsageRecorder()
+            record(recorder, FIRST, admitted=1)
+            for status in statuses:
+                recorder.responded(principal(), "getPet", status)
+            expected = {(1, FIRST, "listOrders"): UsageCounts(1)}
+            expected[1, FIRST, "getPet"] = UsageCounts()._replace(**{field: len(statuses)})
+            assert expected == recorder.take().accounts
 
     def test_a_response_after_the_counts_of_its_request_were_taken_is_in_the_next_ones(self) -> None:
         recorder = UsageRecorder()
@@ -195,16 +193,6 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
             ]
         )
         assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
-
-
-async def test_history_is_saved_with_usage_and_bans_in_one_transaction(store: Store) -> None:
-    key = await add_key(store)
-    account = (await store.accounts.find("zoo")).id
-    ban = Ban(key.id, FIRST, FIRST + 120, 1)
-    usage = {account: Usage(Count(FIRST, 1), Count(FIRST, 1))}
-    await store.usage.save(usage, [ban], activity(account, FIRST))
-    assert (usage, [ban]) == (await store.usage.all(), await store.usage.bans())
-    assert 1 == (await store.usage.history(account, *ALL_TIME, Granularity.HOUR))[FIRST].admitted
 
 
 async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(store: Store) -> None:
@@ -352,38 +340,34 @@ async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_i
     assert [KeylessCounts(refused_key=1)] == list(keyless.values())
 
 
-async def test_the_top_accounts_by_each_order(store: Store) -> None:
+async def test_the_top_accounts_by_each_order(file_store: Stores) -> None:
     used = {}
-    for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
-        account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
-        used[account.id] = Usage(Count(FIRST, 300 if name == "busy" else 0), Count(FIRST, day_used))
+    async with file_store.opened() as store:
+        for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
+            account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
+            used[account.id] = Usage(Count(FIRST, 300 if name == "busy" else 0), Count(FIRST, day_used))
+        accounts = await store.accounts.list()
     busy, full, _ = used
-    await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
-    await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
+    totals = {busy: UsageCounts(500, refused_minute=1), full: UsageCounts(100, refused_day=70)}
 
     def names(sort: AccountSort, limit: int = 10) -> list[str]:
+        rows = with_usage(accounts, used, totals, FIRST + 100)
         return [entry.account.name for entry in top_accounts(rows, sort, limit)]
 
-    totals = await store.usage.totals(FIRST, FIRST + 100)
-    rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
     assert ["busy", "full"] == names(AccountSort.ADMITTED)
     assert ["full", "busy"] == names(AccountSort.REFUSED)
     assert ["full", "busy"] == names(AccountSort.SHARE)
     assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
-    await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=331))
-    totals = await store.usage.totals(FIRST, FIRST + 100)
-    rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
-    assert (["busy", "full"], ["busy", "full"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
-    await store.usage.save({}, [], activity(full, FIRST, 0, refused_minute=1))
-    totals = await store.usage.totals(FIRST, FIRST + 100)
-    rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
-    assert (["busy", "full"], ["full", "busy"]) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
+    for refused, by_requests in ((331, ["busy", "full"]), (332, ["full", "busy"])):
+        totals[full] = UsageCounts(100, refused_day=70, refused_minute=refused)
+        assert (["busy", "full"], by_requests) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
+    rows = with_usage(accounts, used, totals, FIRST + 100)
     assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
     # The console ranks by the same share, though the other account has used its minute.
-    rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
+    rows = with_usage(accounts, used, {}, FIRST + 1)
     ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items
     assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
-    assert [] == top_accounts(with_usage(await store.accounts.list(), None, totals, FIRST), AccountSort.SHARE, 10)
+    assert [] == top_accounts(with_usage(accounts, None, totals, FIRST), AccountSort.SHARE, 10)
 
 
 async def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(file_store: Stores) -> None:
