@@ -59,7 +59,7 @@ async def test_one_caller_with_many_items_does_not_delay_the_others() -> None:
     calls.append(asyncio.create_task(batcher.submit(100, owner="modest")))
     await asyncio.gather(*calls)
     assert [0, 2, 100] == doubler.batches[0]
-    assert max(map(len, doubler.batches)) == 4
+    assert 4 == max(map(len, doubler.batches))
 
 
 async def test_so_many_batches_are_under_way_as_allowed() -> None:

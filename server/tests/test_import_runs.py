@@ -204,7 +204,7 @@ async def test_rows_share_transactions_as_the_caller_asks(tmp_path: Path, at_onc
         assert commits == len(states)
         assert commits + 2 == len(sizes), "the record begins and ends in commits of its own"
         assert states[-1] == (5_940, len(rows))
-        assert run.counts == {"created": 5_445, "unchanged": 495, "replaced": 0, "rejected": 60}
+        assert {"created": 5_445, "unchanged": 495, "replaced": 0, "rejected": 60} == run.counts
 
 
 def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: Path) -> None:
@@ -213,5 +213,5 @@ def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: P
     assert rows_at_once(settings) > 1
     for shared in (False, True):
         with locked(path, shared=shared):
-            assert rows_at_once(settings) == 1
-    assert rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"})) == 1
+            assert 1 == rows_at_once(settings)
+    assert 1 == rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))

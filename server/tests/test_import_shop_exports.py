@@ -36,14 +36,14 @@ def test_a_german_excel_export_is_imported_whole(cli: CommandLine, tmp_path: Pat
     file.write_bytes(german_export(300).encode("windows-1252"))
     done = cli.must("orders", "import", str(file), *MAPPING, "--encoding", "windows-1252")
     assert "300 created, 0 unchanged, 0 replaced, 0 rejected" in done.err
-    assert cli.must("orders", "show", "7", "--json").json() == {
+    assert {
         "id": 7,
         "petId": 7,
         "quantity": 8,
         "shipDate": "2026-12-08T09:07:00Z",
         "complete": True,
         "status": "shipped",
-    }
+    } == cli.must("orders", "show", "7", "--json").json()
 
 
 def test_without_options_each_obstacle_is_explained_once(cli: CommandLine, tmp_path: Path) -> None:

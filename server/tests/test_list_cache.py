@@ -55,12 +55,12 @@ async def put(store: Store, *ids: int) -> None:
 
 
 def test_no_orders_are_an_empty_array() -> None:
-    assert EncodedList(source()).plain.whole.chunks == [b"[]"]
-    assert EncodedList(source("", "")).plain.whole.chunks == [b"[]"]
+    assert [b"[]"] == EncodedList(source()).plain.whole.chunks
+    assert [b"[]"] == EncodedList(source("", "")).plain.whole.chunks
 
 
 def test_the_first_piece_that_has_orders_opens_the_array() -> None:
-    assert text(EncodedList(source("", '{"id":0}', "", '{"id":10}'))) == b'[{"id":0},{"id":10}]'
+    assert b'[{"id":0},{"id":10}]' == text(EncodedList(source("", '{"id":0}', "", '{"id":10}')))
 
 
 async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
@@ -94,7 +94,7 @@ async def test_a_piece_that_is_no_longer_the_first_follows_a_comma() -> None:
 def test_the_etag_names_the_bytes_and_not_the_history() -> None:
     etags = [EncodedList(one).plain.etag for one in (source("1"), source("1", revision=2), source("2"), source(""))]
     assert etags[0] == etags[1]
-    assert len(set(etags)) == 3
+    assert 3 == len(set(etags))
     assert all(etag.startswith(b'"') and etag.endswith(b'"') and len(etag) == 34 for etag in etags)
 
 
@@ -108,13 +108,13 @@ async def test_gzip_is_one_member_of_the_same_bytes(size: int) -> None:
     assert plain == text(encoded)
     assert (decoder.eof, decoder.unused_data) == (True, b"")
     assert zipped.whole.length == sum(map(len, zipped.whole.chunks))
-    assert zipped.etag == encoded.plain.etag[:-1] + b'-gzip"'
+    assert encoded.plain.etag[:-1] + b'-gzip"' == zipped.etag
 
 
 def test_a_body_is_one_chunk_up_to_a_megabyte_and_pieces_beyond() -> None:
     small, large = EncodedList(source("1", "2")), EncodedList(source("1" * JOINED_BYTES, "2"))
-    assert len(small.plain.whole.chunks) == 1
-    assert [len(chunk) for chunk in large.plain.whole.chunks] == [JOINED_BYTES + 1, 2, 1]
+    assert 1 == len(small.plain.whole.chunks)
+    assert [JOINED_BYTES + 1, 2, 1] == [len(chunk) for chunk in large.plain.whole.chunks]
 
 
 async def test_gzip_is_made_once_for_concurrent_callers() -> None:

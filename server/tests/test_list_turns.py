@@ -102,6 +102,6 @@ async def test_lists_of_one_turn_look_at_a_file_once(tmp_path: Path, monkeypatch
         await sent(service, last)
         looks = 0
         assert [[[7]]] * 8 == [lists(one) for one in await sent(service, *[last] * 8)]
-        assert looks == 1
+        assert 1 == looks
 
     await in_service(tmp_path, story)

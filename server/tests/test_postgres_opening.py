@@ -75,14 +75,14 @@ def test_a_check_names_the_orders_that_are_not_as_the_service_writes_them(
             await store.orders.import_batch([Order(number) for number in range(3)], "i", BY)
 
     asyncio.run(run())
-    assert asyncio.run(check(postgres_stores.url)) == []
+    assert [] == asyncio.run(check(postgres_stores.url))
     with postgres.admin(name_of(postgres_stores)) as admin:
         admin.execute("""UPDATE petstore.orders SET record = '{"id": 1}' WHERE id = 1""")
         admin.execute("""UPDATE petstore.orders SET record = '{"id":7}' WHERE id = 2""")
-    assert asyncio.run(check(postgres_stores.url)) == [
+    assert [
         "Order 1 has a record in another form than the service writes.",
         "Order 2 has a record that names order 7.",
-    ]
+    ] == asyncio.run(check(postgres_stores.url))
 
 
 def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -> None:

@@ -53,11 +53,11 @@ async def granted(store: Store, name: str, now: float = NOW) -> bool:
 async def test_a_grant_holds_all_that_a_request_needs(store: Store) -> None:
     account = await store.accounts.create("big", Plan.ENTERPRISE, Limits(7, 70), BY)
     key = replace(api_key("one", "big"), scopes=frozenset({Scope.ORDERS_READ, Scope.PETS_READ}), expires_at=NOW + 1)
-    assert await store.keys.create(key, BY) == key
-    assert await store.keys.find(key.id) == key
-    assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
+    assert key == await store.keys.create(key, BY)
+    assert key == await store.keys.find(key.id)
+    assert Principal(
         key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
-    )
+    ) == await store.keys.principal(key.digest, LIVE, NOW)
 
 
 async def test_a_key_permits_requests_exactly_while_its_state_is_valid(store: Store) -> None:
@@ -80,7 +80,7 @@ async def test_a_key_permits_requests_exactly_while_its_state_is_valid(store: St
             for later in (NOW, NOW + 1):  # as a process knows it that has read it before
                 assert principal.holds(later) == (key.expires_at is None or later < key.expires_at)
         else:
-            assert principal == RefusedKey(key.id, key.account, state)
+            assert RefusedKey(key.id, key.account, state) == principal
         states.add(state)
     assert set(KeyState) == states
     assert not await granted(store, "unknown")
@@ -90,13 +90,13 @@ async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(eac
     async with each_backend.opened() as store, each_backend.opened() as other:
         key = await add_key(store)
         assert await granted(other, "one")
-        assert (await store.accounts.change("zoo", suspend(5.0), Actor("operator:x", 5.0))).suspended_at == 5.0
+        assert 5.0 == (await store.accounts.change("zoo", suspend(5.0), Actor("operator:x", 5.0))).suspended_at
         assert not await granted(other, "one")
         assert (await store.accounts.change("zoo", RESUME, BY)).suspended_at is None
         assert await granted(other, "one")
-        assert (await store.keys.change(key.id, revoke(6.0), Actor("operator:x", 6.0))).revoked_at == 6.0
+        assert 6.0 == (await store.keys.change(key.id, revoke(6.0), Actor("operator:x", 6.0))).revoked_at
         assert not await granted(other, "one")
-        assert (await other.keys.find(key.id)).revoked_at == 6.0
+        assert 6.0 == (await other.keys.find(key.id)).revoked_at
 
 
 async def test_closing_a_suspended_account_keeps_the_time_of_its_suspension(store: Store) -> None:
@@ -113,14 +113,14 @@ async def test_doing_it_twice_changes_nothing(store: Store) -> None:
     await store.accounts.change("zoo", suspend(first.at), first)
     version, entries = await store.access_version(), len(await log(store))
     later = Actor("operator:y", 6.0)
-    assert (await store.keys.change(key.id, revoke(later.at), later)).revoked_at == 5.0
-    assert (await store.accounts.change("zoo", suspend(later.at), later)).suspended_at == 5.0
+    assert 5.0 == (await store.keys.change(key.id, revoke(later.at), later)).revoked_at
+    assert 5.0 == (await store.accounts.change("zoo", suspend(later.at), later)).suspended_at
     await store.accounts.change("zoo", set_plan(Plan.FREE, PLAN_LIMITS[Plan.FREE]), later)
-    assert (await store.access_version(), len(await log(store))) == (version, entries)
+    assert (version, entries) == (await store.access_version(), len(await log(store)))
     await store.accounts.change("zoo", RESUME, later)
     version, entries = await store.access_version(), len(await log(store))
     await store.accounts.change("zoo", RESUME, later)
-    assert (await store.access_version(), len(await log(store))) == (version, entries)
+    assert (version, entries) == (await store.access_version(), len(await log(store)))
 
 
 async def test_what_is_not_there_is_named(store: Store) -> None:
@@ -143,7 +143,7 @@ async def test_what_is_not_there_is_named(store: Store) -> None:
     ):
         with pytest.raises(KeyNotFound, match="'key_x'"):
             await asked_key
-    assert await log(store) == []
+    assert [] == await log(store)
 
 
 async def test_accounts_are_listed_by_name_and_keys_by_age(store: Store) -> None:
@@ -152,12 +152,12 @@ async def test_accounts_are_listed_by_name_and_keys_by_age(store: Store) -> None
     await store.keys.create(replace(api_key("c", "second"), created_at=1.0), BY)
     with pytest.raises(AccountExists, match="'first'"):
         await store.accounts.create("first", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY)
-    assert await store.accounts.list() == [
+    assert [
         Account(2, "first", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
         Account(1, "second", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
-    ]
-    assert [key.id for key in await store.keys.list()] == ["key_c", "key_b", "key_a"]
-    assert [key.id for key in await store.keys.list("second")] == ["key_c", "key_b"]
+    ] == await store.accounts.list()
+    assert ["key_c", "key_b", "key_a"] == [key.id for key in await store.keys.list()]
+    assert ["key_c", "key_b"] == [key.id for key in await store.keys.list("second")]
 
 
 async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_inherits_the_rest(store: Store) -> None:
@@ -176,9 +176,9 @@ async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_
         ban=replace(ban, key_id="key_new"),
     )
     assert (rotated, new) == (replace(old, expires_at=3_000.0, ban=ban, rotated_to="key_new"), inherited)
-    assert await store.keys.find("key_new") == inherited
-    assert await store.keys.find(old.id) == rotated
-    assert await store.usage.bans() == [replace(ban, key_id="key_new"), ban]
+    assert inherited == await store.keys.find("key_new")
+    assert rotated == await store.keys.find(old.id)
+    assert [replace(ban, key_id="key_new"), ban] == await store.usage.bans()
     assert await granted(store, "old", 2_999.0)
     assert not await granted(store, "old", 3_000.0)
     assert await granted(store, "new", 8_999.0)
@@ -194,9 +194,9 @@ async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(store: S
     await store.usage.save({}, [ban])
     assert await store.access_version() != version
     banned = sorted(await store.usage.bans(), key=lambda one: one.key_id)
-    assert banned == [ban, replace(ban, key_id="key_three"), replace(ban, key_id="key_two")]
+    assert [ban, replace(ban, key_id="key_three"), replace(ban, key_id="key_two")] == banned
     await store.usage.save({}, [Ban("key_one", 2_300, 2_540, 2)])  # of the old key, after the rotation
-    assert (await store.keys.find("key_two")).ban == replace(ban, key_id="key_two")
+    assert replace(ban, key_id="key_two") == (await store.keys.find("key_two")).ban
 
 
 async def test_expired_revoked_and_rotated_keys_cannot_be_rotated(store: Store) -> None:
@@ -208,18 +208,18 @@ async def test_expired_revoked_and_rotated_keys_cannot_be_rotated(store: Store) 
     for name, reason in (("expired", "expired"), ("revoked", "revoked"), ("rotated", "rotated to key_next")):
         with pytest.raises(KeyNotUsable, match=reason):
             await store.keys.rotate(f"key_{name}", successor("new"), 3_000.0, Actor("operator:x", NOW))
-    assert len(await store.keys.list()) == 4
+    assert 4 == len(await store.keys.list())
 
 
 async def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(store: Store) -> None:
     key = await add_key(store)
     ban = Ban(key.id, 2_000, 2_120, 1)
     await store.usage.save({}, [ban])
-    assert (await store.keys.find(key.id)).ban == ban
+    assert ban == (await store.keys.find(key.id)).ban
     with pytest.raises(KeyNotBanned):
         await store.keys.change(key.id, unban(2_120.0), Actor("operator:x", 2_120.0))
-    assert await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0)) == key
-    assert await store.usage.bans() == []
+    assert key == await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0))
+    assert [] == await store.usage.bans()
     with pytest.raises(KeyNotBanned):
         await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0))
 
@@ -260,21 +260,21 @@ async def test_usage_and_bans_are_kept_as_last_saved(each_backend: Stores) -> No
     async with each_backend.opened() as store:
         key = await add_key(store)
         usage = Usage(Count(100, 5), Count(90, 500))
-        assert await store.usage.find(1) == Usage()
+        assert Usage() == await store.usage.find(1)
         await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [Ban(key.id, 1, 2, 1)])
         await store.usage.save({1: usage}, [Ban(key.id, 3, 4, 2)])
     async with each_backend.opened() as store:
-        assert await store.usage.find(1) == usage
-        assert await store.usage.all() == {1: usage}
-        assert await store.usage.bans() == [Ban(key.id, 3, 4, 2)]
+        assert usage == await store.usage.find(1)
+        assert {1: usage} == await store.usage.all()
+        assert [Ban(key.id, 3, 4, 2)] == await store.usage.bans()
 
 
 async def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(store: Store) -> None:
     await add_key(store)
     usage = Usage(Count(1, 1), Count(1, 1))
     await store.usage.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
-    assert await store.usage.all() == {1: usage}
-    assert await store.usage.bans() == []
+    assert {1: usage} == await store.usage.all()
+    assert [] == await store.usage.bans()
 
 
 async def test_every_change_of_access_is_heard_and_nothing_else(each_backend: Stores) -> None:
@@ -294,14 +294,14 @@ async def test_every_change_of_access_is_heard_and_nothing_else(each_backend: St
         ):
             await change
             heard.add(await other.access_version())
-        assert len(heard) == 9
+        assert 9 == len(heard)
         await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [])
         await store.check()
         assert await other.access_version() in heard
         await store.usage.save({}, [ban])
         heard.add(version := await other.access_version())
         await store.usage.save({}, [ban])  # the same again is nothing new
-        assert (len(heard), await other.access_version()) == (10, version)
+        assert (10, version) == (len(heard), await other.access_version())
 
 
 async def test_operators_actions_are_in_the_audit_log_without_a_key(store: Store) -> None:
@@ -316,7 +316,7 @@ async def test_operators_actions_are_in_the_audit_log_without_a_key(store: Store
     entries = await log(store)
     free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
     created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
-    assert [(entry.action, entry.subject, entry.before, entry.after) for entry in entries] == [
+    assert [
         ("account.create", "account:zoo", None, free),
         ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
         ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
@@ -336,8 +336,8 @@ async def test_operators_actions_are_in_the_audit_log_without_a_key(store: Store
             {"expires_at": 3_000.0, "rotated_to": "key_two"},
         ),
         ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
-    ]
-    assert {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"} == {BY}
+    ] == [(entry.action, entry.subject, entry.before, entry.after) for entry in entries]
+    assert {BY} == {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"}
 
 
 async def test_the_audit_log_is_read_from_a_given_time_oldest_first(
@@ -347,6 +347,6 @@ async def test_the_audit_log_is_read_from_a_given_time_oldest_first(
     times = [float(number % 7) for number in range(55)]  # more than a page
     for number, at in enumerate(times):
         await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
-    assert [entry.at for entry in await log(store)] == sorted(times)
+    assert sorted(times) == [entry.at for entry in await log(store)]
     assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in times if at >= 3.0)
-    assert await log(store, 6.5) == []
+    assert [] == await log(store, 6.5)

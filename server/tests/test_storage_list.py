@@ -89,24 +89,24 @@ def test_ranges_cover_all_of_int64_without_gaps(found: list[int]) -> None:
     covered = [range_of(starts, index) for index in range(len(starts))]
     assert (covered[0][0], covered[-1][1]) == (INT64_MIN, INT64_MAX)
     assert all(last + 1 == first for (_, last), (first, _) in pairwise(covered))
-    assert {first for first, _ in covered} == {INT64_MIN, *found}
+    assert {INT64_MIN, *found} == {first for first, _ in covered}
 
 
 def test_only_the_piece_of_a_changed_order_is_read_again() -> None:
     starts = all_starts([10, 20, 30])
     assert not starts_piece(25)
-    assert starts_after(starts, [25]) == (starts, [2])
+    assert (starts, [2]) == starts_after(starts, [25])
 
 
 def test_an_order_that_starts_a_piece_splits_the_one_before_it() -> None:
     start = next(order_id for order_id in range(100_000) if starts_piece(order_id))
     assert starts_after(all_starts([-5]), [start]) == (all_starts([-5, start]), [1, 2])
-    assert range_of(all_starts([-5, start]), 1) == (-5, start - 1)
+    assert (-5, start - 1) == range_of(all_starts([-5, start]), 1)
 
 
 def test_the_lowest_identifier_adds_no_piece() -> None:
-    assert all_starts([INT64_MIN, 5]) == (INT64_MIN, 5)
-    assert starts_after((INT64_MIN, 5), [INT64_MIN]) == ((INT64_MIN, 5), [0])
+    assert (INT64_MIN, 5) == all_starts([INT64_MIN, 5])
+    assert ((INT64_MIN, 5), [0]) == starts_after((INT64_MIN, 5), [INT64_MIN])
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -133,7 +133,7 @@ async def test_a_change_renews_only_its_own_piece(store: Store) -> None:
     await store.orders.change(4_000, SHIP, BY)
     after = await store.listing.current()
     assert len(after.pieces) > 3
-    assert sum(new is not old for new, old in zip(after.pieces, before.pieces, strict=True)) == 1
+    assert 1 == sum(new is not old for new, old in zip(after.pieces, before.pieces, strict=True))
 
 
 async def test_an_order_that_starts_a_piece_renews_no_other_than_the_two_halves(store: Store) -> None:
@@ -144,7 +144,7 @@ async def test_an_order_that_starts_a_piece_renews_no_other_than_the_two_halves(
     await store.orders.import_batch([Order(new)], "import:2", BY)
     after = await store.listing.current()
     assert len(after.pieces) == len(before.pieces) + 1
-    assert len({*after.pieces} - {*before.pieces}) == 2
+    assert 2 == len({*after.pieces} - {*before.pieces})
 
 
 async def test_the_list_is_ascending_whatever_the_order_of_import(store: Store) -> None:
@@ -213,7 +213,7 @@ async def test_too_many_changes_to_follow_are_read_with_the_whole_list(
         await store.orders.import_batch([Order(order_id, 1) for order_id in BEGINNINGS[:4]], "import:1", BY)
         await reader.listing.current()
         await store.orders.import_batch([Order(order_id, 2) for order_id in BEGINNINGS[:3]], "import:2", BY)
-        assert (await body(reader)).count(b'"petId":2') == 3  # one in each of three pieces
+        assert 3 == (await body(reader)).count(b'"petId":2')  # one in each of three pieces
 
 
 async def test_a_list_is_read_in_one_snapshot(each_backend: Stores) -> None:
@@ -270,5 +270,5 @@ async def test_the_time_of_each_reading_is_reported(store: Store) -> None:
     store.stats.rebuilt = seconds.append
     await store.listing.current()
     await store.listing.current()
-    assert len(seconds) == 1
+    assert 1 == len(seconds)
     assert 0 < seconds[0] < 5

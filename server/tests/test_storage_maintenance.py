@@ -61,7 +61,7 @@ async def test_a_backup_is_one_sound_file_with_everything(tmp_path: Path) -> Non
     backup(store, target, lambda done, pages: steps.append((done, pages)))
     assert steps[-1][0] == steps[-1][1] > 100
     assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db"]
-    assert check(target) == []
+    assert [] == check(target)
     assert await listed(target) == await listed(store)
 
 
@@ -70,7 +70,7 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
     target.write_text("precious")
     with pytest.raises(Conflict, match="exists already"):
         backup(store, target)
-    assert target.read_text() == "precious"
+    assert "precious" == target.read_text()
     with pytest.raises(InvalidInput, match="does not exist"):
         backup(store, tmp_path / "missing" / "copy.db")
     with pytest.raises(StoreUnusable, match="no store at"):
@@ -106,10 +106,10 @@ async def test_a_backup_under_load_is_one_consistent_snapshot(tmp_path: Path, mo
             stop.set()
             await working
             assert len(steps) > 3
-            assert steps == sorted(steps)  # it never began again
+            assert sorted(steps) == steps  # it never began again
 
     await run()
-    assert check(tmp_path / "copy.db") == []
+    assert [] == check(tmp_path / "copy.db")
 
     async def compare() -> None:
         async with opened(tmp_path / "copy.db") as copy:
@@ -126,7 +126,7 @@ async def test_a_damaged_store_gives_no_backup(tmp_path: Path) -> None:
     execute(store, "UPDATE orders SET record = '{\"id\":9}' WHERE id = 1")
     with pytest.raises(StoreUnusable, match="no backup was made: Order 1 "):
         backup(store, tmp_path / "copy.db")
-    assert list(modes_in(tmp_path)) == ["store.db"]
+    assert ["store.db"] == list(modes_in(tmp_path))
 
 
 async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> None:
@@ -142,18 +142,18 @@ async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path)
         lost, epoch = await store.listing.current(), await store.epoch()
         restore(path, tmp_path / "copy.db", BY)
         assert epoch != await store.epoch()
-        assert (await cache.current()).plain == before
+        assert before == (await cache.current()).plain
         assert later.etag != before.etag
         assert await store.access_version() not in (access, later_access)
-        assert await store.accounts.list() == []
+        assert [] == await store.accounts.list()
         # The same number of changes as before leads to other bytes: they must not be taken for the old ones.
         await store.orders.import_batch([Order(4)], "import:3", BY)
-        assert (await cache.current()).plain.whole.chunks == [b'[{"id":1},{"id":2},{"id":4}]']
+        assert [b'[{"id":1},{"id":2},{"id":4}]'] == (await cache.current()).plain.whole.chunks
         found = await store.listing.current()
         assert (lost.mark.revision, False) == (found.mark.revision, lost.mark.history == found.mark.history)
         await store.check()
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-    assert check(path) == []
+    assert [] == check(path)
     assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", KEPT]
 
 
@@ -168,19 +168,19 @@ async def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Pa
     await add()
     before = await listed(path)
     kept = restore(path, tmp_path / "copy.db", BY)
-    assert kept == tmp_path / KEPT
-    assert check(kept) == []
-    assert await listed(kept) == before
+    assert tmp_path / KEPT == kept
+    assert [] == check(kept)
+    assert before == await listed(kept)
     async with opened(path) as store:
         first = await store.epoch()
-    assert restore(path, tmp_path / "copy.db", BY) == tmp_path / f"{KEPT}-2"
+    assert tmp_path / f"{KEPT}-2" == restore(path, tmp_path / "copy.db", BY)
 
     async def entries() -> list[tuple[object, ...]]:
         async with opened(path) as store:
             assert first != await store.epoch()
             return [entry[1:7] for entry in await log(store) if entry.action == "store.restore"]
 
-    assert await entries() == [(BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})]
+    assert [(BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})] == await entries()
 
 
 async def test_a_change_during_a_restore_is_in_the_kept_file_or_in_the_restored_store(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_uma
         backup(path, copy)
         with locked(path, shared=False):
             restore(path, copy, BY)
-        assert set(modes_in(tmp_path).values()) == {0o600}
+        assert {0o600} == set(modes_in(tmp_path).values())
     finally:
         os.umask(before)
 
@@ -247,8 +247,8 @@ async def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path)
                 pytest.fail("an order was cancelled twice")
         await restoring
         assert set(seen) <= {old, new}
-        assert await body(store) == old
-    assert check(path) == []
+        assert old == await body(store)
+    assert [] == check(path)
 
 
 async def test_a_restore_makes_a_store_where_none_or_a_part_of_one_is(tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ async def test_a_restore_replaces_a_store_that_cannot_be_opened(
     with locked(path, shared=False) if served else nullcontext():
         kept = restore(path, tmp_path / "copy.db", BY)
     assert kept is not None
-    assert kept.read_bytes() == broken
-    assert await listed(path) == expected
-    assert check(path) == []
+    assert broken == kept.read_bytes()
+    assert expected == await listed(path)
+    assert [] == check(path)
     assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", kept.name]
 
 
@@ -300,10 +300,10 @@ async def test_a_restore_does_not_replace_a_damaged_store_that_a_server_has_open
         broken = path.read_bytes()
         with pytest.raises(StoreUnusable, match=r"locked\. Stop the servers, and restore again\."):
             restore(path, tmp_path / "copy.db", BY)
-        assert path.read_bytes() == broken
+        assert broken == path.read_bytes()
     kept = restore(path, tmp_path / "copy.db", BY)
     assert kept is not None
-    assert check(path) == []
+    assert [] == check(path)
 
 
 async def test_a_restore_does_not_replace_what_is_not_a_store(tmp_path: Path) -> None:
@@ -315,16 +315,16 @@ async def test_a_restore_does_not_replace_what_is_not_a_store(tmp_path: Path) ->
         before = target.read_bytes()
         with pytest.raises(StoreUnusable, match=r"not a store|another program"):
             restore(target, tmp_path / "copy.db", BY)
-        assert target.read_bytes() == before
+        assert before == target.read_bytes()
     assert sorted(modes_in(tmp_path)) == ["copy.db", "notes.txt", "store.db", "theirs.db"]
 
 
 async def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
     backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db")
     before = (tmp_path / "copy.db").read_bytes()
-    assert before[18:20] == b"\x01\x01"  # of the file format: no log next to it
+    assert b"\x01\x01" == before[18:20]  # of the file format: no log next to it
     assert await listed(tmp_path / "copy.db") == await listed(tmp_path / "store.db")
-    assert (tmp_path / "copy.db").read_bytes()[18:20] == b"\x02\x02"
+    assert b"\x02\x02" == (tmp_path / "copy.db").read_bytes()[18:20]
 
 
 async def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ async def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path
         with pytest.raises(StoreUnusable, match=reason) as caught:
             restore(path, tmp_path / name, BY)
         assert name in caught.value.message
-    assert await listed(path) == before
+    assert before == await listed(path)
     assert not [name for name in modes_in(tmp_path) if name.endswith(".partial")]
 
 
@@ -368,7 +368,7 @@ async def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path
 )
 async def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, problem: str) -> None:
     path = await filled(tmp_path / "store.db")
-    assert check(path) == []
+    assert [] == check(path)
     execute(path, "PRAGMA ignore_check_constraints = ON", statement)
     assert problem in " ".join(check(path))
 
@@ -380,7 +380,7 @@ async def test_a_check_finds_damaged_pages_and_files_that_are_not_stores(tmp_pat
     path.write_bytes(content)
     assert 0 < len(check(path)) <= 100
     path.write_text("text" * 1_000)
-    assert check(path) == [f"The store at {path} cannot be read: its file is not a SQLite database."]
+    assert [f"The store at {path} cannot be read: its file is not a SQLite database."] == check(path)
     with pytest.raises(StoreUnusable, match="no store at"):
         check(tmp_path / "missing.db")
 
@@ -402,15 +402,15 @@ async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of
     path, backup_path = directory_of_the_service / "store.db", directory_of_the_service / "backup.db"
     async with opened(path) as store:
         await store.orders.import_batch([Order(1)], "i", BY)
-        assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db-wal", "store.db-shm"}
-        assert {file.stat().st_uid for file in path.parent.iterdir()} == {_SERVICE}
+        assert {"store.db", "store.db-wal", "store.db-shm"} == {file.name for file in path.parent.iterdir()}
+        assert {_SERVICE} == {file.stat().st_uid for file in path.parent.iterdir()}
     backup(path, backup_path)
     kept = restore(path, backup_path, BY)
     assert kept is not None
     damage(path)
     restore(path, backup_path, BY)
-    assert {file.stat().st_uid for file in path.parent.iterdir()} == {_SERVICE}
-    assert [result.level for result in check_files(path)] == ["ok"]
+    assert {_SERVICE} == {file.stat().st_uid for file in path.parent.iterdir()}
+    assert ["ok"] == [result.level for result in check_files(path)]
 
 
 def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(directory_of_the_service: Path) -> None:
@@ -423,7 +423,7 @@ def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(d
     os.chown(path.parent, 0, 0)  # the owner of the store's file is enough
     assert [result] == list(check_files(path))
     os.chown(log, _SERVICE, _SERVICE)
-    assert [result.level for result in check_files(path)] == ["ok"]
+    assert ["ok"] == [result.level for result in check_files(path)]
 
 
 async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_their_names(
@@ -452,7 +452,7 @@ async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_th
     kept = restore(path, tmp_path / "copy.db", BY)
     assert kept is not None
     assert directory in flushed
-    assert named == ["copy.db", kept.name]
+    assert ["copy.db", kept.name] == named
 
 
 def test_a_commit_is_flushed_before_it_is_acknowledged(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def silent(line: str) -> None:
 
 def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert opening(Path("store.db"), create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
+    assert [f"Created a new store at {tmp_path / 'store.db'}."] == opening(Path("store.db"), create=True)
     assert (tmp_path / "store.db").is_file()
 
 
@@ -42,9 +42,9 @@ def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Pat
     path = tmp_path / "store.db"
     path.touch()
     assert f"There is no store at {path}." == refusal(path)
-    assert migrate(path, silent) == (0, SCHEMA.latest)
-    assert migrate(path, silent) == (SCHEMA.latest, SCHEMA.latest)
-    assert opening(path) == []
+    assert (0, SCHEMA.latest) == migrate(path, silent)
+    assert (SCHEMA.latest, SCHEMA.latest) == migrate(path, silent)
+    assert [] == opening(path)
 
 
 def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
@@ -54,14 +54,14 @@ def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None
     connection.close()
     before = path.read_bytes()
     assert "another program" in refusal(path, create=True, upgrade=True)
-    assert path.read_bytes() == before
+    assert before == path.read_bytes()
 
 
 def test_a_file_that_is_not_a_database_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("These are my notes. " * 500)
     assert "not a SQLite database" in refusal(path, create=True, upgrade=True)
-    assert path.read_text() == "These are my notes. " * 500
+    assert "These are my notes. " * 500 == path.read_text()
 
 
 def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, mon
     other.execute("BEGIN IMMEDIATE")
     finish = threading.Timer(0.3, lambda: other.execute("ROLLBACK"))
     finish.start()
-    assert opening(path, create=True) == [f"Created a new store at {path}."]
+    assert [f"Created a new store at {path}."] == opening(path, create=True)
     finish.join()
     other.close()
 
@@ -143,7 +143,7 @@ def test_a_store_that_is_being_created_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     other = connect_writer(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     other.pragma("journal_mode", "wal")  # as far as another process has come
-    assert opening(path, create=True) == [f"Created a new store at {path}."]
+    assert [f"Created a new store at {path}."] == opening(path, create=True)
     other.close()
 
 
@@ -156,13 +156,13 @@ def test_what_sqlite_does_not_wait_for_is_tried_again(tmp_path: Path, monkeypatc
         use_log(connection, path)
 
     monkeypatch.setattr(opening_module, "use_log", busy_at_first)
-    assert opening(tmp_path / "store.db", create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
+    assert [f"Created a new store at {tmp_path / 'store.db'}."] == opening(tmp_path / "store.db", create=True)
 
 
 def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:
     opening(tmp_path / "store.db", create=True)
     connection = sqlite3.connect(tmp_path / "store.db")
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert ("wal",) == connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()
 
 
@@ -230,15 +230,15 @@ def test_the_lock_leaves_sqlites_own_locks(tmp_path: Path) -> None:
 
     connection = connect_writer(path)
     connection.execute("SELECT * FROM clock").fetchall()
-    assert seen_by_another_process() == "database is locked"
+    assert "database is locked" == seen_by_another_process()
     locked(path, shared=False).close()  # closing a descriptor would release the locks of this process
     with locked(path, shared=True):
         assert not is_served(path, shared=True)
         assert is_served(path, shared=False)
-    assert seen_by_another_process() == "database is locked"
+    assert "database is locked" == seen_by_another_process()
     connection.close()
     with locked(path, shared=False):
-        assert seen_by_another_process() == "only user"
+        assert "only user" == seen_by_another_process()
 
 
 def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
@@ -256,7 +256,7 @@ def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
 
     monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
     with locked(path, shared=False):
-        assert path.stat().st_size == 0
+        assert 0 == path.stat().st_size
         assert is_served(path, shared=True)
 
 
@@ -275,4 +275,4 @@ def test_a_store_that_is_created_meanwhile_is_not_taken_for_that_of_another_prog
         connection.exec_trace = create
         assert 0 == opening_module.schema_version(connection, path)
     creating.join()
-    assert opening(path) == []
+    assert [] == opening(path)

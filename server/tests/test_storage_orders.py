@@ -34,13 +34,13 @@ async def test_each_caller_of_a_shared_commit_gets_its_own_answer(store: Store) 
     responses = await asyncio.gather(
         *(store.orders.change(order_id, CANCEL, BY) for order_id in ids), return_exceptions=True
     )
-    assert [type(response) for response in responses] == [
+    assert [
         Order,
         OrderAlreadyCancelled,
         Order,
         OrderAlreadyShipped,
         OrderNotFound,
-    ]
+    ] == [type(response) for response in responses]
     assert len(commits) <= 2
 
 
@@ -49,9 +49,9 @@ async def test_concurrent_cancels_share_commits(store: Store) -> None:
     await store.orders.import_batch([Order(number) for number in range(500)], "import:1", BY)
     store.stats.committed = sizes.append
     await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in range(500)))
-    assert sum(sizes) == 500
+    assert 500 == sum(sizes)
     assert len(sizes) <= 10
-    assert len(await log(store)) == 501
+    assert 501 == len(await log(store))
 
 
 async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
@@ -59,12 +59,11 @@ async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
     await store.orders.change(7, CANCEL, Actor("key:key_a", 5.5))
     await store.orders.change(8, SHIP, Actor("operator:ann", 6.0))
     await store.orders.change(8, COMPLETE, Actor("operator:ann", 7.0))
-    assert await store.orders.find(7) == Order(7, 3, status=Status.CANCELLED)
-    assert await store.orders.find(8) == Order(
-        8, ship_date="2026-11-01T00:00:00Z", complete=True, status=Status.SHIPPED
-    )
+    assert Order(7, 3, status=Status.CANCELLED) == await store.orders.find(7)
+    shipped = Order(8, ship_date="2026-11-01T00:00:00Z", complete=True, status=Status.SHIPPED)
+    assert shipped == await store.orders.find(8)
     recorded = [entry[1:7] for entry in await log(store) if entry.action != "orders.import"]
-    assert recorded == [
+    assert [
         (5.5, "key:key_a", "order.cancel", "order:7", {"status": "pending"}, {"status": "cancelled"}),
         (
             6.0,
@@ -75,7 +74,7 @@ async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
             {"status": "shipped", "shipDate": "2026-11-01T00:00:00Z"},
         ),
         (7.0, "operator:ann", "order.complete", "order:8", {}, {"complete": True}),
-    ]
+    ] == recorded
 
 
 async def test_a_refused_change_leaves_no_trace(store: Store) -> None:
@@ -84,7 +83,7 @@ async def test_a_refused_change_leaves_no_trace(store: Store) -> None:
         await store.orders.change(1, CANCEL, BY)
     with pytest.raises(OrderNotFound):
         await store.orders.find(2)
-    assert [entry.action for entry in await log(store)] == ["orders.import"]
+    assert ["orders.import"] == [entry.action for entry in await log(store)]
 
 
 async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, store: Store) -> None:
@@ -94,7 +93,7 @@ async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, 
     store.stats.committed = commits.append
     changes = (store.orders.change(number, CANCEL, BY) for number in range(10))
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [Order] * 5 + [DamagedRecord] + [Order] * 4
+    assert [Order] * 5 + [DamagedRecord] + [Order] * 4 == [type(outcome) for outcome in outcomes]
     assert "order 5 " in str(outcomes[5])
     assert len(commits) <= 2
     for asked in (store.orders.find(5), store.orders.import_batch([Order(5), Order(11)], "import:2", BY)):
@@ -110,7 +109,7 @@ async def test_a_store_refuses_an_unknown_status(each_backend: Stores, store: St
     for unknown in ("lost", "", None):
         with pytest.raises((apsw.ConstraintError, psycopg.IntegrityError)):
             execute(each_backend, "UPDATE petstore.orders SET status = %s", unknown)
-    assert await store.orders.find(1) == Order(1)
+    assert Order(1) == await store.orders.find(1)
 
 
 async def test_orders_can_be_looked_at_with_an_sql_shell(each_backend: Stores, store: Store) -> None:
@@ -171,33 +170,33 @@ async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
     decisions = await store.orders.import_batch(
         [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
     )
-    assert decisions == [
+    assert [
         Import.UNCHANGED,
         Import.REPLACED,
         Import.REJECTED,
         Import.UNCHANGED,
         Import.CREATED,
-    ]
-    assert [order async for batch in store.orders.scan() for order in batch] == [
+    ] == decisions
+    assert [
         Order(1, 1),
         Order(2, 20),
         Order(3, 3, status=Status.CANCELLED),
         Order(4, 4, status=Status.SHIPPED),
         Order(5),
-    ]
+    ] == [order async for batch in store.orders.scan() for order in batch]
     entry = (await log(store))[-1]
     assert (entry.action, entry.subject) == ("orders.import", "import:2")
     assert (entry.before, entry.after) == (None, {"created": 1, "replaced": 1, "unchanged": 2})
     [entry] = await batches(store, "import:2")
-    assert entry.before == {"orders": [{"id": 2, "petId": 2, "status": "pending"}]}
-    assert entry.after == {
+    assert {"orders": [{"id": 2, "petId": 2, "status": "pending"}]} == entry.before
+    assert {
         "created": 1,
         "unchanged": 2,
         "replaced": 1,
         "rejected": 1,
         "orders": [{"id": 2, "petId": 20, "status": "pending"}],
         "createdIds": [[5, 5]],
-    }
+    } == entry.after
 
 
 async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each_backend: Stores) -> None:
@@ -211,8 +210,8 @@ async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each
 
 
 async def test_importing_nothing_leaves_no_trace(store: Store) -> None:
-    assert await store.orders.import_batch([], "import:1", BY) == []
-    assert await log(store) == []
+    assert [] == await store.orders.import_batch([], "import:1", BY)
+    assert [] == await log(store)
 
 
 def _import_many(url: str, batches: int) -> None:
@@ -236,7 +235,7 @@ async def test_a_cancel_gets_in_between_the_batches_of_an_importer(each_backend:
             await store.orders.change(cancelled, CANCEL, BY)
             cancelled += 1
         await asyncio.to_thread(importer.join)
-        assert importer.exitcode == 0
+        assert 0 == importer.exitcode
         actions = [entry.action for entry in await log(store)]
     assert cancelled >= 10
     cancels = [place for place, action in enumerate(actions) if action == "order.cancel"]
@@ -256,7 +255,7 @@ async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(store: Store) ->
         if seen == 0:
             await store.orders.change(14_999, SHIP, BY)
         seen += len(batch)
-        assert batch[0].id == last + 1
+        assert last + 1 == batch[0].id
         last = batch[-1].id
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -267,7 +266,7 @@ async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(store: Store) ->
 async def test_a_scan_that_is_left_early_leaves_no_connection_open(store: Store) -> None:
     await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
     scan = store.orders.scan(batch_size=3)
-    assert len(await anext(scan)) == 3
+    assert 3 == len(await anext(scan))
     await scan.aclose()
     # the fixture sees to it that no connection is left
 
@@ -275,7 +274,7 @@ async def test_a_scan_that_is_left_early_leaves_no_connection_open(store: Store)
 async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches(store: Store) -> None:
     orders = [Order(number % 2500) for number in range(3000)]
     outcomes = await store.orders.import_batch(orders, "import:1", BY)
-    assert outcomes == [Import.CREATED] * 2500 + [Import.UNCHANGED] * 500
-    assert [entry.after for entry in await log(store)] == [{"created": 2500, "unchanged": 500}]
+    assert [Import.CREATED] * 2500 + [Import.UNCHANGED] * 500 == outcomes
+    assert [{"created": 2500, "unchanged": 500}] == [entry.after for entry in await log(store)]
     created = [entry.after["createdIds"] for entry in await batches(store, "import:1")]
-    assert created == [[[0, 999]], [[1000, 1999]], [[2000, 2499]]]
+    assert [[[0, 999]], [[1000, 1999]], [[2000, 2499]]] == created

@@ -46,7 +46,7 @@ async def refused(store: Store, order_ids: range) -> list[ServiceUnavailable]:
     responses = await asyncio.gather(
         *(store.orders.change(order_id, CANCEL, BY) for order_id in order_ids), return_exceptions=True
     )
-    assert {type(response) for response in responses} == {ServiceUnavailable}
+    assert {ServiceUnavailable} == {type(response) for response in responses}
     return [response for response in responses if isinstance(response, ServiceUnavailable)]
 
 
@@ -61,14 +61,14 @@ async def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path:
                 await store.orders.place(Placement(1, "key", 1, 1, None), BY)
             with pytest.raises(ServiceUnavailable):
                 await store.check()
-            assert (await body(store)).count(b"petId") == 3_000
+            assert 3_000 == (await body(store)).count(b"petId")
         await store.check()
         assert (await store.orders.find(1)).status is Status.PENDING
-        assert await store.orders.last_identifier() == 2_999
-        assert await log(store) == entries
+        assert 2_999 == await store.orders.last_identifier()
+        assert entries == await log(store)
         await store.orders.change(1, CANCEL, BY)
         assert len(await log(store)) == len(entries) + 1
-    assert check(path) == []
+    assert [] == check(path)
 
 
 @pytest.fixture(name="connections_made")
@@ -123,10 +123,10 @@ async def test_a_full_store_is_reported_as_a_full_disk_and_recovers(
         with pytest.raises(ServiceUnavailable) as caught:
             await store.orders.import_batch([Order(number, number) for number in range(3_000)], "import:1", BY)
         assert "the disk is full" in caught.value.reason
-        assert await body(store) == b"[]"
+        assert b"[]" == await body(store)
         set_pragma(connections_made, "max_page_count", 1_000_000)
         await store.orders.import_batch([Order(1)], "import:1", BY)
-        assert await body(store) == b'[{"id":1}]'
+        assert b'[{"id":1}]' == await body(store)
 
 
 async def test_a_store_kept_locked_too_long_is_reported_and_recovers(
@@ -139,7 +139,7 @@ async def test_a_store_kept_locked_too_long_is_reported_and_recovers(
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         reasons = {error.reason for error in await refused(store, range(10))}
-        assert len(reasons) == 1
+        assert 1 == len(reasons)
         assert "locked" in reasons.pop()
         assert await body(store)
         other.execute("ROLLBACK")
@@ -156,7 +156,7 @@ async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -
         assert identity == await store.identity()  # which a page of version 2 may need
         with pytest.raises(ServiceUnavailable) as caught:
             await store.check()
-        assert caught.value.reason == f"the store file was moved or deleted: {path}"
+        assert f"the store file was moved or deleted: {path}" == caught.value.reason
         await refused(store, range(1, 2))
         path.write_bytes(b"")  # another file in its place is not the store
         await refused(store, range(1, 2))
@@ -170,7 +170,7 @@ async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: l
         set_pragma(connections_made, "query_only", 1)
         with pytest.raises(ServiceUnavailable, match="temporarily unavailable") as caught:
             await store.check()
-        assert caught.value.reason == "the store cannot be used: it is not writable"
+        assert "the store cannot be used: it is not writable" == caught.value.reason
 
 
 def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ async def test_closing_finishes_what_is_queued(store: Store) -> None:
     changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(100)]
     await asyncio.sleep(0)
     await store.close()
-    assert {(await change).status for change in changes} == {Status.CANCELLED}
+    assert {Status.CANCELLED} == {(await change).status for change in changes}
 
 
 async def test_closing_waits_for_the_list_that_is_being_read(store: Store) -> None:
@@ -239,4 +239,4 @@ async def test_a_caller_who_goes_away_does_not_disturb_the_others(store: Store) 
     await asyncio.sleep(0)
     changes[3].cancel()
     responses = await asyncio.gather(*changes, return_exceptions=True)
-    assert sum(isinstance(response, Order) for response in responses) == 9
+    assert 9 == sum(isinstance(response, Order) for response in responses)

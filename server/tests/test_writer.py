@@ -66,7 +66,7 @@ def test_short_responses_that_are_held_are_written_at_once() -> None:
         writer.write((b"head ",), (body,), len(body))
     assert ([], [writer]) == (transport.writes, holding)
     writer.flush()
-    assert transport.writes == [b"head onehead twohead three"]
+    assert [b"head onehead twohead three"] == transport.writes
 
 
 def test_nothing_held_is_sent_after_the_connection_is_lost() -> None:
@@ -74,4 +74,4 @@ def test_nothing_held_is_sent_after_the_connection_is_lost() -> None:
     writer.write((b"head ",), (b"body",), 4)
     writer.drop()
     writer.flush()
-    assert transport.writes == []
+    assert [] == transport.writes
