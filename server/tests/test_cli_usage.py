@@ -142,7 +142,7 @@ def test_a_period_ends_before_the_time_that_was_given(petstore: CommandLine) -> 
 
 
 def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
-    save(petstore, "acme", UsageCounts(60, 30), day_used=900)
+    save(petstore, "acme", UsageCounts(60, 460), day_used=900)
     save(petstore, "globex", UsageCounts(500), day_used=500)
 
     def order(*options: str) -> list[str]:
@@ -150,10 +150,7 @@ def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
 
     assert ["globex", "acme"] == order()
     assert ["acme"] == order("--by", "refused")
-    assert ["globex", "acme"] == order("--by", "requests")
-    save(petstore, "acme", UsageCounts(refused_minute=411), day_used=900)
-    assert ["acme", "globex"] == order("--by", "requests")
-    assert ["acme", "globex"] == order("--by", "share")
+    assert ["acme", "globex"] == order("--by", "requests") == order("--by", "share")
     assert ["acme"] == order("--by", "share", "--limit", "1")
     assert "90.0%" in petstore.must("usage", "top", "--by", "share").out
 
@@ -190,18 +187,10 @@ def test_an_account_named_like_a_command_can_be_shown(petstore: CommandLine) -> 
     assert [7] == [row["admitted"] for row in petstore.must("usage", "show", "top", "--json").json()["history"]]
 
 
-def test_help_lists_the_commands(petstore: CommandLine) -> None:
-    shown = petstore.must("usage", "--help").out
-    assert "top" in shown
-    assert "show" in shown
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_two_servers_add_up_exactly_and_a_kill_loses_at_most_a_second(tmp_path: Path, killed: bool) -> None:
+def test_two_servers_add_up_exactly_and_a_kill_loses_at_most_a_second(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
     key, key_id = new_key(store, plan=UNLIMITED)
-    begun = str(format_unix(time.time()))[:13]
 
     def counted() -> int:
         """The requests in the usage history."""
@@ -212,15 +201,13 @@ def test_two_servers_add_up_exactly_and_a_kill_loses_at_most_a_second(tmp_path: 
             with server.client(key) as client:
                 for _ in range(50):
                     client.get("/v1/store/orders")
-        if killed:
-            within(1.0, lambda: 100 == counted())
-            one.kill()
-            other.kill()
-        else:
-            assert [0, 0] == [one.stop(), other.stop()]
+            if server is one:
+                within(1.0, lambda: 50 == counted())
+                one.kill()
+        assert 0 == other.stop()
     assert 100 == counted()
     last_used = petstore_json(store, "keys", "show", key_id)["lastUsedAt"]
-    assert begun <= last_used[:13] <= str(format_unix(time.time()))[:13]
+    assert last_used in (str(format_unix(Granularity.HOUR.start(time.time() - ago))) for ago in (0, 60))
 
 
 @pytest.mark.parametrize("account", ["acme", None])
@@ -243,7 +230,6 @@ def test_a_terminal_shows_a_bar_for_each_period(
     assert (round(room * 0.75), round(room * 0.25)) == (first.count("█"), second.count("█"))
 
 
-def test_the_help_names_the_options_of_the_command_that_runs_without_a_name(petstore: CommandLine) -> None:
+def test_the_help_names_the_commands_and_the_options_of_the_one_that_runs_without_a_name(petstore: CommandLine) -> None:
     shown = petstore.must("usage", "--help").out
-    assert "--since WHEN" in shown
-    assert "--by day" in shown
+    assert all(named in shown for named in ("top", "show", "--since WHEN", "--by day"))
