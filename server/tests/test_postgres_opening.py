@@ -90,22 +90,14 @@ def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -
     url = {"PETSTORE_DATABASE_URL": postgres_stores.url}
     assert 1 == petstore("accounts", "list", **url).code
     assert {"before": 0, "after": SCHEMA.latest} == petstore.must("db", "migrate", "--json", **url).json()
-    petstore.must("accounts", "create", "acme", "--plan", "free", **url)
-    key = petstore.must("keys", "create", "acme", "--json", **url).json()
-    assert key["id"] == petstore.must("keys", "list", "--json", **url).json()[0]["id"]
-    rows = "".join(f'{{"id":{number}}}\n' for number in range(10))
-    petstore.must("orders", "import", "-", "--format", "jsonl", stdin=rows, **url)
-    petstore.must("orders", "ship", "1", "2", **url)
+    petstore.must("orders", "import", "-", "--format", "jsonl", stdin='{"id":1}\n{"id":2}\n', **url)
     exported = petstore.must("orders", "export", "-", "--format", "jsonl", **url).json_lines()
-    assert ["shipped", "shipped"] == [order["status"] for order in exported[1:3]]
+    assert ["pending", "pending"] == [order["status"] for order in exported]
     assert petstore.must("db", "check", "--json", **url).json()["sound"]
-    assert 5 <= len(petstore.must("audit", "--json", **url).json_lines())
-    for command in (("db", "backup", str(tmp_path / "b.db")), ("db", "restore", str(tmp_path), "--yes")):
-        done = petstore(*command, **url)
-        assert 2 == done.code
-    assert not (tmp_path / "unused.db").exists()
-    done = petstore("db", "backup", str(tmp_path / "b.db"), **url)
-    assert "pg_dump" in done.err
+    for command in (("backup", str(tmp_path / "b.db")), ("restore", str(tmp_path / "b.db"), "--yes")):
+        assert 2 == petstore("db", *command, **url).code
+    assert "pg_dump" in petstore("db", "backup", str(tmp_path / "b.db"), **url).err
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -410,17 +410,6 @@ async def test_each_process_notices_that_redis_lost_its_counts_whichever_asks_fi
         assert [2, 1] == [one.losses, other.losses]
 
 
-async def test_a_process_that_starts_while_redis_is_gone_counts_by_itself_and_then_together(own: RedisEngine) -> None:
-    with own.gone():
-        made = fallback_limiter(own.url, POLICY, None, time.time)
-        await made.start()
-        assert 60 == admitted([await made.admit(principal()) for _ in range(100)])
-        assert made.fault is not None
-    assert await exact_again(made) < 5 + busy()
-    assert 59 == (await made.admit(principal())).shown.remaining
-    await made.counters.close()
-
-
 def fill_up(redis: RedisEngine) -> None:
     redis.client.config_set("maxmemory", "1")
 
@@ -469,14 +458,6 @@ async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(
             await asyncio.sleep(1.0)
             second = asyncio.create_task(timed(one.admit(principal())))  # waits for the next call
             assert max((await first)[0], (await second)[0]) < 2.8  # 3 s if it waited for the first and by itself
-
-
-async def test_a_client_that_goes_away_leaves_the_others_their_decisions(engine: RedisEngine) -> None:
-    async with limiter(engine.url) as one:
-        asked = [asyncio.create_task(one.admit(principal(account))) for account in (1, 2, 3)]
-        await asyncio.sleep(0)
-        asked[1].cancel()
-        assert [59, 59] == [(await asked[number]).shown.remaining for number in (0, 2)]
 
 
 @pytest.mark.parametrize(
