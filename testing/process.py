@@ -108,6 +108,16 @@ class Server:
         source = (address, 0) if address else None
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE, source_address=source)
 
+    def readiness(self) -> tuple[int, str]:
+        """The status code and the status that the admin port reports."""
+        response = httpx2.get(f"{self.admin}/readyz", timeout=PATIENCE)
+        return response.status_code, response.json()["status"]
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample of /metrics, by name and labels."""
+        lines = httpx2.get(f"{self.admin}/metrics", timeout=PATIENCE).text.splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         return end(self.process, signal.SIGTERM, self.log)

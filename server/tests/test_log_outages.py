@@ -56,11 +56,6 @@ def hangs(log: IO[str]) -> None:
                     pass
 
 
-def metrics(server: Server) -> dict[str, float]:
-    lines = httpx2.get(f"{server.admin}/metrics").text.splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-
-
 @pytest.mark.parametrize(("fails", "workers"), [(closes, 1), (hangs, 1), (closes, 2)])
 def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
     tmp_path: Path, fails: Callable[[IO[str]], None], workers: int
@@ -84,7 +79,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
         assert windows[0]["used"] >= 1
         assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
         if fails is closes:
-            assert metrics(server)["petstore_log_lines_lost_total"] >= 62
+            assert server.metrics()["petstore_log_lines_lost_total"] >= 62
         began = time.monotonic()
         assert 0 == server.stop()
         assert time.monotonic() - began < 10 + busy()

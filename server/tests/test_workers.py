@@ -70,34 +70,23 @@ def send(server: Server, key: str, number: int, connections: int = 32) -> Counte
     return Counter(reply.code for reply in replies)
 
 
-def metrics(server: Server) -> dict[str, float]:
-    """Every sample of /metrics, by name and labels."""
-    lines = httpx2.get(f"{server.admin}/metrics").text.splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-
-
 def responded(server: Server) -> float:
-    found = metrics(server)
+    found = server.metrics()
     return sum(value for name, value in found.items() if name.startswith("petstore_requests_total"))
-
-
-def readiness(server: Server) -> tuple[int, str]:
-    response = httpx2.get(f"{server.admin}/readyz")
-    return response.status_code, response.json()["status"]
 
 
 def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) -> None:
     key, _ = new_key(store)
     assert 2 == len(workers(server))
     assert {"200": 60, "rate_limit_exceeded": 240} == send(server, key, 300)
-    found = metrics(server)
+    found = server.metrics()
     assert 60 == found['petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"}']
     assert 240 == found['petstore_limit_decisions_total{outcome="limited",plan="free",window="minute"}']
     assert 60 == found['petstore_request_duration_seconds_count{operation="listOrders"}']
     assert 60 == found['petstore_request_duration_seconds_bucket{le="+Inf",operation="listOrders"}']
     assert (1, 2) == (found["petstore_ready"], found["petstore_workers"])
-    within(3.0, lambda: 1 == metrics(server)['petstore_accounts_using{operation="listOrders"}'])  # of both, not 2
-    assert (200, "ok") == readiness(server)
+    within(3.0, lambda: 1 == server.metrics()['petstore_accounts_using{operation="listOrders"}'])  # of both, not 2
+    assert (200, "ok") == server.readiness()
     assert 200 == httpx2.get(f"{server.admin}/livez").status_code
 
 
@@ -137,13 +126,13 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     assert {"200", "0"} == under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
     assert {"200": 50} == send(server, key, 50)  # without a pause, by the other worker
-    within(10, lambda: (200, "ok") == readiness(server))
+    within(10, lambda: (200, "ok") == server.readiness())
     assert second in workers(server)
     assert 2 == len(workers(server))
     assert responded(server) >= before  # a sum that fell would read as a restart
     assert {"200": 200} == send(server, key, 200)
     ended = [json.loads(line) for line in server.log.read_text().splitlines() if "worker ended" in line]
-    assert 1 == metrics(server)["petstore_worker_restarts_total"]
+    assert 1 == server.metrics()["petstore_worker_restarts_total"]
     assert [(1, -9)] == [(line["worker"], line["exit_code"]) for line in ended]
 
 
@@ -151,12 +140,12 @@ def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
     pid = workers(server)[1]
     os.kill(pid, signal.SIGSTOP)
     try:
-        assert (503, "unavailable") == readiness(server)
-        found = metrics(server)
+        assert (503, "unavailable") == server.readiness()
+        found = server.metrics()
         assert (0, 1) == (found["petstore_ready"], found["petstore_workers"])
     finally:
         os.kill(pid, signal.SIGCONT)
-    within(10, lambda: (200, "ok") == readiness(server))
+    within(10, lambda: (200, "ok") == server.readiness())
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -166,7 +155,7 @@ def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals)
     with serving(store, "--workers", "2", **options) as server:
         pids = workers(server)
         server.process.send_signal(how)
-        within(0, lambda: (503, "unavailable") == readiness(server))
+        within(0, lambda: (503, "unavailable") == server.readiness())
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
         server.process.send_signal(how)  # which a second signal ends
         began = time.monotonic()
