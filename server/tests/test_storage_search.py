@@ -1,6 +1,5 @@
 """Searching orders in the store: single orders, readers that follow the changes, and the work for a page."""
 
-import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -14,16 +13,15 @@ import psycopg
 import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.errors import OrderConflict
 from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import CANCEL, Order, Placement, Status, TrackedOrder, order_from_fields, ship
+from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, order_from_fields, ship
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
 from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
 from testing.damage import execute
-from testing.search_model import SORTS, Entry, Model, all_filters, in_order, instant, model_of, position_of, walk
-from testing.stores import BY, SqlitePlaces, Stores, add_key
+from testing.search_model import SORTS, Entry, Model, all_filters, in_order, instant, position_of, walk
+from testing.stores import BY, SqlitePlaces, Stores
 
 pytestmark = pytest.mark.anyio
 
@@ -54,64 +52,6 @@ async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set
     assert [3, 1, 2] == [order_of(tracked).id for tracked in found[:3]]
     assert len({tracked.updated_at for tracked in found[:4]}) == 4
     assert found[0].updated_at > found[0].created_at + 3_600_000_000
-
-
-class Follower:
-    """A reader that follows the changes, page by page, and keeps the last state seen of each order."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._query = PageQuery(Filters(), UPDATED, 20)
-        self.seen: dict[int, TrackedOrder] = {}
-
-    async def follow(self, done: asyncio.Event) -> None:
-        """Follow until `done`, and then to the end."""
-        last_place = (0, 0)
-        while True:
-            last = done.is_set()
-            page = await self._store.search.page(self._query)
-            for row, tracked in zip(page.rows, page.orders, strict=True):
-                place = row[2], row[5]
-                assert last_place < place
-                self.seen[row[5]] = tracked
-                last_place = place
-                self._query = self._query._replace(after=Position(*place))
-            if last and page.next is None:
-                return
-            await asyncio.sleep(0)  # a short page is read without waiting
-
-
-async def write_many(store: Store, name: str, numbers: range, account_id: int) -> None:
-    """Import, cancel, ship and place orders, several at once."""
-    chance = random.Random(name)
-    for start in range(0, len(numbers), 5):
-        await store.orders.import_batch([Order(chance.choice(numbers), start) for _ in range(3)], "import:1", BY)
-        placements = [Placement(account_id, f"{name}-{start}-{number}", 1, 1, None) for number in range(2)]
-        changes = [
-            *(store.orders.change(number, CANCEL, BY) for number in numbers[start : start + 3]),
-            *(store.orders.change(number, SHIP, BY) for number in numbers[start + 3 : start + 5]),
-        ]
-        placing = asyncio.gather(*(store.orders.place(placement, BY) for placement in placements))
-        for outcome in await asyncio.gather(*changes, return_exceptions=True):
-            assert isinstance(outcome, Order | OrderConflict)
-        await placing
-
-
-async def test_a_reader_that_follows_the_changes_misses_none_of_several_writers(each_backend: Stores) -> None:
-    """Two processes import, cancel, ship and place orders at the same time, and a third follows the pages."""
-    async with each_backend.opened() as one, each_backend.opened() as two, each_backend.opened() as reader:
-        await add_key(one)
-        account_id = (await one.accounts.find("zoo")).id
-        await one.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
-        done, follower = asyncio.Event(), Follower(reader)
-        following = asyncio.create_task(follower.follow(done))
-        writers = [("one", one, range(0, 200, 2)), ("two", two, range(1, 200, 2))]
-        await asyncio.gather(*(write_many(store, name, numbers, account_id) for name, store, numbers in writers))
-        done.set()
-        await following
-        model = await model_of(one)
-        assert {order_id: entry.tracked for order_id, entry in model.items()} == follower.seen
-        assert len(model) == 280
 
 
 # The work for a page
