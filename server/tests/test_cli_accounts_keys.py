@@ -45,6 +45,7 @@ def save(cli: CommandLine, usage: dict[int, Usage], bans: list[Ban], activity: A
 def test_only_an_enterprise_account_has_limits_of_its_own(cli: CommandLine) -> None:
     limits = ("--per-minute", "5", "--per-day", "50")
     assert 0 == cli("accounts", "create", "globex", "--plan", "enterprise", *limits).code
+    assert 2 == cli("accounts", "create", "acme", "--plan", "enterprise", "--per-minute", "5").code
     for options in (("enterprise", "--per-minute", "50", "--per-day", "5"), ("free", "--per-minute", "5"), ("gold",)):
         assert 2 == cli("accounts", "create", "acme", "--plan", *options).code
     assert 2 == cli("accounts", "create", "acme").code

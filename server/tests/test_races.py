@@ -15,7 +15,7 @@ from testing.wire import send_all
 pytestmark = pytest.mark.anyio
 
 ORDERS = "/v1/store/orders"
-TRIES = 6_000
+TRIES = 3_000
 """Enough for commands of a second process to last until requests come in between, on a busy machine too."""
 
 PAIRS = 200

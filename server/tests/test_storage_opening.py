@@ -57,13 +57,6 @@ def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None
     assert before == path.read_bytes()
 
 
-def test_a_file_that_is_not_a_database_is_left_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("These are my notes. " * 500)
-    assert "not a SQLite database" in refusal(path, create=True, upgrade=True)
-    assert "These are my notes. " * 500 == path.read_text()
-
-
 def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     opening(path, create=True)
