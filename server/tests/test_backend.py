@@ -12,6 +12,7 @@ import pytest
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.usage import Activity, Granularity, Usage
+from petstore_server.runtime.installation import sqlite_path
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
 from testing.redis_engine import shared_redis
@@ -50,6 +51,11 @@ async def save_cancelled(service: Service) -> None:
     saving.cancel()
     with suppress(asyncio.CancelledError):
         await saving
+
+
+async def run(service: Service, *arguments: str) -> None:
+    """Run a command on the store of a service."""
+    await asyncio.to_thread(CommandLine(sqlite_path(service.settings.database_url)).must, *arguments)
 
 
 async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(tmp_path: Path) -> None:
@@ -151,14 +157,13 @@ async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
 
 
 async def test_a_restore_is_logged_once(tmp_path: Path, log: io.StringIO) -> None:
-    cli = CommandLine(tmp_path / "store.db")
-    async with running(tmp_path, environ={}) as service:
+    async with running(tmp_path) as service:
         configure_logging("info", log)
         key = await service.key()
-        await asyncio.to_thread(cli.must, "db", "backup", str(tmp_path / "backup.db"))
+        await run(service, "db", "backup", str(tmp_path / "backup.db"))
         await service.background_round()
         assert [] == entries(log, "store has another history")
-        await asyncio.to_thread(cli.must, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+        await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
         for _ in range(3):
             await service.background_round()
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
@@ -167,10 +172,9 @@ async def test_a_restore_is_logged_once(tmp_path: Path, log: io.StringIO) -> Non
 
 
 async def test_a_use_in_the_hour_of_a_restore_is_saved_again(tmp_path: Path) -> None:
-    cli = CommandLine(tmp_path / "store.db")
-    async with running(tmp_path, environ={}) as service:
+    async with running(tmp_path) as service:
         key, key_id = await service.key_and_id()
-        await asyncio.to_thread(cli.must, "db", "backup", str(tmp_path / "backup.db"))
+        await run(service, "db", "backup", str(tmp_path / "backup.db"))
         store = service.backend.store
 
         async def use() -> tuple[list[str], bool]:
@@ -179,7 +183,7 @@ async def test_a_use_in_the_hour_of_a_restore_is_saved_again(tmp_path: Path) -> 
             return [*await store.usage.last_used(1)], (await store.keys.find(key_id)).last_used_at is not None
 
         assert (["listOrders", "v1.*"], True) == await use()
-        await asyncio.to_thread(cli.must, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+        await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
         assert {} == await store.usage.last_used(1)
         await service.background_round()
         assert (["listOrders", "v1.*"], True) == await use()
@@ -188,12 +192,11 @@ async def test_a_use_in_the_hour_of_a_restore_is_saved_again(tmp_path: Path) -> 
 async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
     tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cli = CommandLine(tmp_path / "store.db")
-    async with running(tmp_path, environ={}) as service:
+    async with running(tmp_path) as service:
         configure_logging("info", log)
         await service.key()
-        await asyncio.to_thread(cli.must, "db", "backup", str(tmp_path / "backup.db"))
-        await asyncio.to_thread(cli.must, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+        await run(service, "db", "backup", str(tmp_path / "backup.db"))
+        await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
 
         async def unreadable() -> list[Ban]:
             raise ServiceUnavailable("the disk is gone")

@@ -73,10 +73,13 @@ async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(file_store
     async with running_console(file_store, waits={}) as console:
         browser = await signed_in(console)
 
-        async def never(*_: Any, **__: Any) -> Any:
-            await asyncio.Event().wait()
+        ended = asyncio.Event()
 
-        replace_queries(console, never)
+        async def slow(*_: Any, **__: Any) -> Any:
+            await ended.wait()
+            raise ServiceUnavailable("it was slow")
+
+        replace_queries(console, slow)
         began = monotonic()
         overview = await browser.get("/")
         assert monotonic() - began < 2.0 + busy()
@@ -85,6 +88,7 @@ async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(file_store
         began = monotonic()
         assert "This was not read in time" in await browser.get("/accounts/zoo", 503)
         assert monotonic() - began < 2.0 + busy()
+        ended.set()
 
 
 async def test_pages_do_not_wait_for_locked_tables_and_recover(postgres_stores: Stores) -> None:

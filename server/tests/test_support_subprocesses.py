@@ -1,22 +1,15 @@
 """Processes that tests start are always ended, and what hung is reported."""
 
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 from multiprocessing.queues import Queue
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from testing import engines
-from testing.engines import PostgresEngine, copy_programs
-from testing.memory import memory
 from testing.preloaded import LOADED, forking
-from testing.subprocesses import PATIENCE, descendants, end, free_port, running
+from testing.subprocesses import PATIENCE, descendants, end, running
 
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -44,39 +37,6 @@ def test_a_process_that_does_not_end_is_killed_with_its_children_and_reported(tm
     with pytest.raises(AssertionError, match=r"(?s)SIGTERM.*time\.sleep\(600\).*what it did last"):
         end(process, signal.SIGTERM, log, patience=0.2)
     assert [] == running(family)
-
-
-@pytest.mark.skipif(sys.platform != "linux" or "POSTGRES_BIN" in os.environ, reason="about the wheel for Linux")
-def test_a_copy_of_postgresql_uses_its_own_libraries(tmp_path: Path, postgres: PostgresEngine) -> None:
-    installed = Path(postgres.program("postgres")).parents[1]
-    program = copy_programs(installed, tmp_path) / "bin" / "initdb"
-    trace = {"LD_TRACE_LOADED_OBJECTS": "1"}
-    loaded = subprocess.run([program], env=trace, capture_output=True, text=True, check=True).stdout
-    [library] = [line for line in loaded.splitlines() if line.strip().startswith("libpq")]
-    assert str(tmp_path) in library
-
-
-def test_a_postgresql_that_cannot_be_set_up_says_why_and_leaves_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone: Any = SimpleNamespace(port=free_port())
-    with tempfile.TemporaryDirectory(dir=memory()) as folder:
-        Path(folder).chmod(0o755)  # for the user under whom PostgreSQL's programs run
-        monkeypatch.setattr(engines, "memory", lambda: folder)
-        with pytest.raises(AssertionError, match="refused"):
-            PostgresEngine(primary=gone)
-        assert [] == list(Path(folder).iterdir())
-
-
-def test_a_postgresql_that_hangs_leaves_no_process_and_no_directory() -> None:
-    engine = PostgresEngine()
-    engine.start()
-    with engine.frozen():
-        family = engine.processes()
-        assert 2 <= len(family)
-        with pytest.raises(AssertionError, match="did not end"):
-            engine.stop(patience=0.2)
-        assert [] == running(family)
-    engine.remove()
-    assert not engine.folder.exists()
 
 
 def _report_missing(reports: "Queue[list[str]]") -> None:

@@ -45,7 +45,7 @@ GROUPS = {
         _server(*(f"api/{name}.py" for name in ("gate", "callers", "routes", "headers", "errors"))),
         _tests(
             "server/tests",
-            "gate auth clients bans overload rate_headers documentation access_log request_ids contract fallback",
+            "gate auth clients bans overload documentation access_log request_ids contract fallback",
         ),
     ),
     "limits": Group(
