@@ -25,7 +25,7 @@ ONLY_IN_V2 = {
     *("idempotency_key_reused", "idempotency_key_in_use", "changes_reset"),
 }
 NUMBERS = itertools.count(1)
-CASES = 6
+CASES = 10
 """Generated requests for each operation and phase."""
 
 each_version = pytest.mark.parametrize("version", CONTRACTS)

@@ -27,7 +27,7 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 
 _STORE = _tests(
     "server/tests",
-    "storage_* store_identity search placement placements list_cache audit usage_history operations import_records "
+    "storage_* store_identity search placements list_cache audit usage_history operations import_records "
     "list_turns v2_changes orders_found races missing_store console_access",
 )
 
@@ -36,7 +36,7 @@ GROUPS = {
         _server("domain"),
         _tests(
             "server/tests",
-            "accounts domain_values errors orders keys bans windows timestamps search placement placements audit auth "
+            "accounts domain_values errors orders keys bans windows timestamps search placements audit auth "
             "operations limits usage_history v2_parameters v2_orders import_formats import_rejects cli_accounts_keys "
             "console_access storage_search",
         ),
