@@ -291,12 +291,10 @@ async def test_the_search_box_leads_to_what_it_names(text: str, path: str, conso
     await add_key(console.store)
     await add_orders(console, Order(1))
     await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
-    response = await browser.http.get("/console/search", params={"q": text})
+    await browser.get("/")
+    fields = {"form_token": browser.form_token, "q": text}
+    response = await browser.http.post("/console/search", data=fields)
     assert (303, f"/console{path}") == (response.status_code, response.headers["location"])
-
-
-async def test_a_key_is_not_searched(browser: Browser) -> None:
-    assert "This is an API key." in await browser.get(f"/search?q=pso_live_{'x' * 33}", 400)
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(

@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[Page | None, Page | None]] = {
     "/sign-in": (access.sign_in, None),
     "/sign-out": (None, access.sign_out),
     "/": (overview.overview, None),
-    "/search": (overview.search, overview.find),
+    "/search": (None, overview.search),
     "/check": (None, overview.check_again),
     "/accounts": (accounts.list_accounts, accounts.create),
     "/accounts/{name}": (accounts.show, None),

@@ -13,7 +13,7 @@ from petstore_server.console.rendering import SIGN_INS, minutes
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
-from petstore_server.domain.errors import InvalidInput, NotFound
+from petstore_server.domain.errors import NotFound
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY
@@ -93,17 +93,10 @@ def _history_bars(history: UsageReport, now: float, days: int) -> Bars:
 
 
 async def search(visit: Visit) -> Response:
-    """Go to the order, key, import, account or request with this identifier or name; else list accounts with it."""
-    text = visit.query.get("q", "").strip()
-    if looks_like_key(text):
-        raise InvalidInput(
-            "This is an API key. It is now in the address of this page: search for it in the box above instead."
-        )
-    return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
+    """Go to the order, key, import, account or request with this identifier or name; else list accounts with it.
 
-
-async def find(visit: Visit) -> Response:
-    """Search as `search` does, also for a whole API key: what is submitted is in no address, and in no log."""
+    The form is submitted, because the text may be a whole API key, which must be in no address and in no log.
+    """
     text = (await visit.form(once=False))["q"]
     return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
 
