@@ -235,5 +235,5 @@ def test_a_slash_behind_a_document_leads_to_the_document_also_below_a_path_prefi
 def test_documents_allow_only_get_and_head(documents: Documents, method: str) -> None:
     with pytest.raises(MethodNotAllowed) as raised:
         documents.response(["docs"], method, {})
-    assert "GET, HEAD" == raised.value.allow
+    assert ("GET, HEAD",) == raised.value.values
     assert 200 == documents.response(["docs"], "HEAD", {}).status

@@ -21,14 +21,10 @@ class RouteNotFound(DomainError):
 
 
 class MethodNotAllowed(DomainError):
-    """`allow` lists all methods of the target, as the Allow header does (RFC 9110 section 15.5.6)."""
+    """The value lists all methods of the target, as the Allow header does (RFC 9110 section 15.5.6)."""
 
     code = "method_not_allowed"
     message = "This path does not support the request's method; use {}."
-
-    def __init__(self, allow: str) -> None:
-        super().__init__(allow)
-        self.allow = allow
 
 
 class Gone(DomainError):
@@ -37,14 +33,10 @@ class Gone(DomainError):
 
 
 class RateLimitExceeded(DomainError):
-    """`retry_after` is in seconds; None where the limit headers carry it."""
+    """The value is that of Retry-After in seconds; there is none where the limit headers carry it."""
 
     code = "rate_limit_exceeded"
     message = "Rate limit exceeded; wait the number of seconds in Retry-After, then back off exponentially."
-
-    def __init__(self, retry_after: int | None = None) -> None:
-        super().__init__()
-        self.retry_after = retry_after
 
 
 class ApiKeyBanned(DomainError):
@@ -146,12 +138,12 @@ def _headers(failure: DomainError | RequestError) -> bytes:
             return b'www-authenticate: Bearer realm="orders"\r\n'
         case domain.InvalidApiKey():
             return b'www-authenticate: Bearer realm="orders", error="invalid_token"\r\n'
-        case domain.InsufficientScope(scope=scope):
+        case domain.InsufficientScope(values=(scope,)):
             challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
             return f"www-authenticate: {challenge}\r\n".encode()
-        case MethodNotAllowed(allow=allow):
+        case MethodNotAllowed(values=(allow,)):
             return f"allow: {allow}\r\n".encode()
-        case RateLimitExceeded(retry_after=int(seconds)):
+        case RateLimitExceeded(values=(int(seconds),)):
             return b"retry-after: %d\r\n" % seconds
         case domain.ServiceUnavailable() | domain.IdempotencyKeyInUse() | server.TooManyConnections() | Overloaded():
             return b"retry-after: 1\r\n"

@@ -12,12 +12,13 @@ _MAX_QUOTED = 60
 
 
 class DomainError(Exception):
-    """Anything the service refuses. `code` is for programs; `message` has a {} for each argument of the constructor."""
+    """Anything the service refuses. `code` is for programs; `message` has a {} for each of the `values`, in order."""
 
     code = "internal_error"
     message = "{}"
 
     def __init__(self, *values: object) -> None:
+        self.values = values
         self.message = self.message.format(*values)
         super().__init__(self.message)
 
@@ -44,14 +45,10 @@ class InvalidApiKey(DomainError):
 
 
 class InsufficientScope(DomainError):
-    """The key is valid but was narrowed to other scopes (D9)."""
+    """The key is valid but was narrowed to other scopes than this one (D9)."""
 
     code = "insufficient_scope"
     message = "This API key lacks the scope '{}'; ask the store for a key that has it."
-
-    def __init__(self, scope: str) -> None:
-        super().__init__(scope)
-        self.scope = scope
 
 
 class InvalidInput(DomainError):
