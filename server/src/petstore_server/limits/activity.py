@@ -20,19 +20,18 @@ _RESPONSE_FIELDS = [
 ]
 _REFUSED_KEY, _REFUSED_ADDRESS = range(2)  # the fields of KeylessCounts
 
-_Hour = tuple[defaultdict[int, defaultdict[str, list[int]]], list[int]]
-"""What was counted in one hour, incremented in place: by account and operation, and without a valid key."""
 
-
-def _new_hour() -> _Hour:
-    return defaultdict(lambda: defaultdict(lambda: [0] * len(UsageCounts._fields))), [0, 0]
+def _no_counts() -> list[int]:
+    return [0] * len(UsageCounts._fields)
 
 
 class UsageRecorder:
     """Records decisions and responses; `take` returns what was recorded since the last call."""
 
     def __init__(self) -> None:
-        self._hours: defaultdict[int, _Hour] = defaultdict(_new_hour)
+        # Incremented in place: by account, hour and operation, and by hour without a valid key.
+        self._accounts: defaultdict[tuple[int, int, str], list[int]] = defaultdict(_no_counts)
+        self._keyless: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         self._keys: dict[str, int] = {}  # the latest hour in which each was used
         self._keys_seen: set[str] = set()  # in this hour, saved or not
         self._uses: dict[tuple[int, str], int] = {}  # the hours of `Activity.uses` that were taken
@@ -43,9 +42,9 @@ class UsageRecorder:
         if not self._start <= decision.now < self._end:
             self._begin_hour(decision.now)
         if principal is None:  # without a key, and within the limit of its address, the response is 401
-            self._keyless[_REFUSED_KEY if decision.outcome is ADMITTED else _REFUSED_ADDRESS] += 1
+            self._keyless[self._start][_REFUSED_KEY if decision.outcome is ADMITTED else _REFUSED_ADDRESS] += 1
             return
-        counts = self._accounts[principal.account_id][operation]
+        counts = self._accounts[principal.account_id, self._start, operation]
         if principal.key_id not in self._keys_seen:
             self._keys_seen.add(principal.key_id)
             self._note_key(principal.key_id, self._start)
@@ -61,17 +60,12 @@ class UsageRecorder:
     def responded(self, principal: Principal | None, operation: str, status: int) -> None:
         """Record the response to a request, in the hour of the request or in a later one, unless it was refused."""
         if principal is not None and status != 429:
-            self._accounts[principal.account_id][operation][_RESPONSE_FIELDS[status - 200]] += 1
+            self._accounts[principal.account_id, self._start, operation][_RESPONSE_FIELDS[status - 200]] += 1
 
     def take(self) -> Activity:
         """Return what was recorded and not taken yet. Follow with `put_back` if it could not be saved."""
-        counted = {
-            (account_id, start, operation): UsageCounts(*counts)
-            for start, (accounts, _) in self._hours.items()
-            for account_id, operations in accounts.items()
-            for operation, counts in operations.items()
-        }
-        keyless = {start: KeylessCounts(*counts) for start, (_, counts) in self._hours.items() if any(counts)}
+        counted = {key: UsageCounts(*counts) for key, counts in self._accounts.items()}
+        keyless = {start: KeylessCounts(*counts) for start, counts in self._keyless.items()}
         uses = {
             (account_id, used): start
             for account_id, start, operation in sorted(counted)
@@ -80,17 +74,17 @@ class UsageRecorder:
         }
         self._uses |= uses
         taken = Activity(counted, keyless, self._keys, uses)
-        self._hours.clear()
+        self._accounts.clear()
+        self._keyless.clear()
         self._keys = {}
-        self._accounts, self._keyless = self._hours[self._start]
         return taken
 
     def put_back(self, taken: Activity) -> None:
         """Add this to what the next `take` returns."""
-        for (account_id, start, operation), counts in taken.accounts.items():
-            _increment(self._hours[start][0][account_id][operation], counts)
+        for key, counts in taken.accounts.items():
+            _increment(self._accounts[key], counts)
         for start, refused in taken.keyless.items():
-            _increment(self._hours[start][1], refused)
+            _increment(self._keyless[start], refused)
         for key_id, start in taken.keys.items():
             self._note_key(key_id, start)
         for use in taken.uses:
@@ -103,15 +97,12 @@ class UsageRecorder:
 
     def pending(self, account_id: int) -> list[tuple[int, UsageCounts]]:
         """What the next `take` would return for the account: hours, with the counts of each operation."""
-        found = [
-            (start, accounts[account_id]) for start, (accounts, _) in self._hours.items() if account_id in accounts
-        ]
-        return [(start, UsageCounts(*counts)) for start, operations in found for counts in operations.values()]
+        found = self._accounts.items()
+        return [(start, UsageCounts(*counts)) for (account, start, _), counts in found if account == account_id]
 
     def _begin_hour(self, now: float) -> None:
         self._start = Granularity.HOUR.start(now)
         self._end = self._start + Granularity.HOUR.seconds
-        self._accounts, self._keyless = self._hours[self._start]
         self._keys_seen.clear()
 
     def _note_key(self, key_id: str, start: int) -> None:
