@@ -137,7 +137,7 @@ async def test_counters_that_lost_their_counts_are_noticed_once(
 async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: FallbackLimiter) -> None:
     shared.used = 60
     assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit(PRINCIPAL)).outcome, one.shown.remaining)
-    assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit_address("a")).outcome, one.shown.remaining)
+    assert (Outcome.ADMITTED, 0) == ((other := await limiter.admit_address("a")).outcome, other.shown.remaining)
     shared.admitted = False
     assert Outcome.LIMITED is (await limiter.admit(PRINCIPAL)).outcome
     assert Outcome.LIMITED is (await limiter.admit_address("a")).outcome

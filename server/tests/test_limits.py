@@ -4,7 +4,7 @@ Every case that is not about one limiter's memory runs over both: in this proces
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pytest
@@ -107,7 +107,7 @@ def principal(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> P
     return Principal(key, account, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
 
 
-def admitted(decisions: list[Decision]) -> int:
+def admitted(decisions: Sequence[Decision]) -> int:
     return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -37,7 +37,7 @@ def principal(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> 
     return Principal(key, account, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
 
 
-def admitted(decisions: list[Decision]) -> int:
+def admitted(decisions: Sequence[Decision]) -> int:
     return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 
@@ -99,10 +99,9 @@ async def test_exactly_the_limit_is_admitted_over_several_limiters_at_once(engin
 async def test_requests_that_arrive_together_share_one_call(engine: RedisEngine) -> None:
     async with limiter(engine.url) as one:
         before = script_calls(engine)
-        asked = [one.admit(principal(account)) for account in range(1, 33)]
-        decisions = await asyncio.gather(
-            *asked, one.admit_address("192.0.2.1"), one.admit_address("192.0.2.1", charge=False)
-        )
+        asked: list[Coroutine[Any, Any, Decision]] = [one.admit(principal(account)) for account in range(1, 33)]
+        asked += [one.admit_address("192.0.2.1", charge=charge) for charge in (True, False)]
+        decisions = await asyncio.gather(*asked)
         assert 1 == script_calls(engine) - before
         assert [59] * 34 == [decision.shown.remaining for decision in decisions]
         assert 1 == len({decision.now for decision in decisions})

@@ -105,4 +105,4 @@ def test_a_ban_shows_the_end_of_an_exhausted_window_if_that_is_later() -> None:
 
 def test_an_address_has_one_window_of_sixty_requests_per_minute() -> None:
     decision = evaluate_address(True, Count(1000, 1), 1000.0)
-    assert (("address", 60, 59, 1060),) == decision.windows
+    assert ("address", 60, 59, 1060) == decision.shown

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
 from petstore_server.domain.orders import CANCEL, Placement, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
+from petstore_server.domain.windows import AccountDecision
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 
@@ -113,11 +114,12 @@ class _Handlers:
         """The account's windows and history, both with this request, and the key. Raises InvalidParameter."""
         values = v2_input.GET_USAGE.read(call.request.query)
         principal, by = call.caller, values["granularity"]
+        decision = cast(AccountDecision, call.decision)  # there is one of each valid key
         start, end = _range(values, by, self._clock())
         history = await self._read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
-            "windows": [window._asdict() for window in call.decision.windows] if call.decision else [],
+            "windows": [window._asdict() for window in decision.windows],
             "history": [
                 {"start": timestamp_text(at * _MICROSECONDS), "admitted": counts.admitted, "refused": counts.refused}
                 for at, counts in history.items()

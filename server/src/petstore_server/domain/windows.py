@@ -111,10 +111,6 @@ class AddressDecision:
         return Window("address", ADDRESS_LIMIT, self.remaining, self.reset)
 
     @property
-    def windows(self) -> tuple[Window, ...]:
-        return (self.shown,)
-
-    @property
     def retry_after(self) -> int:
         return max(1, ceil(self.reset - self.now))
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.windows import Decision
+from petstore_server.domain.windows import AccountDecision, AddressDecision
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.memory import MemoryLimiter
 
@@ -46,7 +46,7 @@ class FallbackLimiter:
                 raise
             self._open(error)
 
-    async def admit(self, principal: Principal, *, charge: bool = True) -> Decision:
+    async def admit(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
         """As `MemoryLimiter.admit`."""
         if self.fault is None:
             try:
@@ -59,7 +59,7 @@ class FallbackLimiter:
         self.local_decisions += charge
         return await self.local.admit(principal, charge=charge)
 
-    async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
+    async def admit_address(self, address: str, *, charge: bool = True) -> AddressDecision:
         """As `MemoryLimiter.admit_address`."""
         if self.fault is None:
             try:

@@ -14,8 +14,9 @@ from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
+    AccountDecision,
+    AddressDecision,
     Count,
-    Decision,
     evaluate_account,
     evaluate_address,
     evaluate_ban,
@@ -84,7 +85,7 @@ class MemoryLimiter:
         self.strikes = 0
         self.bans = 0
 
-    async def admit(self, principal: Principal, *, charge: bool = True) -> Decision:
+    async def admit(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
         """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it.
 
         Without `charge`, only read the windows and the ban: the decision admits.
@@ -112,7 +113,7 @@ class MemoryLimiter:
             self._unsaved_accounts.add(principal.account_id)
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
-    async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
+    async def admit_address(self, address: str, *, charge: bool = True) -> AddressDecision:
         """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key, or only read it.
 
         When the table is full, a new address takes the place of the oldest window, so that a flood of addresses locks
@@ -133,7 +134,7 @@ class MemoryLimiter:
                 self._addresses.move_to_end(address)  # a new window: the oldest stay in front
         return evaluate_address(admitted, count, now)
 
-    def follow(self, principal: Principal, now: float, counted: Counted, *, charge: bool) -> Decision:
+    def follow(self, principal: Principal, now: float, counted: Counted, *, charge: bool) -> AccountDecision:
         """Decide by what shared counters counted at their time `now`, and take it over, to continue from there."""
         account = self._accounts[principal.account_id]
         account.open(counted.minute, counted.minute_used, counted.day, counted.day_used)
@@ -187,7 +188,7 @@ class MemoryLimiter:
             if now < record.retry_at or (record.strikes and now < record.strikes[-1] + STRIKE_WINDOW)
         }
 
-    def _refuse(self, principal: Principal, minute: Count, day: Count, now: float) -> Decision:
+    def _refuse(self, principal: Principal, minute: Count, day: Count, now: float) -> AccountDecision:
         decision = evaluate_account(False, minute, day, principal.limits, now)
         known = self._abuse.get(principal.key_id, _NO_RECORD)
         known = replace(known, ban=self.latest_bans.get(principal.key_id))
