@@ -27,7 +27,7 @@ from testing.engines import PostgresEngine, share_empty_servers
 from testing.memory import memory
 from testing.redis_engine import close_shared, shared_redis
 from testing.service import Service
-from testing.stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
+from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key, new_store_database
 from testing.subprocesses import PATIENCE
 
 _CLOSING_SECONDS = 10.0
@@ -164,6 +164,13 @@ async def _console(request: pytest.FixtureRequest) -> AsyncIterator[Console]:
 async def _browser(console: Console) -> Browser:
     """The first operator's browser, signed in to the console."""
     return await console.browser.sign_in()
+
+
+@pytest.fixture(name="zoo")
+async def _zoo(console: Console, browser: Browser) -> None:
+    """An account with a key, whose page the browser shows."""
+    await add_key(console.store)
+    await browser.get("/accounts/zoo")
 
 
 def _open_files(directory: Path) -> list[Path]:

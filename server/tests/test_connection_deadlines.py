@@ -159,7 +159,7 @@ async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the
     async def quick(request: Request) -> Response:
         return plain(b"done")
 
-    async with serving(quick, last_request=0.2) as (server, port):
+    async with serving(quick, last_request=0.5) as (server, port):
         kept, begun = await connect(port), await connect(port)
         for reader, writer in (kept, begun):
             writer.write(GET)
@@ -171,7 +171,7 @@ async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the
             await asyncio.sleep(0.05)
             kept[1].write(GET)
             assert 1 == (await until_closed(kept[0])).count(b"\r\nconnection: close\r\n")
-            await asyncio.sleep(0.5)  # longer than an idle connection is kept
+            await asyncio.sleep(0.8)  # longer than an idle connection is kept
             begun[1].write(GET[10:])
             assert 1 == (await until_closed(begun[0])).count(b"\r\nconnection: close\r\n")
             waiting.setblocking(False)

@@ -114,7 +114,7 @@ async def test_of_too_many_incomplete_requests_the_oldest_are_refused(
             silent = [await connect(port) for _ in range(45)]
             for _, writer in silent[:5]:
                 writer.write(LARGE_HEAD)
-            await asyncio.sleep(0.3)  # in which `known` waits longer, but for nothing
+            await asyncio.sleep(0.5)  # in which `known` waits longer, but for nothing
             known[1].write(POST + b"he")
             for _, writer in silent[5:]:
                 writer.write(LARGE_HEAD)

@@ -24,13 +24,6 @@ pytestmark = pytest.mark.anyio
 ADA = "operator:ada"
 
 
-@pytest.fixture(name="zoo")
-async def _zoo(console: Console, browser: Browser) -> None:
-    """An account with a key, whose page the browser shows."""
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
-
-
 async def actions(console: Console) -> list[tuple[str, str, str]]:
     """Who did what to what, without signing in."""
     return [

@@ -16,13 +16,6 @@ pytestmark = pytest.mark.anyio
 BOB = Actor("operator:bob", START)
 
 
-@pytest.fixture(name="zoo")
-async def _zoo(console: Console, browser: Browser) -> None:
-    """An account with a key, whose page the browser shows."""
-    await add_key(console.store)
-    await browser.get("/accounts/zoo")
-
-
 def form(browser: Browser, action: str) -> dict[str, str]:
     """The fields of a form of the last page, as a browser would submit them, without check boxes."""
     found = re.search(rf'<form method="post" action="/console{action}".*?</form>', browser.page, re.DOTALL)

@@ -22,10 +22,6 @@ ORDERS = "/v2/store/orders"
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
-with_a_seed = pytest.mark.parametrize(
-    ("each_engine", "seed"), [("embedded", 0), ("scaled-out", 1)], indirect=["each_engine"]
-)
-
 SAMPLE = (
     Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),
     Order(2, 20, 2, None, None, Status.PENDING),
@@ -73,23 +69,17 @@ async def partner(service: Service, scopes: frozenset[Scope] = DEFAULT_SCOPES) -
 
 FOUND = [
     ("", [-(2**63), 1, 2, 3, 4, 5]),
-    ("status=pending", [-(2**63), 1, 2]),
-    ("status=shipped&status=cancelled", [3, 4, 5]),
     ("status=pending&status=shipped&status=cancelled&sort=-id", [5, 4, 3, 2, 1, -(2**63)]),
-    ("petId=10", [1, 3, 5]),
     ("petId=10&status=pending", [1]),
-    ("petId=11", []),
     ("complete=true", [3]),
     ("complete=false", [-(2**63), 1, 2, 4, 5]),
     ("shipDateFrom=2026-12-01T10:00:00Z", [3, 5]),
-    ("shipDateTo=2026-12-01T10:00:00Z", [1]),
     ("shipDateFrom=2026-12-01T10:00:00Z&shipDateTo=2026-12-01T10:00:00.000001Z", [5]),
     ("shipDateFrom=2026-12-01T11:00:00%2B01:00&petId=10&sort=-shipDate", [3, 5]),
     ("sort=shipDate", [1, 5, 3, -(2**63), 2, 4]),
     ("sort=-shipDate", [3, 5, 1, 4, 2, -(2**63)]),
     ("sort=updatedAt", [-(2**63), 1, 2, 3, 4, 5]),
     ("sort=-updatedAt&status=pending", [2, 1, -(2**63)]),
-    ("updatedFrom=9999-01-01T00:00:00Z", []),
     ("updatedFrom=0001-01-01T00:00:00Z&petId=20", [2]),
 ]
 
@@ -300,7 +290,7 @@ def matches(order: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
     )
 
 
-@with_a_seed
+@pytest.mark.parametrize(("each_engine", "seed"), [("embedded", 0), ("scaled-out", 1)], indirect=["each_engine"])
 async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(
     service: Service, seed: int
 ) -> None:
@@ -342,26 +332,3 @@ async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_chan
         assert lasting <= set(seen)
         assert all(seen.count(number) == 1 for number in lasting)
         assert all(any(order == state.get(order["id"]) for state in history) for order in walked)
-
-
-@with_a_seed
-async def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(service: Service, seed: int) -> None:
-    chance = random.Random(seed)
-
-    client = await partner(service)
-    known: dict[int, dict[str, Any]] = {}
-    latest = "0001-01-01T00:00:00Z"
-    for _ in range(12):
-        for _ in range(chance.randrange(4)):
-            await service.orders(*[Order(chance.randrange(9), chance.randrange(99)) for _ in range(2)][:1])
-        query = f"sort=updatedAt&limit={chance.choice((1, 2, 100))}&updatedFrom={latest}"
-        async for page in client.pages(query):
-            for order in page["data"]:
-                assert order["updatedAt"] >= latest
-                latest = order["updatedAt"]
-                known[order["id"]] = order
-            if chance.random() < 0.5:
-                await service.orders(Order(chance.randrange(9), chance.randrange(99)))
-    async for page in client.pages(f"sort=updatedAt&updatedFrom={latest}"):
-        known |= {order["id"]: order for order in page["data"]}
-    assert {order["id"]: order for order in await client.all()} == known
