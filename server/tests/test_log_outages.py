@@ -76,7 +76,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
             petstore(store, "keys", "revoke", revoked_id)
             within(1.0, lambda: 401 == client.get(ORDERS).status_code)
         windows = petstore_json(store, "accounts", "show", "globex", **redis)["windows"]
-        assert windows[0]["used"] >= 1
+        assert windows[1]["used"] >= 1  # of the day: the minute may have ended on a busy machine
         assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
         if fails is closes:
             assert server.metrics()["petstore_log_lines_lost_total"] >= 62
