@@ -155,15 +155,15 @@ def test_memory_of_incomplete_requests_is_given_back(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     with process.serving(store) as server:
         before = server.memory()
-        opened = [server.connect() for _ in range(800)]
+        opened = [server.connect() for _ in range(400)]
         for each in opened:
             each.sendall(b"GET / HTTP/1.1\r\nx: " + bytes(60_000).replace(b"\0", b"a"))
-        within(10, lambda: server.memory() > before + 40_000_000)
+        within(10, lambda: server.memory() > before + 20_000_000)
         with server.client() as client:
             assert 401 == client.get("/v1/store/orders").status_code
-        assert server.memory() < before + 800 * 80 * 1024
+        assert server.memory() < before + 400 * 80 * 1024
         for each in opened[:-5]:  # what the others take lies behind what is free
             each.close()
-        within(4, lambda: server.memory() < before + 20_000_000)
+        within(4, lambda: server.memory() < before + 10_000_000)
         for each in opened[-5:]:
             each.close()
