@@ -94,13 +94,7 @@ class Root(Group):
             ctx.exit(PIPE_CLOSED)  # click would make it exit code 1
 
 
-_VERSION_HELP = "Show the version and the commit, and exit."
-
-
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        click.echo(f"petstore, version {__version__} (commit {commit()})")
-        ctx.exit()
+_VERSION = f"{__version__} (commit {commit()})"
 
 
 @click.group(
@@ -109,7 +103,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=_VERSION_HELP)
+@click.version_option(_VERSION, prog_name="petstore", help="Show the version and the commit, and exit.")
 def petstore() -> None:
     """Run the Pet Store Orders service: load and ship orders, issue keys, watch limits.
 
