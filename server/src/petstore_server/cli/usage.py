@@ -152,13 +152,24 @@ def _report_page(report: dict[str, Any]) -> str:
     if "withoutKey" in report:
         header.append("WITHOUT KEY")
         rows = [[*row, keyless.get(start, 0)] for start, row in zip(starts, rows, strict=True)]
-    counts = [(row[1], row[2]) for row in rows]
-    width, lines = terminal_width(), [header, *rows]
-    needed = sum(2 + max(len(str(cell)) for cell in column) for column in zip(*lines, strict=True))
-    if width is not None and width < needed + _MIN_BAR:
+    bars = [(row[1], row[2]) for row in rows]
+    width, lines = terminal_width() or 0, [header, *rows]
+    if width and width < _width(lines) + _MIN_BAR:
         for cells in lines:
             del cells[_REASONS]
-    return _with_bars(table(header, rows), counts)
+    room, most = min(_BAR, width - _width(lines)), max(map(sum, bars))
+    if room >= _MIN_BAR and most:
+        header.append("")
+        for row, (admitted, refused) in zip(rows, bars, strict=True):
+            total = round((admitted + refused) * room / most)
+            full = min(total, round(admitted * room / most))
+            row.append("█" * full + "░" * (total - full) or " ")
+    return table(header, rows)
+
+
+def _width(lines: Sequence[Sequence[object]]) -> int:
+    """The width of a table of these lines, and of the space after it."""
+    return sum(2 + max(len(str(cell)) for cell in column) for column in zip(*lines, strict=True))
 
 
 def _top_page(found: Sequence[dict[str, Any]]) -> str:
@@ -167,19 +178,3 @@ def _top_page(found: Sequence[dict[str, Any]]) -> str:
     header = ("ACCOUNT", "PLAN", *_COUNTS.values(), "OF DAY LIMIT")
     rows = [(*cells, None if share is None else f"{share:.1%}") for *cells, share in map(dict.values, found)]
     return table(header, rows, shrinks=["ACCOUNT"])
-
-
-def _with_bars(page: str, counts: Sequence[tuple[int, int]]) -> str:
-    """The table with a bar for each row, admitted as full blocks and refused as light ones, if a terminal has room."""
-    width, lines = terminal_width(), page.splitlines()
-    longest = max(map(len, lines))
-    most = max(map(sum, counts))
-    room = min(_BAR, 0 if width is None else width - longest - 2)
-    if len(lines) != len(counts) + 1 or not most or room < _MIN_BAR:
-        return page
-    bars = [""]
-    for admitted, refused in counts:
-        total = round((admitted + refused) * room / most)
-        full = min(total, round(admitted * room / most))
-        bars.append("█" * full + "░" * (total - full))
-    return "\n".join(f"{line:<{longest}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))
