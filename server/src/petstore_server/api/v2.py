@@ -18,7 +18,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
 from petstore_server.domain.orders import CANCEL, Placement, parse_order_id
-from petstore_server.domain.timestamps import DAY, timestamp_text
+from petstore_server.domain.timestamps import DAY, format_unix, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import AccountDecision
 from petstore_server.server.messages import Response
@@ -121,7 +121,7 @@ class _Handlers:
             "plan": str(principal.plan),
             "windows": [window._asdict() for window in decision.windows],
             "history": [
-                {"start": timestamp_text(at * _MICROSECONDS), "admitted": counts.admitted, "refused": counts.refused}
+                {"start": format_unix(at), "admitted": counts.admitted, "refused": counts.refused}
                 for at, counts in history.items()
             ],
             "key": _key(principal, await self._store.usage.last_ban(principal.key_id)),
@@ -180,10 +180,7 @@ def _key(principal: Principal, ban: Ban | None) -> dict[str, Any]:
     if principal.expires_at is not None:
         key["expiresAt"] = timestamp_text(int(principal.expires_at * _MICROSECONDS))
     if ban is not None:
-        key["lastBan"] = {
-            "began": timestamp_text(ban.began * _MICROSECONDS),
-            "ended": timestamp_text(ban.until * _MICROSECONDS),
-        }
+        key["lastBan"] = {"began": format_unix(ban.began), "ended": format_unix(ban.until)}
     return key
 
 
