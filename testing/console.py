@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 from prometheus_client.core import Metric
 from starlette.applications import Starlette
 
-from petstore_server.console.sources import Sources
+from petstore_server.console.sources import Cached, Sources
 from petstore_server.domain.audit import Actor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
@@ -26,7 +27,7 @@ HOST = "127.0.0.1:8081"
 keep_templates()
 START = 1_793_000_000.0
 CURRENT = {"old": 60.0, "missing": 60.0, "rest": 0.0}
-"""Every page waits for statistics that are current."""
+"""The waits of `Cached` with which every page waits for statistics that are current."""
 
 
 @dataclass
@@ -127,7 +128,9 @@ async def running_console(
     service = Service()
     async with stores.opened() as store:
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
-        console = make_console(settings, store, service, clock, **waits)
+        defaults: Any = Cached.__init__.__kwdefaults__
+        with patch.dict(defaults, waits):
+            console = make_console(settings, store, service, clock)
         application = Starlette(routes=console.routes)
         browser = Browser(application, store, clock)
         try:

@@ -145,8 +145,8 @@ class AccountStatistics(NamedTuple):
 class Sources:
     """Everything that pages call.
 
-    What several pages show and is expensive with many accounts and orders is read in the background; `waits` are those
-    of `Cached`. `clock` gives Unix seconds. `is_sample` means that the store has sample data.
+    What several pages show and is expensive with many accounts and orders is read in the background. `clock` gives Unix
+    seconds. `is_sample` means that the store has sample data.
     """
 
     def __init__(
@@ -158,7 +158,6 @@ class Sources:
         usage_of: Callable[[int], Coroutine[Any, Any, Usage]],
         all_usage: Callable[[], Awaitable[Mapping[int, Usage]]],
         clock: Callable[[], float],
-        **waits: float,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -173,10 +172,10 @@ class Sources:
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
-        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, **waits)
-        self.history = {days: Cached(partial(self._read_history, days), **waits) for days in (1, 7)}
-        self._windows = Cached(all_usage, **waits)
-        self._totals = Cached(self._read_totals, **waits)
+        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status)
+        self.history = {days: Cached(partial(self._read_history, days)) for days in (1, 7)}
+        self._windows = Cached(all_usage)
+        self._totals = Cached(self._read_totals)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None

@@ -207,24 +207,12 @@ def _allowed_connections(wanted: int) -> int:
     return wanted or min(allowed, _DEFAULT_CONNECTIONS)
 
 
-def make_console(
-    settings: Settings, store: Store, service: Service, clock: Callable[[], float], **waits: float
-) -> Console:
-    """The console over an open store. `clock` gives Unix seconds, `waits` are of `Cached`. Close its `sources`."""
+def make_console(settings: Settings, store: Store, service: Service, clock: Callable[[], float]) -> Console:
+    """The console over an open store. `clock` gives Unix seconds. Close its `sources`."""
     host = f"{socket.gethostname()}:{settings.admin_port}"
     monitor = HealthMonitor(service, lambda: examine_serving(settings, store, clock), store, host, clock)
-    return Console(
-        Sources(
-            settings=settings,
-            store=store,
-            service=service,
-            monitor=monitor,
-            usage_of=partial(account_usage, settings, store),
-            all_usage=partial(all_usage, settings, store),
-            clock=clock,
-            **waits,
-        )
-    )
+    usage_of, usage_of_all = partial(account_usage, settings, store), partial(all_usage, settings, store)
+    return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, clock))
 
 
 async def run_console(console: Console) -> None:
