@@ -21,16 +21,14 @@ _RESPONSE_FIELDS = [
 _REFUSED_KEY, _REFUSED_ADDRESS = range(2)  # the fields of KeylessCounts
 
 
-def _no_counts() -> list[int]:
-    return [0] * len(UsageCounts._fields)
-
-
 class UsageRecorder:
     """Records decisions and responses; `take` returns what was recorded since the last call."""
 
     def __init__(self) -> None:
         # Incremented in place: by account, hour and operation, and by hour without a valid key.
-        self._accounts: defaultdict[tuple[int, int, str], list[int]] = defaultdict(_no_counts)
+        self._accounts: defaultdict[tuple[int, int, str], list[int]] = defaultdict(
+            lambda: [0] * len(UsageCounts._fields)
+        )
         self._keyless: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         self._keys: dict[str, int] = {}  # the latest hour in which each was used
         self._keys_seen: set[str] = set()  # in this hour, saved or not
