@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.audit import Transition, unless_changed, version
 from petstore_server.domain.errors import (
     ChangedMeanwhile,
@@ -19,6 +19,11 @@ from petstore_server.domain.pets import pet_from_fields
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical, file_stamp
 from petstore_server.domain.windows import AccountDecision, Outcome
+
+
+def test_each_plan_has_the_limits_of_the_interface() -> None:
+    limits = {Plan.FREE: Limits(60, 1_000), Plan.PRO: Limits(300, 10_000), Plan.BUSINESS: Limits(1_000, 100_000)}
+    assert limits == PLAN_LIMITS
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import logging
 import re
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.domain.texts import percent_decoded
-from petstore_server.telemetry.logs import configure_logging
 from testing import wire
 from testing.memory import memory
 from testing.service import Service, in_service
@@ -65,19 +63,3 @@ def test_no_spelling_of_a_key_is_logged_or_stored(keys: list[tuple[str, str]]) -
     for secret, _ in keys:
         assert [] == parts_of(secret, log.getvalue())
         assert [] == parts_of(secret, stored.decode("latin-1"))
-
-
-@given(spelled_keys())
-def test_no_field_of_a_line_of_the_log_holds_a_key(key: tuple[str, str]) -> None:
-    secret, spelled = key
-    log = io.StringIO()
-    configure_logging("info", log)
-    logger = logging.getLogger("petstore_server.test")
-    try:
-        logger.error("console page failed", extra={"path": f"/console/keys/{spelled}"})
-        logger.error("failed %s", spelled)
-    finally:
-        logging.getLogger("petstore_server").handlers.clear()
-    own = [line for line in log.getvalue().splitlines() if '"logger"' not in line]  # a library may have one meanwhile
-    assert 2 == len(own)
-    assert [] == parts_of(secret, log.getvalue())

@@ -33,11 +33,12 @@ def log() -> io.StringIO:
 
 
 def test_a_line_is_one_json_object_with_level_time_and_process_id(log: io.StringIO) -> None:
-    LOG.warning("key banned", extra={"ban_level": 2})
+    LOG.warning("key banned", extra={"ban_level": 2, "path": "/keys/pso_live_x"})
     [line] = log.getvalue().splitlines()
     entry = json.loads(line)
     assert entry.pop("timestamp").endswith("Z")
-    assert {"event": "key banned", "level": "warning", "ban_level": 2, "pid": os.getpid()} == entry
+    hidden = {"path": "/keys/pso_live_[hidden]"}
+    assert {"event": "key banned", "level": "warning", "ban_level": 2, "pid": os.getpid(), **hidden} == entry
 
 
 PROGRAM = """

@@ -1,16 +1,13 @@
 """What a process imports: commands start quickly because they load only what they need."""
 
-import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from testing.cli import CommandLine
-from testing.service import Service
 from testing.stores import new_store_file
 
 _SERVER = {"starlette", "uvicorn", "jinja2", "petstore_server.api", "petstore_server.server"}
@@ -110,15 +107,3 @@ def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_reques
     modules = set(done.stdout.split())
     assert "petstore_server.console.application" in modules
     assert set() == modules & {"yaml", "psycopg", "redis", "rich", "jsonschema"}
-
-
-@pytest.mark.anyio
-async def test_the_console_responds_as_soon_as_the_server_is_ready(service: Service) -> None:
-    transport = httpx2.ASGITransport(app=service.application.admin)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:
-        pages = await asyncio.gather(*[client.get(f"/console{path}") for path in ("/", "/none", "/static/icon.svg")])
-        assert [401, 401, 200] == [page.status_code for page in pages]
-        assert "petstore console" in pages[0].text
-        assert 307 == (await client.get("/console")).status_code
-    assert service.application.console is not None
-    await service.application.console.sources.close()
