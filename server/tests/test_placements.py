@@ -38,18 +38,6 @@ def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement
     return Placement(account_id, key, 7, quantity, "2026-11-01T10:00:00Z")
 
 
-async def test_the_same_key_and_body_get_the_first_response_again(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        first = await store.orders.place(placement(await account(store)), BY)
-        await store.orders.change(first.order_id, CANCEL, BY)
-        account_id = (await store.accounts.find("zoo")).id
-    async with each_backend.opened() as store:  # also after a restart
-        assert first._replace(replayed=True) == await store.orders.place(placement(account_id), BY)
-        with pytest.raises(IdempotencyKeyReused):
-            await store.orders.place(placement(account_id, quantity=2), BY)
-        assert 2 == (await store.orders.place(placement(account_id), LATER)).order_id
-
-
 async def test_concurrent_requests_with_one_key_place_one_order(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:
         account_id = await account(one)
@@ -85,16 +73,6 @@ async def test_requests_that_share_a_commit_each_get_their_own_outcome(store: St
     assert [1, 2, 3] == [order.id async for batch in store.orders.scan() for order in batch]
     placements = [entry.subject for entry in await log(store) if entry.action == "order.place"]
     assert ["order:1", "order:2", "order:3"] == placements
-
-
-async def test_the_last_free_identifier_is_given_to_one_request(store: Store) -> None:
-    account_id = await account(store)
-    await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 1)], "import:1", BY)
-    assert MAX_ASSIGNED_ID == (await store.orders.place(placement(account_id, "one"), BY)).order_id
-    for key in ("two", "three"):
-        with pytest.raises(NoIdentifierLeft):
-            await store.orders.place(placement(account_id, key), BY)
-    assert (await store.orders.place(placement(account_id, "one"), BY)).replayed
 
 
 async def test_requests_that_share_a_commit_are_refused_together_where_identifiers_do_not_suffice(store: Store) -> None:
