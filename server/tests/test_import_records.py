@@ -6,7 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
@@ -28,6 +28,7 @@ from petstore_server.store.imports import SILENT_SECONDS
 from testing.cli import CommandLine
 from testing.process import PETSTORE, environment
 from testing.stores import BY, Stores, log, opened
+from testing.subprocesses import PATIENCE
 
 KEY = "pso_live_" + "a1B2c3D4" * 5
 
@@ -120,6 +121,9 @@ async def silence(store: Store, seconds: float) -> None:
     await store.imports._engine.transaction(work)  # type: ignore[arg-type]
 
 
+ROWS = "".join(f'{{"id":{number}}}\n' for number in range(60_000)).encode()
+
+
 @contextmanager
 def import_under_way(store: Path) -> Iterator[Popen[bytes]]:
     """An import that has stored some orders, and waits for more."""
@@ -128,11 +132,23 @@ def import_under_way(store: Path) -> Iterator[Popen[bytes]]:
     with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
         assert process.stdin
         assert process.stdout
-        process.stdin.write("".join(f'{{"id":{number}}}\n' for number in range(60_000)).encode())
+        process.stdin.write(ROWS)
         process.stdin.flush()
         assert process.stdout.readline().startswith(b'{"position":')
         yield process
         process.kill()
+
+
+def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -> None:
+    with import_under_way(tmp_path / "store.db") as process, suppress(BrokenPipeError):
+        assert process.stdin
+        assert process.stdout
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            while process.poll() is None:
+                process.stdin.write(ROWS)
+                process.stdin.flush()
+        assert 141 == process.wait(PATIENCE)
 
 
 def test_a_killed_import_is_seen_to_be_interrupted_by_other_processes(tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,8 +27,7 @@ from petstore_server.runtime.installation import rows_at_once, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.cli import CommandLine
-from testing.process import PETSTORE, environment
-from testing.stores import BY, SqlitePlaces, Stores, locked, new_store_file
+from testing.stores import BY, SqlitePlaces, Stores, locked
 
 
 async def ended(batches: AsyncIterator[None]) -> None:
@@ -169,27 +166,6 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
     assert all(line["dryRun"] and "import" not in line for line in done.json_lines())
     assert 2 == cli("orders", "import", str(file), "--progress").code
     assert 2 == cli("orders", "import", str(tmp_path / "missing"), "--json", "--progress").code
-
-
-def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    new_store_file(store)
-    command = [str(PETSTORE), "orders", "import", "-", "--json", "--progress"]
-    with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
-        assert process.stdin
-        assert process.stdout
-        rows = "".join(f'{{"id":{number}}}\n' for number in range(60_000)).encode()
-        process.stdin.write(rows)
-        process.stdin.flush()
-        assert process.stdout.readline().startswith(b'{"position":')
-        process.stdout.close()
-        with suppress(BrokenPipeError):
-            while process.poll() is None:
-                process.stdin.write(rows)
-                process.stdin.flush()
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        assert 141 == process.wait(30)
 
 
 @pytest.mark.anyio
