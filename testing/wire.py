@@ -3,8 +3,9 @@
 import asyncio
 import socket
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from testing.checked_clients import contract
 from testing.subprocesses import PATIENCE
@@ -99,6 +100,26 @@ async def send_all(
     replies: list[Reply] = []
     await asyncio.gather(*[_work(port, key, queue, replies, check) for _ in range(connections)])
     return replies
+
+
+def codes(ports: Sequence[int], key: str, requests: Sequence[tuple[str, str]]) -> Counter[str]:
+    """Send all of these to each port over 32 connections; return how often each error code, or status, came."""
+
+    async def send_to_each() -> list[list[Reply]]:
+        return await asyncio.gather(*[send_all(port, key, requests, 32) for port in ports])
+
+    return Counter(reply.code for replies in asyncio.run(send_to_each()) for reply in replies)
+
+
+Item = TypeVar("Item")
+
+
+def before(number: int, act: Callable[[], object], items: Iterable[Item]) -> Iterator[Item]:
+    """The items; something is done before this one is taken, while others are under way."""
+    for taken, item in enumerate(items):
+        if taken == number:
+            act()
+        yield item
 
 
 async def _work(port: int, key: str, queue: Iterable[tuple[str, str]], replies: list[Reply], check: bool) -> None:

@@ -41,7 +41,7 @@ from testing.process import (
 from testing.redis_engine import shared_redis
 from testing.stores import new_store_file
 from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, kill, within
-from testing.wire import send_all
+from testing.wire import before, send_all
 
 ORDERS = "/v1/store/orders"
 
@@ -209,14 +209,6 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         within(1.0, lambda: client.get(ORDERS).text.find("api_key_banned") < 0)
 
 
-def _killing_at(number: int, requests: list[tuple[str, str]], server: Server) -> Iterator[tuple[str, str]]:
-    """The requests; before this one is sent, while others are under way, the server is killed."""
-    for sent, request in enumerate(requests):
-        if sent == number:
-            server.kill()
-        yield request
-
-
 def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_deployment: Path) -> None:
     store = each_deployment
     put_orders(store, 1000)
@@ -225,7 +217,7 @@ def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(eac
     for kills in range(1, 3):
         with serving(store) as server:
             left = [order_id for order_id in range(1, 1001) if order_id not in acknowledged]
-            requests = _killing_at(250 * kills, [("DELETE", f"{ORDERS}/{order_id}") for order_id in left], server)
+            requests = before(250 * kills, server.kill, [("DELETE", f"{ORDERS}/{order_id}") for order_id in left])
             replies = asyncio.run(send_all(server.port, key, requests))
         acknowledged |= {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
         assert {204, 409, 503, 0} >= {reply.status for reply in replies}  # 503: on a busy machine, a wait was too long

@@ -30,7 +30,7 @@ from testing.process import (
 from testing.redis_engine import RedisEngine, own_redis, shared_redis
 from testing.stores import new_store_database
 from testing.subprocesses import busy, within
-from testing.wire import Reply, send_all
+from testing.wire import codes
 
 ORDERS = "/v1/store/orders"
 LENIENT = {"PETSTORE_BAN_GRACE_SECONDS": "600"}  # however slowly the machine sends a burst, no request is a strike
@@ -64,13 +64,8 @@ def two_servers(store: Path, redis: str, **more: str) -> Iterator[tuple[Server, 
 
 
 def flood(servers: tuple[Server, ...], key: str, each: int) -> Counter[str]:
-    """So many requests to each server over 32 connections to each; how often each code or status came."""
-
-    async def send() -> list[list[Reply]]:
-        requests = [("GET", ORDERS)] * each
-        return await asyncio.gather(*[send_all(server.port, key, requests, 32) for server in servers])
-
-    return Counter(reply.code for replies in asyncio.run(send()) for reply in replies)
+    """So many requests to each server at the same time; how often each code or status came."""
+    return codes([server.port for server in servers], key, [("GET", ORDERS)] * each)
 
 
 def test_exactly_the_limit_is_admitted_by_two_servers_together(each_backend: Path) -> None:

@@ -34,7 +34,7 @@ from testing.process import (
 )
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE, busy, demo_output, descendants, within
-from testing.wire import send_all
+from testing.wire import before, codes, send_all
 
 ORDERS = "/v1/store/orders"
 
@@ -65,9 +65,8 @@ def workers(server: Server) -> list[int]:
     return descendants(server.process.pid)
 
 
-def send(server: Server, key: str, number: int, connections: int = 32) -> Counter[str]:
-    replies = asyncio.run(send_all(server.port, key, [("GET", ORDERS)] * number, connections, check=False))
-    return Counter(reply.code for reply in replies)
+def send(server: Server, key: str, number: int) -> Counter[str]:
+    return codes([server.port], key, [("GET", ORDERS)] * number)
 
 
 def responded(server: Server) -> float:
@@ -107,21 +106,13 @@ def processor_time(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def killing_at(number: int, pid: int, requests: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The requests; before this one is sent, while others are under way, the process is killed."""
-    for sent, request in enumerate(requests):
-        if sent == number:
-            os.kill(pid, signal.SIGKILL)
-        yield request
-
-
 @pytest.mark.parametrize("server", [False], ids=["interpreters"], indirect=True)
 def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     first, second = workers(server)
     assert {"200": 200} == send(server, key, 200)
-    before = responded(server)
-    requests = killing_at(1000, first, [("GET", ORDERS)] * 3000)
+    earlier = responded(server)
+    requests = before(1000, lambda: os.kill(first, signal.SIGKILL), [("GET", ORDERS)] * 3000)
     under_load = Counter(reply.code for reply in asyncio.run(send_all(server.port, key, requests, 32, check=False)))
     assert {"200", "0"} == under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
@@ -129,7 +120,7 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     within(10, lambda: (200, "ok") == server.readiness())
     assert second in workers(server)
     assert 2 == len(workers(server))
-    assert responded(server) >= before  # a sum that fell would read as a restart
+    assert responded(server) >= earlier  # a sum that fell would read as a restart
     assert {"200": 200} == send(server, key, 200)
     ended = [json.loads(line) for line in server.log.read_text().splitlines() if "worker ended" in line]
     assert 1 == server.metrics()["petstore_worker_restarts_total"]
