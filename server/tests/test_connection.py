@@ -114,8 +114,10 @@ def test_a_client_that_closes_its_half_still_gets_its_responses(served: Served) 
 def test_a_cancel_whose_body_never_comes_is_not_carried_out(served: Served) -> None:
     order = next(served.untouched)
     with served.server.connect() as connection:
+        began = time.monotonic()
         cancel = served.head("DELETE", f"{TARGET}/{order}", "Content-Length: 5")
         assert b"" == exchange(connection, cancel + b"hel", last=True)
+    assert time.monotonic() - began < 5 + busy()  # before its deadline
     assert [204] == served.exchange(served.head("DELETE", f"{TARGET}/{order}", "Connection: close"))
 
 
