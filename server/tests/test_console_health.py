@@ -157,7 +157,7 @@ async def test_checking_again_leads_to_no_other_site(here: str, console: Console
 async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(console: Console) -> None:
     await console.browser.sign_in()
     await strip(console)
-    engine: Any = console.store._engine
+    engine: Any = console.store.engine
     query: Callable[..., Any] = engine.query
 
     async def fail(*_: Any, **__: Any) -> Any:

@@ -43,7 +43,7 @@ async def signed_in(console: Console) -> Browser:
 def replace_queries(console: Console, perform: Callable[..., Awaitable[Any]]) -> None:
     """Let the store's engine perform this instead of every query."""
     for name in ("query", "read"):
-        setattr(console.store._engine, name, perform)
+        setattr(console.store.engine, name, perform)
 
 
 async def fail(*_: Any, **__: Any) -> Any:

@@ -414,7 +414,7 @@ async def test_the_page_of_an_order_shows_every_import_that_touched_it(
 async def test_changes_are_found_by_an_index(tmp_path: Path, filters: AuditFilters, index: str) -> None:
     async with Stores(SqlitePlaces(tmp_path)).opened() as store:
         query = page_statement(filters, 50, None, newest_first=True)
-        plan = await store._engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)
+        plan = await store.engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)
         assert index in str(plan)
 
 

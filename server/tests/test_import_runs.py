@@ -174,7 +174,7 @@ async def test_rows_share_transactions_as_the_caller_asks(tmp_path: Path, at_onc
     rows = b"\n".join(b'{"id":%d}' % (number % 5_500) if number % 100 else b"{" for number in range(6_000))
     async with Stores(SqlitePlaces(tmp_path)).opened() as store:
         sizes: list[int] = []
-        store.stats.committed = sizes.append
+        store.engine.stats.committed = sizes.append
         run = FileImport(ORDERS, Source(io.BytesIO(rows), "-", None), ReadOptions(), Rejects())
         states = [(run.imported, run.position) async for _ in run.run(store, lambda: BY, at_once=lambda: at_once)]
         assert commits == len(states)

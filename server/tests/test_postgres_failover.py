@@ -47,7 +47,7 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) ->
         cache = ListCache(store.listing)
         shown, access = await served(cache), await store.access_version()
         rebuilds: list[float] = []
-        store.stats.rebuilt = rebuilds.append
+        store.engine.stats.rebuilt = rebuilds.append
         canceller = Canceller(store, 8_000)
         await canceller.until(500)
         await asyncio.to_thread(pair.primary.stop, signal.SIGQUIT)

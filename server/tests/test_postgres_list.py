@@ -286,7 +286,7 @@ async def test_a_long_transaction_causes_no_further_reading_of_the_list(
             await store.orders.import_batch([Order(number)], "import:1", BY)
             await cache.current()
         rebuilds: list[float] = []
-        store.stats.rebuilt = rebuilds.append
+        store.engine.stats.rebuilt = rebuilds.append
         for _ in range(5):
             await cache.current()
         assert not rebuilds

@@ -246,7 +246,7 @@ async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
 ) -> None:
     async with filled(postgres_stores) as store:
         commits: list[int] = []
-        store.stats.committed = commits.append
+        store.engine.stats.committed = commits.append
         with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
             other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
             began = time.perf_counter()
@@ -392,7 +392,7 @@ async def test_a_locked_table_uses_up_no_connections_and_is_the_reported_reason(
                 most = max(most, number)
             await asyncio.gather(*waiting)
             assert 1 < most <= CONNECTIONS
-            assert "another program keeps a table or rows of PostgreSQL locked" in (store.fault() or "")
+            assert "another program keeps a table or rows of PostgreSQL locked" in (store.engine.fault() or "")
             other.rollback()
         assert await seconds_to_recovery(store) < 5 + busy()
 

@@ -75,9 +75,9 @@ def test_damage_that_a_check_finds_stops_changes(tmp_path: Path, command: list[s
 async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:
         await one.orders.import_batch([Order(1)], "import:1", BY)
-        two._engine.damage.seen("its file is damaged")
-        await two._engine.damage.close()
-        assert REMEDY in (two.fault() or "")
+        two.engine.damage.seen("its file is damaged")
+        await two.engine.damage.close()
+        assert REMEDY in (two.engine.fault() or "")
         await one.access_version()  # as a server does several times a second
         for store in (one, two):
             with pytest.raises(ServiceUnavailable) as caught:
@@ -88,9 +88,9 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
         with pytest.raises(ServiceUnavailable, match="temporarily unavailable"):
             await store.orders.import_batch([Order(2)], "import:2", BY)
         assert [Order(1)] == await store.orders.find_many([1, 2])
-        await store.clear_damage()
+        await store.engine.damage.note(None)
     async with each_backend.opened() as store:
-        assert None is store.fault()
+        assert None is store.engine.fault()
         await store.orders.change(1, CANCEL, BY)
 
 
@@ -121,14 +121,14 @@ async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(p
         for kind in DAMAGE:  # as PostgreSQL reports it for a page whose checksum is wrong
             statement = f"DO $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = '{kind.sqlstate}'; END $$"
             with pytest.raises(ServiceUnavailable) as caught:
-                await store._engine.query(statement)
+                await store.engine.query(statement)
             assert "damaged" in caught.value.reason
         for call in (store.orders.change(1, CANCEL, BY), store.check()):
             with pytest.raises(ServiceUnavailable) as caught:
                 await call
             assert REMEDY in caught.value.reason
-        assert REMEDY in (store.fault() or "")
-        assert [(1,)] == await store._engine.query(Query("SELECT id FROM petstore.orders").sql)
+        assert REMEDY in (store.engine.fault() or "")
+        assert [(1,)] == await store.engine.query(Query("SELECT id FROM petstore.orders").sql)
 
 
 def test_a_folder_that_is_gone_is_a_reason_and_not_an_internal_error(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ async def test_every_list_under_load_shows_what_was_acknowledged_before_it(each_
         await store.orders.import_batch([Order(number) for number in range(CHANGES)], "import:1", BY)
         cache = ListCache(reader.listing)
         rebuilds: list[float] = []
-        reader.stats.rebuilt = rebuilds.append
+        reader.engine.stats.rebuilt = rebuilds.append
         acknowledged = 0
 
         async def change() -> None:
@@ -267,7 +267,7 @@ async def test_what_a_renewal_reads_is_found_by_an_index(each_backend: Stores) -
 
 async def test_the_time_of_each_reading_is_reported(store: Store) -> None:
     seconds: list[float] = []
-    store.stats.rebuilt = seconds.append
+    store.engine.stats.rebuilt = seconds.append
     await store.listing.current()
     await store.listing.current()
     assert 1 == len(seconds)

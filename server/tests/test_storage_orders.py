@@ -29,7 +29,7 @@ SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 async def test_each_caller_of_a_shared_commit_gets_its_own_answer(store: Store) -> None:
     await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
     commits: list[int] = []
-    store.stats.committed = commits.append
+    store.engine.stats.committed = commits.append
     ids = [1, 1, 2, 3, 4]
     responses = await asyncio.gather(
         *(store.orders.change(order_id, CANCEL, BY) for order_id in ids), return_exceptions=True
@@ -47,7 +47,7 @@ async def test_each_caller_of_a_shared_commit_gets_its_own_answer(store: Store) 
 async def test_concurrent_cancels_share_commits(store: Store) -> None:
     sizes: list[int] = []
     await store.orders.import_batch([Order(number) for number in range(500)], "import:1", BY)
-    store.stats.committed = sizes.append
+    store.engine.stats.committed = sizes.append
     await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in range(500)))
     assert 500 == sum(sizes)
     assert len(sizes) <= 10
@@ -90,7 +90,7 @@ async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, 
     await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
     set_record(each_backend, 5, '{"id":3}')
     commits: list[int] = []
-    store.stats.committed = commits.append
+    store.engine.stats.committed = commits.append
     changes = (store.orders.change(number, CANCEL, BY) for number in range(10))
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
     assert [Order] * 5 + [DamagedRecord] + [Order] * 4 == [type(outcome) for outcome in outcomes]
@@ -132,7 +132,7 @@ async def test_what_the_schema_refuses_in_one_transaction_does_not_affect_others
         version = await store.access_version()
         outcomes = await asyncio.gather(
             store.orders.change(1, CANCEL, BY),
-            store._engine.transaction(refused),
+            store.engine.transaction(refused),
             store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY),
             store.orders.change(2, CANCEL, BY),
             return_exceptions=True,
@@ -144,7 +144,7 @@ async def test_what_the_schema_refuses_in_one_transaction_does_not_affect_others
 
 async def test_a_bulk_transaction_leaves_no_large_cache(tmp_path: Path) -> None:
     async with Stores(SqlitePlaces(tmp_path)).opened() as store:
-        engine = store._engine
+        engine = store.engine
         assert isinstance(engine, SqliteEngine)
         usual = engine._writing.pragma("cache_size")
         await store.orders.import_batch([Order(1)], "import:1", BY)

@@ -151,9 +151,9 @@ async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -
     path, elsewhere = tmp_path / "store.db", tmp_path / "elsewhere.db"
     async with opened(path) as store:
         await store.orders.import_batch([Order(1)], "import:1", BY)
-        identity = await store.identity()
+        identity = await store.engine.identity()
         path.rename(elsewhere)
-        assert identity == await store.identity()  # which a page of version 2 may need
+        assert identity == await store.engine.identity()  # which a page of version 2 may need
         with pytest.raises(ServiceUnavailable) as caught:
             await store.check()
         assert f"the store file was moved or deleted: {path}" == caught.value.reason

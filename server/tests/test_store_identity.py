@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def identity(stores: Stores) -> str:
     async with stores.opened() as store:
-        return await store.identity()
+        return await store.engine.identity()
 
 
 async def test_an_identity_stays_the_same_and_no_other_store_has_it(each_backend: Stores) -> None:
@@ -28,7 +28,7 @@ async def test_an_identity_stays_the_same_and_no_other_store_has_it(each_backend
 async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_path: Path) -> None:
     async def identity_at(path: Path) -> str:
         async with opened(path) as store:
-            return await store.identity()
+            return await store.engine.identity()
 
     production, staging, file = tmp_path / "production.db", tmp_path / "staging.db", tmp_path / "backup.db"
     before = [await identity_at(production), await identity_at(staging)]
@@ -57,4 +57,4 @@ def test_a_postgresql_dump_restored_into_another_database_has_another_identity(p
 
 async def identity_of(url: str) -> str:
     async with opened_at(url) as store:
-        return await store.identity()
+        return await store.engine.identity()

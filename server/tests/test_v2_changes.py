@@ -301,7 +301,7 @@ async def test_a_clock_that_ticks_without_a_change_of_an_order_ends_nothing(serv
     await service.orders(Order(1))
     await client.page()
     async with client.held() as waiting:
-        engine = service.backend.store._engine
+        engine = service.backend.store.engine
 
         def tick() -> Any:
             yield from engine.dialect.update_orders([], (), service.clock.now)
@@ -410,7 +410,7 @@ async def test_a_held_request_ends_with_a_new_history(service: Service) -> None:
     client = await follower(service)
     await client.page()
     async with client.held() as waiting:
-        engine = service.backend.store._engine
+        engine = service.backend.store.engine
 
         def begin() -> Any:
             yield Command("UPDATE petstore.store SET epoch = 'another'")
@@ -426,14 +426,14 @@ async def set_back(service: Service) -> None:
         yield Command("UPDATE petstore.orders SET updated_at = updated_at - 5 WHERE id = 1")
         yield Command("UPDATE petstore.clock SET change = change - 1, at = at - 5")
 
-    await service.backend.store._engine.transaction(work)
+    await service.backend.store.engine.transaction(work)
 
 
 @pytest.mark.parametrize("each_engine", ["scaled-out"], indirect=True)
 async def test_a_clock_behind_what_was_shown_begins_a_new_history_before_the_next_change(service: Service) -> None:
     client = await follower(service)
     await service.orders(Order(1), Order(2))
-    await service.backend.store.verify()
+    await service.backend.store.engine.verify()
     assert [1, 2] == await client.ids()
     await service.backend.store.orders.change(1, CANCEL, service.actor)
     assert [1] == await client.ids()  # noted as it is shown, not by the next look
@@ -443,5 +443,5 @@ async def test_a_clock_behind_what_was_shown_begins_a_new_history_before_the_nex
     assert RESET == code(await client.ask())
     client.token = None
     assert [1, 2] == await client.ids()
-    await service.backend.store.verify()
+    await service.backend.store.engine.verify()
     assert [] == await client.ids()

@@ -63,7 +63,7 @@ class _Handlers:
         listing, cursor = read_listing(call.request.query)
         epoch, cursors = await self._store.epoch(), self._cursors
         if epoch != cursors.epoch:
-            cursors = self._cursors = Cursors(await self._store.identity(), epoch)
+            cursors = self._cursors = Cursors(await self._store.engine.identity(), epoch)
         after = None if cursor is None else cursors.decode(cursor, listing.digest)
         page = await self._store.search.page(PageQuery(listing.filters, listing.sort, listing.limit, after))
         if page.next is None:

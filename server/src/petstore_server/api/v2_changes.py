@@ -140,7 +140,7 @@ class Changes:
         if not page.rows:
             return None
         last = position_of(page.rows[-1], _BY_CHANGE.field)
-        await self._store.witness(clock.epoch, last.value or 0)
+        await self._store.engine.witness(clock.epoch, last.value or 0)
         token = token_of(clock.epoch, last)
         return _body(page.text(), token, more=page.next is not None)
 

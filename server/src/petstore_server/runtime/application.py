@@ -91,7 +91,8 @@ class Application:
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []
-        store.stats.committed, store.stats.rebuilt = self.metrics.commits.observe, self.metrics.rebuilds.observe
+        stats = store.engine.stats
+        stats.committed, stats.rebuilt = self.metrics.commits.observe, self.metrics.rebuilds.observe
 
     def drain(self) -> None:
         """Report from now on that this process is about to stop, and hold no request any more."""
@@ -148,7 +149,8 @@ class Application:
         ahead = "Seconds by which the clock is ahead of that of Redis; negative if it is behind."
         yield GaugeMetricFamily("petstore_clock_ahead_seconds", ahead, shared.clock_ahead if shared else 0.0)
         old = "Connections to PostgreSQL that were refused because it is an old primary."
-        yield CounterMetricFamily("petstore_old_primaries_refused", old, self.backend.store.stats.old_primaries())
+        refused_servers = self.backend.store.engine.stats.old_primaries()
+        yield CounterMetricFamily("petstore_old_primaries_refused", old, refused_servers)
         connections = sum(len(server.connections) for server in servers)
         yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
         why = "Connections refused or cut off: PETSTORE_MAX_CONNECTIONS, or a bound in bytes over all of them."

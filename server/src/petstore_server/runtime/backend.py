@@ -124,7 +124,7 @@ class Backend:
             async with asyncio.timeout(_CHECK_SECONDS):
                 await self.store.check()
         except TimeoutError:
-            reason = self.store.fault() or f"the store did not respond within {_CHECK_SECONDS:g} seconds"
+            reason = self.store.engine.fault() or f"the store did not respond within {_CHECK_SECONDS:g} seconds"
             raise ServiceUnavailable(reason) from None
 
 
@@ -154,7 +154,7 @@ async def opened_backend(
         activity = UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder()
         backend = Backend(store, local, shared, activity, await store.access_version())
         if shared is not None:
-            shared.counters.use_store(await store.identity())
+            shared.counters.use_store(await store.engine.identity())
         local.load({} if shared else await store.usage.all(), await store.usage.bans())
         try:
             yield backend
@@ -259,7 +259,7 @@ def background_tasks(
     return [
         *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
-        BackgroundTask("verify the store", backend.store.verify, _VERIFY_SECONDS),
+        BackgroundTask("verify the store", backend.store.engine.verify, _VERIFY_SECONDS),
         BackgroundTask("save usage", backend.save),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
         BackgroundTask("compact usage history", compact, _COMPACT_SECONDS),

@@ -113,7 +113,7 @@ async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool
     try:
         async with named_store(settings) as store:
             await store.check()
-            seen.store_id = await store.identity()
+            seen.store_id = await store.engine.identity()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
             results += await _content(settings, store, seen)
     except (DomainError, SettingsError, OSError) as error:

@@ -181,5 +181,5 @@ async def all_usage(settings: Settings, store: Store) -> "Mapping[int, Usage]":
 
 async def _usage_in_redis(settings: Settings, store: Store, accounts: Sequence[int]) -> "Mapping[int, Usage]":
     async with read_counters(settings) as counters:
-        counters.use_store(await store.identity())
+        counters.use_store(await store.engine.identity())
         return await counters.usages(accounts)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from petstore_server.store.engine import Engine, Stats
+    from petstore_server.store.engine import Engine
 
 
 class AccessVersion(NamedTuple):
@@ -45,7 +45,7 @@ class Store:
         from petstore_server.store.sessions import Sessions
         from petstore_server.store.usage import UsageStore
 
-        self._engine = engine
+        self.engine = engine
         self._epoch: str | None = None
         self.contents: Contents | None = None  # as `check` found them last
         self.accounts = Accounts(engine)
@@ -60,32 +60,15 @@ class Store:
         self.sessions = Sessions(engine)
         self.usage = UsageStore(engine)
 
-    @property
-    def stats(self) -> "Stats":
-        """What the store reports for metrics."""
-        return self._engine.stats
-
-    async def identity(self) -> str:
-        """See `Engine.identity`."""
-        return await self._engine.identity()
-
-    async def witness(self, epoch: str, at: int) -> None:
-        """See `Engine.witness`."""
-        await self._engine.witness(epoch, at)
-
-    async def verify(self) -> None:
-        """See `Engine.verify`."""
-        await self._engine.verify()
-
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap.
 
         Learns of damage that another process has noted.
         """
-        dialect = self._engine.dialect
+        dialect = self.engine.dialect
         sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version, damage FROM petstore.store"
-        [(self._epoch, *version, noted)] = await self._engine.query(sql)
-        self._engine.damage.reason = self._engine.damage.reason or noted
+        [(self._epoch, *version, noted)] = await self.engine.query(sql)
+        self.engine.damage.reason = self.engine.damage.reason or noted
         return AccessVersion(*version)
 
     async def epoch(self) -> str:
@@ -93,7 +76,7 @@ class Store:
 
         On PostgreSQL it is that of the last call of `access_version`, which a server makes several times a second.
         """
-        rows = self._engine.peek(f"SELECT {self._engine.dialect.epoch} FROM petstore.store")
+        rows = self.engine.peek(f"SELECT {self.engine.dialect.epoch} FROM petstore.store")
         if rows is None and self._epoch is None:
             await self.access_version()
         return str(self._epoch if rows is None else rows[0][0])
@@ -103,23 +86,15 @@ class Store:
 
         Raises ServiceUnavailable with the reason.
         """
-        await self._engine.verify()
+        await self.engine.verify()
         await self.health.beat()
-        [row] = await self._engine.query(_READ.format(connections=self._engine.dialect.connections))
+        [row] = await self.engine.query(_READ.format(connections=self.engine.dialect.connections))
         self.contents = Contents(*row)
-
-    async def clear_damage(self) -> None:
-        """Take back a note of damage: the store was read in full and is sound."""
-        await self._engine.damage.note(None)
-
-    def fault(self) -> str | None:
-        """See `Engine.fault`."""
-        return self._engine.fault()
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""
         await self.listing.close()
-        await self._engine.close()
+        await self.engine.close()
 
 
 _READ = """
