@@ -27,6 +27,7 @@ from petstore_server.imports.running import HISTORY_CHANGED
 
 KEPT_SECONDS = 3600.0  # for an upload that no operator works with
 MAX_JOBS = 8  # at a time: uploads take disk space
+SHOWN_REJECTS = 50  # rows of a check or an import that its page shows
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,6 @@ _PARTLY_DONE = 3  # the exit code of an import with rejected rows
 _WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
 _STOPPED = "The import ended unexpectedly; the log of the server says why. The list of imports has what it did."
-_SHOWN_REJECTS = 50
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
 FIELDS = {
     "columns": ("Columns with other names", "--map"),
@@ -108,7 +108,7 @@ class ImportJob:
 
     def rejected(self) -> list[Any]:
         lines = next(self.read_rejects(), b"").rpartition(b"\n")[0].splitlines()
-        return list(map(msgspec.json.decode, lines[:_SHOWN_REJECTS]))
+        return list(map(msgspec.json.decode, lines[:SHOWN_REJECTS]))
 
     def read_rejects(self) -> Iterator[bytes]:
         """The rejected rows of the check, as JSON Lines, in parts."""

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, ImportJob, in_form_words
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, in_form_words
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.imports import ImportPosition
@@ -28,7 +28,6 @@ MAX_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 _MAX_FIELD_BYTES = 64 * 1024
 _MAX_FILE_NAME = 200
 _PAGE_SIZE = 50
-_SHOWN_REJECTS = 50
 _FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
 
@@ -165,7 +164,7 @@ async def show(visit: Visit) -> Response:
 
 async def _show_run(visit: Visit, import_id: str) -> Response:
     run = await visit.require(visit.store.imports.find(import_id))
-    first = await visit.read(visit.store.imports.rejects(import_id, _SHOWN_REJECTS))
+    first = await visit.read(visit.store.imports.rejects(import_id, SHOWN_REJECTS))
     rejects = list(map(json.loads, first.value or ()))
     return _refreshed(visit, "import_run.html", busy=run.state == "running", run=run, shown_rejects=rejects)
 
