@@ -84,11 +84,6 @@ class Connected:
 Clocked = tuple[Service, Connected, FakeClock]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(name="service")
 async def _service(tmp_path: Path) -> AsyncIterator[Service]:
     """A service in real time."""

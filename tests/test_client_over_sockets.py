@@ -48,11 +48,6 @@ def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         yield server, key
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def expected() -> list[Order]:
     return [Order(id=number, pet_id=number % 9, quantity=1) for number in range(1, COUNT + 1)]
 

@@ -148,40 +148,6 @@ def test_every_page_is_accessible_and_fits(
     assert [] == visit.requests_elsewhere()
 
 
-def test_a_newcomer_finds_answers_in_the_sample_data(visit: ConsoleVisit) -> None:
-    visit.open("")
-    visit.page.get_by_role("heading", name=re.compile("Healthy|Everything is healthy")).wait_for()
-    visit.says("Sample data.")
-    closest = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Closest to the day's limit"))
-    assert ["Nightly Sync", "Acme Pet Supplies"] == closest.locator("tbody th").all_inner_texts()[:2]
-    banned = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Banned keys"))
-    assert "did not wait for the Retry-After of a 429" in banned.inner_text()
-    banned.get_by_role("link", name="Paws Express").click()
-    visit.says("requests that ignored Retry-After")
-    visit.open("orders?id=7")
-    visit.says("What happened to it")
-    visit.says("import-demo-corrected")
-
-
-def test_a_new_key_works_and_its_request_is_on_the_chart(visit: ConsoleVisit) -> None:
-    visit.open("accounts/demo")
-    chart = visit.page.locator("section", has=visit.page.get_by_role("heading", name="By hour"))
-    before = _admitted(chart.inner_html())
-    visit.page.get_by_label("Note", exact=True).fill("tried out")
-    visit.press("Create key")
-    secret = visit.page.locator(".secret").inner_text()
-    assert 200 == _status(visit.demo, secret)
-    visit.page.wait_for_timeout(1500)  # counts are saved within a second
-    visit.page.get_by_role("link", name="Go to demo").click()
-    assert before + 1 == _admitted(chart.inner_html())
-    visit.open("")
-    visit.says("demo")
-
-
-def _admitted(chart: str) -> int:
-    return sum(int(text.replace(",", "")) for text in re.findall(r'<td class="num">([\d,]+)</td>\s*<td', chart))
-
-
 def _status(demo: ServedDemo, key: str) -> int:
     request = urllib.request.Request(f"{demo.api}/v1/store/orders", headers={"Authorization": f"Bearer {key}"})
     try:
@@ -232,13 +198,6 @@ def test_accounts_and_keys_are_managed(visit: ConsoleVisit) -> None:
     visit.says("Revoked key_")
     page.wait_for_timeout(1200)
     assert 401 == _status(visit.demo, second)
-
-
-def test_a_ban_is_lifted(visit: ConsoleVisit) -> None:
-    visit.open("accounts/Paws%20Express")
-    visit.press("Lift ban")
-    visit.says("Lifted the ban of key_")
-    assert 0 == visit.page.get_by_role("button", name="Lift ban").count()
 
 
 def test_orders_are_shipped_completed_cancelled_and_exported(visit: ConsoleVisit) -> None:

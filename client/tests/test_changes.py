@@ -35,7 +35,6 @@ from petstore_client.testing import (
     Unreachable,
 )
 from testing.client_variants import Connect
-from testing.delayed import Delayed, run
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 6)]
 
@@ -96,29 +95,6 @@ def test_the_first_request_is_not_held_so_that_other_calls_need_not_wait_for_it(
     assert "wait" not in first
     assert ["wait=20"] * 2 == [query.split("&")[-1] for query in others]
     assert [1] == ids(page)
-
-
-def test_another_call_is_not_delayed_by_a_held_request() -> None:
-    clock = FakeClock()
-    fake = FakePetstore(ORDERS, clock=clock)
-    took = []
-
-    async def program(petstore: AsyncClient, _: Delayed) -> None:
-        import asyncio
-
-        async def follow() -> None:
-            async for page in petstore.v2.follow_changes():
-                assert page.data
-
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(3)
-        began = clock.monotonic()
-        await petstore.cancel_order(1)
-        took.append(clock.monotonic() - began)
-        following.cancel()
-
-    run(fake, program)
-    assert took[0] < 1
 
 
 @pytest.mark.parametrize("fault", [Unreachable(), Dropped(), TimedOut(), Failing(503), CutOff(30), RateLimited(3)])

@@ -5,7 +5,6 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from email.utils import formatdate
 
 import httpx2
@@ -14,22 +13,14 @@ import pytest
 from petstore_client import (
     AuthenticationError,
     Client,
-    ConflictError,
-    KeyBannedError,
-    NotFoundError,
     Order,
     RateLimitError,
     RateLimitEvent,
 )
 from petstore_client.testing import (
-    Answered,
-    Banned,
-    Dropped,
-    Failing,
     FakeClock,
     FakePetstore,
     RateLimited,
-    Unreachable,
 )
 from testing.client_variants import Connect
 from testing.clock import OwnClock
@@ -44,60 +35,6 @@ def test_nothing_is_sent_before_retry_after_has_elapsed(connect: Connect) -> Non
         petstore.list_orders()
     assert 30.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
     assert 0 == fake.early
-
-
-def test_a_wait_longer_than_max_wait_fails_immediately_and_later_calls_send_nothing(connect: Connect) -> None:
-    clock = FakeClock()
-    fake = FakePetstore(ORDERS, clock=clock)
-    fake.then(RateLimited(76))
-    retry_at = datetime.fromtimestamp(clock.now() + 76, UTC)
-    with connect(fake) as petstore:
-        for sent in (True, False, False):
-            with pytest.raises(RateLimitError) as caught:
-                petstore.list_orders()
-            assert (retry_at, sent, 429) == (caught.value.retry_at, caught.value.sent, caught.value.status)
-        assert (1, 0.0) == (len(fake.requests), clock.slept)
-        clock.advance(1)
-        assert ORDERS == petstore.list_orders()
-    assert 76.0 == pytest.approx(clock.monotonic())
-    assert 0 == fake.early
-
-
-def test_a_call_waits_for_the_next_minute_by_default(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS, per_minute=5)
-    with connect(fake) as petstore:
-        for _ in range(12):
-            petstore.list_orders()
-    assert 12 == len(fake.requests)  # none was refused
-    assert 120.0 <= fake.requests[-1].at - fake.requests[0].at < 122.0
-
-
-def test_an_exhausted_day_fails_immediately(connect: Connect) -> None:
-    clock = FakeClock()
-    fake = FakePetstore(ORDERS, per_minute=60, per_day=3, clock=clock)
-    with connect(fake) as petstore:
-        for _ in range(3):
-            petstore.list_orders()
-        with pytest.raises(RateLimitError) as caught:
-            petstore.list_orders()
-    assert not caught.value.sent
-    assert clock.now() + 86_399 <= caught.value.retry_at.timestamp() <= clock.now() + 86_401
-    assert 3 == len(fake.requests)
-
-
-def test_a_ban_is_raised_immediately_until_it_ends(connect: Connect) -> None:
-    clock = FakeClock()
-    fake = FakePetstore(ORDERS, clock=clock)
-    fake.then(Banned(20))
-    retry_at = datetime.fromtimestamp(clock.now() + 20, UTC)
-    with connect(fake) as petstore:
-        for sent in (True, False):
-            with pytest.raises(KeyBannedError) as caught:
-                petstore.list_orders()
-            assert (retry_at, sent) == (caught.value.retry_at, caught.value.sent)
-        assert (1, 0.0) == (len(fake.requests), clock.slept)
-        clock.advance(20)
-        assert ORDERS == petstore.list_orders()
 
 
 def test_clients_with_the_same_key_share_a_gate(connect: Connect) -> None:
@@ -116,34 +53,6 @@ def test_clients_with_the_same_key_share_a_gate(connect: Connect) -> None:
     assert 2 == len(fake.requests)
 
 
-def test_a_response_about_an_address_does_not_affect_the_gate(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    of_address = {"ratelimit": '"address";r=0;t=60', "content-type": "application/json"}
-    fake.then(Answered(401, b'{"code":"invalid_api_key","message":"No.","status":401}', of_address))
-    with connect(fake) as petstore:
-        with pytest.raises(AuthenticationError):
-            petstore.list_orders()
-        assert ORDERS == petstore.list_orders()
-        fake.then(RateLimited(40, of_address))
-        assert ORDERS == petstore.list_orders()
-    times = [request.at - fake.requests[0].at for request in fake.requests]
-    assert [0.0, 0.0, 0.0, 60.0] == pytest.approx(times)  # this call waits for the address, and others do not
-
-
-@pytest.mark.parametrize(("status", "kind"), [(404, NotFoundError), (409, ConflictError)])
-def test_a_refusal_that_describes_the_account_updates_the_gate(
-    connect: Connect, status: int, kind: type[Exception]
-) -> None:
-    fake = FakePetstore(ORDERS)
-    spent = {"ratelimit": '"minute";r=0;t=60', "content-type": "application/json"}
-    fake.then(Answered(status, b'{"code":"x","message":"No.","status":%d}' % status, spent))
-    with connect(fake) as petstore:
-        with pytest.raises(kind):
-            petstore.cancel_order(1)
-        petstore.cancel_order(1)
-    assert 60.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
-
-
 @pytest.mark.parametrize("by", [-7200.0, 7200.0])
 def test_the_clock_of_this_host_does_not_matter(connect: Connect, by: float) -> None:
     clock = FakeClock()
@@ -160,37 +69,6 @@ def test_the_clock_of_this_host_does_not_matter(connect: Connect, by: float) -> 
     assert times == sorted(times)
     assert times[3] >= 80.0
     assert times[4] >= 120.0
-
-
-def test_the_hook_receives_every_limit(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS, per_minute=1)
-    fake.then(RateLimited(30))
-    seen: list[RateLimitEvent] = []
-    with connect(fake, on_rate_limit=seen.append) as petstore:
-        petstore.list_orders()
-        petstore.list_orders()
-        fake.then(RateLimited(500))
-        fake.clock.sleep(60)
-        with pytest.raises(RateLimitError):
-            petstore.list_orders()
-    assert [30.0, 60.0, 500.0] == pytest.approx([event.wait for event in seen])
-    assert [(True, True), (False, True), (True, False)] == [(event.refused, event.waits) for event in seen]
-    assert {"listOrders"} == {event.operation for event in seen}
-
-
-def test_max_wait_may_be_infinite() -> None:
-    fake = FakePetstore(ORDERS)
-    release = threading.Event()
-
-    class Held(httpx2.BaseTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            assert release.wait(60)
-            return fake.handle_request(request)
-
-    with fake.client(transport=Held(), max_wait=float("inf"), timeout=None) as client, ThreadPoolExecutor() as pool:
-        calls = [pool.submit(client.list_orders) for _ in range(3)]
-        release.set()
-        assert [ORDERS] * 3 == [call.result(10) for call in calls]
 
 
 @pytest.mark.anyio
@@ -315,27 +193,6 @@ def test_an_abandoned_iteration_lets_the_next_call_pass(connect: Connect) -> Non
         assert Order(id=0) == next(iteration)
         del iteration
         assert 5 == len(petstore.list_orders())
-
-
-def test_a_call_survives_a_429_and_then_lost_responses(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(RateLimited(10), Dropped(), Unreachable(), Failing(500))
-    with connect(fake, jitter=lambda: 0.0) as petstore:
-        assert ORDERS == petstore.list_orders()
-        assert ORDERS == petstore.list_orders()
-    times = [request.at - fake.requests[0].at for request in fake.requests]
-    assert [0.0, 10.0, 10.0, 10.0, 10.0, 10.0] == pytest.approx(times)
-
-
-def test_a_5xx_counts_as_charged(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS, per_minute=3)
-    limits_met: list[RateLimitEvent] = []
-    with connect(fake, on_rate_limit=limits_met.append, jitter=lambda: 0.0) as petstore:
-        petstore.list_orders()
-        fake.then(*[Failing(500, applied=True)] * 2)
-        petstore.list_orders()
-    assert [False] == [event.refused for event in limits_met]  # the gate held the fourth request
-    assert 4 == len(fake.requests)
 
 
 def test_a_program_with_many_keys_remembers_the_limits_of_clients_in_use_and_of_the_last_thousand_others() -> None:

@@ -13,10 +13,8 @@ import pytest
 from petstore_client import (
     APIConnectionError,
     APITimeoutError,
-    AsyncClient,
     Order,
     PetstoreError,
-    RateLimitError,
     ServerError,
 )
 from petstore_client._types import SYSTEM_CLOCK, Clock
@@ -25,64 +23,6 @@ from petstore_client.testing.faults import Raw, Serve
 from testing.client_variants import Connect
 
 ORDERS = [Order(id=number) for number in range(500)]
-
-
-@pytest.fixture(name="clock")
-def _clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def anyio_backend(clock: FakeClock) -> tuple[str, dict[str, Any]]:
-    """Runs asynchronous tests on a loop that uses the fake clock."""
-    return "asyncio", {"loop_factory": clock.new_event_loop}
-
-
-async def cancel_all(petstore: AsyncClient, number: int) -> list[BaseException]:
-    """Cancel this many orders concurrently, and return the exceptions."""
-    calls = [petstore.cancel_order(order) for order in range(number)]
-    return [error for error in await asyncio.gather(*calls, return_exceptions=True) if error is not None]
-
-
-@pytest.mark.anyio
-async def test_many_concurrent_cancels_all_wait_for_their_turn(clock: FakeClock) -> None:
-    fake = FakePetstore(ORDERS, per_minute=60, per_day=1000, clock=clock)
-    async with fake.async_client() as petstore:
-        assert [] == await cancel_all(petstore, 150)
-    assert (150, 0) == (len(fake.cancelled), fake.early)
-    assert 150 == len(fake.requests)  # none was refused
-    assert 2 * 60 <= clock.monotonic() <= 3 * 60
-
-
-@pytest.mark.anyio
-async def test_calls_pass_in_the_order_of_their_arrival(clock: FakeClock) -> None:
-    fake = FakePetstore(ORDERS, per_minute=10, clock=clock)
-
-    class Delayed(httpx2.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            await asyncio.sleep(0.05)
-            return await fake.handle_async_request(request)
-
-    async with fake.async_client(transport=Delayed()) as petstore:
-        await cancel_all(petstore, 50)
-    sent = [int(request.path.rpartition("/")[2]) for request in fake.requests]
-    turns = [set(sent[start : start + 10]) for start in range(0, 50, 10)]
-    for turn, orders in enumerate(turns):
-        assert len(orders & set(range(turn * 10, turn * 10 + 10))) >= 9  # any of them may be the probe
-
-
-@pytest.mark.anyio
-async def test_a_deadline_ends_calls_whose_turn_comes_too_late(clock: FakeClock) -> None:
-    fake = FakePetstore(ORDERS, per_minute=10, clock=clock)
-    async with fake.async_client(deadline=100) as petstore:
-        errors = await cancel_all(petstore, 30)
-    assert 20 == len(fake.cancelled)
-    for error in errors:
-        assert isinstance(error, RateLimitError)
-        assert (False, "deadline") == (error.sent, error.ended_by)
-        assert "deadline" in str(error)
-    assert 10 == len(errors)
-    assert clock.monotonic() <= 100
 
 
 @pytest.mark.parametrize(
@@ -211,24 +151,19 @@ def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
         assert ORDERS == running.result(10)
 
 
-class TestInRealTime:
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        return "asyncio"
-
-    @pytest.mark.anyio
-    async def test_closing_wakes_tasks_that_wait(self) -> None:
-        fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
-        fake.then(RateLimited(60))
-        waiting = asyncio.Semaphore(0)
-        petstore = fake.async_client(on_rate_limit=lambda _: waiting.release())
-        calls = [asyncio.create_task(petstore.list_orders()) for _ in range(5)]
-        for _ in calls:
-            await waiting.acquire()
-        await petstore.close()
-        for error in await asyncio.gather(*calls, return_exceptions=True):
-            assert isinstance(error, PetstoreError)
-            assert "closed" in str(error)
+@pytest.mark.anyio
+async def test_closing_wakes_tasks_that_wait() -> None:
+    fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
+    fake.then(RateLimited(60))
+    waiting = asyncio.Semaphore(0)
+    petstore = fake.async_client(on_rate_limit=lambda _: waiting.release())
+    calls = [asyncio.create_task(petstore.list_orders()) for _ in range(5)]
+    for _ in calls:
+        await waiting.acquire()
+    await petstore.close()
+    for error in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(error, PetstoreError)
+        assert "closed" in str(error)
 
 
 def test_a_closed_client_cannot_be_used(connect: Connect) -> None:

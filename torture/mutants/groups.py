@@ -57,7 +57,7 @@ GROUPS = {
     ),
     "client": Group(
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
-        _tests("client/tests", "admission admission_rules gate_decisions limit_headers waiting"),
+        _tests("client/tests", "admission_rules gate_decisions limit_headers waiting shared_gate"),
     ),
     "store": Group(_server("store"), _STORE, postgres=True),
     "engines": Group(
