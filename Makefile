@@ -47,10 +47,10 @@ mutants: $(VENV)/.dev
 		$(if $(COUNT),--count $(COUNT)) $(if $(MATCH),--match '$(MATCH)')
 
 # Measures the service; bench/README.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
-# BASELINE=/other/$(VENV)/bin/petstore REPORT=1
+# REPORT=1
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BASELINE),--baseline $(BASELINE)) $(if $(REPORT),--report)
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(REPORT),--report)
 
 # Pictures of where a request spends its time, in build/bench
 bench-profile: $(VENV)/.bench

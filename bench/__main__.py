@@ -49,7 +49,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each load (5; 1 in a quick run)")
     parser.add_argument("--seconds", type=int, help="seconds of each load (2; 1 in a quick run)")
     parser.add_argument("--quick", action="store_true", help="try everything with small counts, in build/bench")
-    parser.add_argument("--baseline", type=Path, metavar="PETSTORE", help="another `petstore` command to compare with")
     parser.add_argument("--report", action="store_true", help="measure nothing; write the documents from the results")
     return parser.parse_args()
 
@@ -78,7 +77,6 @@ def _measure(names: list[str], options: argparse.Namespace, file: Path, commit: 
             options.seconds or (1 if quick else 2),
             quick,
             folder,
-            options.baseline,
         )
         for group in names:
             measured_at, began = datetime.now(UTC), time.monotonic()

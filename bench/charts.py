@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.report import all_claims, all_rows, rival_factors, series_medians
+from bench.report import all_claims, series_medians
 from bench.results import IN_MEDIAN, MET, SHORT, Claim, Curve, Results
 
 _INK, _GRID = "#24292f", "#d8dee4"
@@ -44,14 +44,6 @@ def draw(results: Results, folder: Path) -> None:
         claims = all_claims(results)
         if claims:
             _save(_goals(claims), folder, "goals")
-        compared = [row for row in all_rows(results) if row.is_comparison]
-        rivals = [
-            (f"{row.title}\n{name}", statistics.median(found))
-            for row in compared
-            for name, found in rival_factors(row).items()
-        ]
-        if rivals:
-            _save(_rivals(rivals), folder, "rivals")
         for group in results.values():
             for curve in group.curves:
                 _save(_curve(curve), folder, curve.name)
@@ -65,7 +57,7 @@ def _goals(claims: list[Claim]) -> Figure:
         for claim, median in zip(claims, medians, strict=True)
     ]
     title = "Reached, as a share of the goal (green: in every round, yellow: in the median)"
-    figure, axes = _bars(shares, title, "{:.2g}")
+    figure, axes = _bars(shares, title)
     for bar, claim in zip(axes.patches, claims, strict=True):
         bar.set_facecolor(_COLORS[claim.verdict])
     axes.axvline(1, color=_INK, linewidth=1)
@@ -73,22 +65,14 @@ def _goals(claims: list[Claim]) -> Figure:
     return figure
 
 
-def _rivals(factors: list[tuple[str, float]]) -> Figure:
-    figure, axes = _bars(factors, "petstore is this many times as fast as", "{:.3g}")
-    axes.axvline(1, color=_INK, linewidth=1)
-    axes.set_xlabel("times as fast (logarithmic); more is better")
-    return figure
-
-
-def _bars(values: list[tuple[str, float]], title: str, form: str) -> tuple[Figure, Axes]:
+def _bars(values: list[tuple[str, float]], title: str) -> tuple[Figure, Axes]:
     """Horizontal bars on a logarithmic axis, each with its value."""
-    lines = sum(name.count("\n") + 1 for name, _ in values)
-    figure = Figure(figsize=(_WIDTH, 0.9 + 0.27 * lines), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, 0.9 + 0.27 * len(values)), layout="constrained")
     axes = figure.subplots()
     names, lengths = [name.replace("`", "") for name, _ in values], [length for _, length in values]
     bars = axes.barh(range(len(values)), lengths, color=_LINES[0], height=0.66)
     axes.set_yticks(range(len(values)), names)
-    axes.bar_label(bars, [form.format(length) for length in lengths], padding=4)
+    axes.bar_label(bars, [f"{length:.2g}" for length in lengths], padding=4)
     axes.set_xscale("log")
     axes.set_xlim(min(0.5, *lengths) * 0.9, max(2.0, *lengths) * 1.6)
     axes.invert_yaxis()

@@ -15,6 +15,7 @@ import msgspec
 
 from bench.machine import BenchError, cpu_seconds, pinned
 from bench.plan import Plan
+from bench.results import Goal, Row
 
 CONNECTIONS = 32
 SCRIPT = Path(__file__).with_name("load.lua")
@@ -52,6 +53,23 @@ class Reading(msgspec.Struct):
     p99: float = 0.0
     last: int = 0
     costs: dict[str, float] = {}
+
+
+def rated(
+    name: str,
+    title: str,
+    unit: str,
+    readings: Mapping[str, Sequence[Reading]],
+    reference: str = "",
+    goal: Goal | None = None,
+    note: str = "",
+) -> Row:
+    """A row with the rates of loads, and the processor time that was watched in them."""
+    samples = {load: [each.rate for each in found] for load, found in readings.items()}
+    costs = {
+        process: [each.costs[process] for each in found] for found in readings.values() for process in found[0].costs
+    }
+    return Row(name, title, unit, samples, reference, goal, costs, note)
 
 
 class Load:

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from bench.machine import BenchError, Cores, cores, program
-from bench.results import BASELINE, PRODUCT
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
@@ -22,16 +20,12 @@ Reading = TypeVar("Reading")
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: `rounds` of loads that last `seconds` each, with scratch files in `folder`.
-
-    `baseline` is another installed `petstore` command, measured in the same rounds.
-    """
+    """One run: `rounds` of loads that last `seconds` each, with scratch files in `folder`."""
 
     rounds: int
     seconds: int
     quick: bool
     folder: Path
-    baseline: Path | None = None
     cores: Cores = field(default_factory=cores)
 
     def size(self, full: int, quick: int) -> int:
@@ -49,11 +43,6 @@ class Plan:
             folder = Path(name)
             folder.chmod(0o755)
             yield folder
-
-    @cached_property
-    def products(self) -> dict[str, Path]:
-        """The commands to measure: the product, and the baseline if one was given."""
-        return {PRODUCT: PETSTORE} | ({BASELINE: self.baseline} if self.baseline else {})
 
 
 def interleaved(rounds: int, loads: Mapping[Name, Callable[[], Reading]]) -> dict[Name, list[Reading]]:

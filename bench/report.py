@@ -141,8 +141,6 @@ def section(groups: Sequence[Group]) -> str:
     """The tables, charts and notes of the groups of one place."""
     rows = [row for group in groups for row in group.rows]
     parts = [_against_reference(rows), _comparison(rows)]
-    if any(rival_factors(row) for row in rows if row.is_comparison):
-        parts.append(f"![How many times as fast as other services]({_CHARTS}rivals.svg)")
     parts.append(
         "\n".join(f"![{curve.title}]({_CHARTS}{curve.name}.svg)" for group in groups for curve in group.curves)
     )

@@ -10,9 +10,6 @@ import msgspec
 PRODUCT = "petstore"
 """The name of the product's readings among the samples of a row."""
 
-BASELINE = "baseline"
-"""The name of the readings of another version of the product."""
-
 
 MET, IN_MEDIAN, SHORT = "met", "met in the median", "short"
 """How a goal was reached: in every round, in the median of the rounds, or not."""

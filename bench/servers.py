@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.machine import BenchError, pinned, program
-from bench.plan import Plan
+from bench.plan import PETSTORE, Plan
 from bench.stores import Store
 from testing.subprocesses import free_port
 
@@ -94,7 +94,7 @@ def _answers(url: str) -> bool:
 def petstore(plan: Plan, store: Store, *, core: int | str = "", **settings: str) -> Iterator[Running]:
     """`petstore serve` over a store, on the server core or another; ready when `/readyz` says so."""
     port, admin = free_port(), free_port()
-    command: list[str | Path] = [store.command, "serve", "--port", str(port), "--admin-port", str(admin)]
+    command: list[str | Path] = [PETSTORE, "serve", "--port", str(port), "--admin-port", str(admin)]
     with started(
         command,
         core=core or plan.cores.server,

@@ -27,7 +27,6 @@ _STATUSES = ("pending", "pending", "pending", "shipped", "shipped")
 class Store:
     """A filled store: the environment that selects it, an API key without noticeable limits, and its orders."""
 
-    command: Path
     environment: Mapping[str, str]
     key: str
     orders: int
@@ -38,7 +37,7 @@ class Store:
 
     def petstore(self, *arguments: str | Path) -> str:
         """Run one command on this store; return its standard output."""
-        return run([self.command, *arguments], env=self.environment)
+        return run([PETSTORE, *arguments], env=self.environment)
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -56,7 +55,6 @@ def make_store(
     folder: Path,
     orders: int,
     *,
-    command: Path = PETSTORE,
     settings: Mapping[str, str] | None = None,
     varied: bool = False,
     scopes: tuple[str, ...] = (),
@@ -66,41 +64,39 @@ def make_store(
     A SQLite store that was filled before in the same run is copied.
     """
     if settings is not None:
-        return _filled(plan, orders, command, settings, varied, scopes)
-    name = f"{sorted(plan.products.values()).index(command)}-{orders}-{varied}-{'-'.join(scopes)}"
+        return _filled(plan, orders, settings, varied, scopes)
+    name = f"{orders}-{varied}-{'-'.join(scopes)}"
     template = plan.folder / "stores" / name
     if not template.exists():
         template.mkdir(parents=True)
-        filled = _filled(plan, orders, command, _sqlite(template), varied, scopes)
+        filled = _filled(plan, orders, _sqlite(template), varied, scopes)
         (template / "key").write_text(filled.key)
     for file in template.glob(f"{_FILE}*"):
         shutil.copy(file, folder)
-    return Store(command, environment(**_sqlite(folder)), (template / "key").read_text(), orders)
+    return Store(environment(**_sqlite(folder)), (template / "key").read_text(), orders)
 
 
 def _sqlite(folder: Path) -> dict[str, str]:
     return {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / _FILE}"}
 
 
-def _filled(
-    plan: Plan, orders: int, command: Path, settings: Mapping[str, str], varied: bool, scopes: tuple[str, ...]
-) -> Store:
+def _filled(plan: Plan, orders: int, settings: Mapping[str, str], varied: bool, scopes: tuple[str, ...]) -> Store:
     """A new store with orders, an account and a key, made by the command line."""
     env = environment(**settings)
-    run([command, "db", "migrate"], env=env)
+    run([PETSTORE, "db", "migrate"], env=env)
     if orders:
-        run([command, "orders", "import", order_file(plan, orders, varied=varied), "--format", "jsonl"], env=env)
-    run([command, "accounts", "create", ACCOUNT, *UNLIMITED], env=env)
+        run([PETSTORE, "orders", "import", order_file(plan, orders, varied=varied), "--format", "jsonl"], env=env)
+    run([PETSTORE, "accounts", "create", ACCOUNT, *UNLIMITED], env=env)
     options = [part for scope in scopes for part in ("--scope", scope)]
-    made = json.loads(run([command, "keys", "create", ACCOUNT, *options, "--json"], env=env))
-    return Store(command, env, made["key"], orders)
+    made = json.loads(run([PETSTORE, "keys", "create", ACCOUNT, *options, "--json"], env=env))
+    return Store(env, made["key"], orders)
 
 
 @contextmanager
-def sqlite_store(plan: Plan, orders: int, *, command: Path = PETSTORE, varied: bool = False) -> Iterator[Store]:
+def sqlite_store(plan: Plan, orders: int, *, varied: bool = False) -> Iterator[Store]:
     """A SQLite store in a separate directory, deleted at the end."""
     with plan.scratch() as folder:
-        yield make_store(plan, folder, orders, command=command, varied=varied)
+        yield make_store(plan, folder, orders, varied=varied)
 
 
 def order_file(plan: Plan, orders: int, *, varied: bool = False, first: int = 1) -> Path:

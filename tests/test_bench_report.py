@@ -13,17 +13,6 @@ from bench.results import Curve, Goal, Group, Machine, Results, Row
 from testing import needs
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = """Before.
-
-<!-- bench:summary -->
-old
-<!-- /bench:summary -->
-
-Between.
-
-<!-- bench:lists,cancels -->
-<!-- /bench:lists,cancels -->
-"""
 
 
 def recorded(*rows: Row, curves: list[Curve] | None = None) -> Results:
@@ -38,7 +27,7 @@ LIST = Row(
     {
         "petstore": [50_000.0, 60_000.0, 55_000.0],
         "nginx": [100_000.0, 100_000.0, 100_000.0],
-        "baseline": [25_000.0, 30_000.0, 27_500.0],
+        "other": [25_000.0, 30_000.0, 27_500.0],
     },
     "nginx",
     Goal(0.5),
@@ -56,29 +45,6 @@ VARIANTS = Row(
 CURVE = Curve(
     "orders", "Time by orders", "orders", "µs", {"list": {1000: [30.0, 20.0, 25.0], 10: [15.0]}, "nginx": {10: [9.0]}}
 )
-
-
-def test_a_row_is_shown_with_its_reference_ratio_goal_and_costs_and_then_with_what_else_was_measured() -> None:
-    assert report.section([recorded(LIST)["lists"]]) == (
-        "|  | petstore | reference | ratio | goal | processor time |\n"
-        "| --- | --: | --: | --: | --: | --: |\n"
-        "| List of 10 orders | 55,000 lists/s (50,000–60,000) | nginx: 100,000 lists/s"
-        " | 0.55 (0.5–0.6) | ≥ 0.5, met | 17 µs, nginx 8 µs |\n"
-        "\n"
-        "|  | baseline |\n"
-        "| --- | --: |\n"
-        "| List of 10 orders | 27,500 lists/s (2×) |\n"
-        "\n"
-        "- List of 10 orders: A note."
-    )
-
-
-def test_variants_of_the_product_are_shown_with_a_column_and_a_verdict_each() -> None:
-    text = report.section([recorded(VARIANTS)["lists"]])
-    assert "| Slowest pair | 3.5 ms (3–4) | 4.75 ms (4–5.5), met in the median | ≤ 5 ms |" in text
-    assert "| Slowest pair, PostgreSQL | 4.75 ms (4–5.5) | ≤ 5 ms | met in the median |" in report.summary(
-        recorded(VARIANTS)
-    )
 
 
 @pytest.mark.parametrize(
@@ -102,14 +68,6 @@ def test_the_summary_counts_the_goals_and_lists_those_that_are_not_met_first() -
     lines = [line.split(" | ")[0][2:] for line in text.splitlines() if line.startswith("| ")]
     assert ["Start", "Slowest pair, PostgreSQL", "List of 10 orders", "Slowest pair, SQLite"] == lines[2:]
     assert "Measured on: A processor, 2 cores, 8 GiB; nginx 1.22.1." in text
-
-
-def test_only_what_is_between_the_markers_of_a_page_is_replaced() -> None:
-    page = report.page(PAGE, recorded(LIST))
-    assert page.startswith("Before.\n\n<!-- bench:summary -->\nOf 1 goals")
-    assert "\n<!-- /bench:summary -->\n\nBetween.\n\n<!-- bench:lists,cancels -->\n|" in page
-    assert "old" not in page
-    assert page == report.page(page, recorded(LIST))
 
 
 def test_a_group_without_a_place_on_the_page_is_an_error() -> None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.engines import Postgres, postgres, redis_server
-from bench.load import CONNECTIONS, Reading, Successive, cancel, wrk
+from bench.load import CONNECTIONS, Reading, Successive, cancel, rated, wrk
 from bench.machine import BenchError
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
@@ -52,16 +52,14 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             NO_INDEXES: _Pgbench(plan, server_core_postgres, folder, orders, indexes=False),
             "load": lambda: wrk(plan, f"{limit.url}/nothing", kind=cancel(1)),
         }
-        for name, command in plan.products.items():
-            embedded = stack.enter_context(sqlite_store(plan, orders, command=command))
-            scaled = make_store(plan, folder, orders, command=command, settings=shared(engine, counters))
-            for kind, store in (("sqlite", embedded), ("shared", scaled)):
-                server = stack.enter_context(petstore(plan, store))
-                watch = {PRODUCT: server.pid}
-                if store is scaled:
-                    watch |= {"PostgreSQL": engine.pid, "Redis": counters.process.pid}
-                url, sent = server.url + LIST, store.authorization
-                loads[f"{kind} {name}"] = Successive(plan, url, cancel, headers=sent, watch=watch)
+        embedded = stack.enter_context(sqlite_store(plan, orders))
+        scaled = make_store(plan, folder, orders, settings=shared(engine, counters))
+        for kind, store in (("sqlite", embedded), ("shared", scaled)):
+            server = stack.enter_context(petstore(plan, store))
+            watch = {PRODUCT: server.pid}
+            if store is scaled:
+                watch |= {"PostgreSQL": engine.pid, "Redis": counters.process.pid}
+            loads[kind] = Successive(plan, server.url + LIST, cancel, headers=store.authorization, watch=watch)
         readings = interleaved(plan.rounds, loads)
     return [
         _row("sqlite", "Durable cancel, SQLite", Goal(1.0), readings),
@@ -100,13 +98,7 @@ class _Pgbench:
 
 
 def _row(kind: str, title: str, goal: Goal, readings: dict[str, list[Reading]]) -> Row:
-    samples = {
-        load.removeprefix(f"{kind} "): [each.rate for each in found]
-        for load, found in readings.items()
-        if load.startswith(kind) or load in (REFERENCE, NO_INDEXES)
-    }
-    ours = readings[f"{kind} {PRODUCT}"]
-    costs = {process: [each.costs[process] for each in ours] for process in ours[0].costs}
+    compared = {PRODUCT: readings[kind], REFERENCE: readings[REFERENCE], NO_INDEXES: readings[NO_INDEXES]}
     most = min(each.rate for each in readings["load"])
     note = f"The load generator can send {most:,.0f} cancels per second at least (to nginx `return 204`)."
-    return Row(f"cancel-{kind}", title, UNIT, samples, REFERENCE, goal, costs, note if kind == "sqlite" else "")
+    return rated(f"cancel-{kind}", title, UNIT, compared, REFERENCE, goal, note if kind == "sqlite" else "")

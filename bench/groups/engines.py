@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from bench.engines import postgres, redis_server
-from bench.load import Connection, Reading, Successive, cancel, wrk
+from bench.load import Connection, Reading, Successive, cancel, rated, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
 from bench.servers import petstore
@@ -44,14 +44,12 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         loads |= {("Unchanged list (304)", number): read(number, If_None_Match=etag) for number in connections}
         loads |= {("Durable cancel", number): partial(cancels, connections=number) for number in connections}
         readings = interleaved(plan.rounds, loads)
-    return [_row(title, number, found) for (title, number), found in readings.items()], []
-
-
-def _row(title: str, connections: int, readings: list[Reading]) -> Row:
-    return Row(
-        f"engines-{title.split(maxsplit=1)[0].lower()}-{connections}",
-        f"{title}, {connections} connections",
-        "requests/s",
-        {PRODUCT: [each.rate for each in readings]},
-        costs={process: [each.costs[process] for each in readings] for process in readings[0].costs},
-    )
+    return [
+        rated(
+            f"engines-{title.split(maxsplit=1)[0].lower()}-{number}",
+            f"{title}, {number} connections",
+            "requests/s",
+            {PRODUCT: found},
+        )
+        for (title, number), found in readings.items()
+    ], []

@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.engines import postgres, redis_server
 from bench.load import Load, Successive, cancel
 from bench.machine import BenchError, pinned
-from bench.plan import Plan, progress
+from bench.plan import PETSTORE, Plan, progress
 from bench.queries import PAGES
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import Running, petstore
@@ -67,7 +67,7 @@ def _start(plan: Plan, server: Running, store: Store, cancels: Successive, secon
 
 
 def _import(plan: Plan, store: Store, file: Path) -> None:
-    command: list[str | Path] = [store.command, "orders", "import", file, "--format", "jsonl"]
+    command: list[str | Path] = [PETSTORE, "orders", "import", file, "--format", "jsonl"]
     done = subprocess.run(
         pinned(plan.cores.database, command), env=store.environment, capture_output=True, text=True, check=False
     )

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from bench.load import FRESH, SAME, Connection, Reading, wrk
+from bench.load import FRESH, SAME, Connection, Reading, rated, wrk
 from bench.machine import peak_resident
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
@@ -67,12 +67,9 @@ class _Subject:
         self._plan = plan
         self._orders = orders
         folder = stack.enter_context(plan.scratch())
-        self._stores = {
-            name: stack.enter_context(sqlite_store(plan, orders, command=command))
-            for name, command in plan.products.items()
-        }
-        self._servers = {name: stack.enter_context(petstore(plan, store)) for name, store in self._stores.items()}
-        with Connection(self._servers[PRODUCT].url, self._stores[PRODUCT].authorization) as connection:
+        store = stack.enter_context(sqlite_store(plan, orders))
+        self._server, self._sent = stack.enter_context(petstore(plan, store)), store.authorization
+        with Connection(self._server.url, self._sent) as connection:
             plain, self._body = connection.get(LIST)
             (folder / "list").write_bytes(self._body)
             if orders < HUGE:
@@ -94,10 +91,8 @@ class _Subject:
         load = partial(wrk, self._plan)
         if self._orders == HUGE:
             load = partial(load, connections=HUGE_CONNECTIONS, seconds=HUGE_SECONDS)
-        loads = {}
-        for name, server in self._servers.items():
-            sent = self._stores[name].authorization | wanted | _condition(self._etag if kind.unchanged else "")
-            loads[name] = partial(load, server.url + LIST, headers=sent, watch={PRODUCT: server.pid})
+        own = self._sent | wanted | _condition(self._etag if kind.unchanged else "")
+        loads = {PRODUCT: partial(load, self._server.url + LIST, headers=own, watch={PRODUCT: self._server.pid})}
         sent = wanted | _condition(self._nginx_etag() if kind.unchanged else "")
         watch = {"nginx": self._nginx.pid}
         loads[kind.reference] = partial(load, self._nginx.url + kind.path, headers=sent, watch=watch)
@@ -109,7 +104,7 @@ class _Subject:
 
     def memory(self) -> Row:
         """The largest memory of the server that these loads have needed, apart from the list itself."""
-        beyond = (peak_resident(self._servers[PRODUCT].pid) - len(self._body)) / 1e6
+        beyond = (peak_resident(self._server.pid) - len(self._body)) / 1e6
         title = f"Memory apart from the list, {self._orders:,} orders"
         note = f"The list has {len(self._body) / 1e6:.0f} MB."
         goal = Goal(96, at_most=True, absolute=True)
@@ -121,10 +116,7 @@ def _condition(etag: str) -> dict[str, str]:
 
 
 def _row(kind: Kind, ids: tuple[object, ...], readings: dict[str, list[Reading]]) -> Row:
-    samples = {name: [reading.rate for reading in found] for name, found in readings.items()}
-    measured = {PRODUCT: PRODUCT, "nginx": kind.reference}
-    costs = {process: [each.costs[process] for each in readings[load]] for process, load in measured.items()}
     if ids == FRESH:
         title = f"{kind.title}, fresh ids"
-        return Row(f"{kind.name}-fresh", title, "lists/s", samples, kind.reference, kind.fresh_goal, costs)
-    return Row(kind.name, kind.title, "lists/s", samples, kind.reference, kind.goal, costs)
+        return rated(f"{kind.name}-fresh", title, "lists/s", readings, kind.reference, kind.fresh_goal)
+    return rated(kind.name, kind.title, "lists/s", readings, kind.reference, kind.goal)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.engines import Postgres, postgres, redis_server
-from bench.load import CONNECTIONS, Reading, Successive, place, wrk
+from bench.load import CONNECTIONS, Reading, Successive, place, rated, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.queries import PAGES
 from bench.results import PRODUCT, Curve, Goal, Row
@@ -77,7 +77,4 @@ def _inserts(plan: Plan, engine: Postgres, folder: Path, orders: int) -> Callabl
 
 
 def _row(name: str, title: str, unit: str, reference: str, readings: dict[str, list[Reading]]) -> Row:
-    samples = {load: [each.rate for each in found] for load, found in readings.items()}
-    ours = readings[PRODUCT]
-    costs = {process: [each.costs[process] for each in ours] for process in ours[0].costs}
-    return Row(name, title, unit, samples, reference, Goal(0.7), costs)
+    return rated(name, title, unit, readings, reference, Goal(0.7))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bench import rivals
-from bench.load import FRESH, SAME, TRACED, Connection, Kind, Reading, unchanged_since, wrk
+from bench.load import FRESH, SAME, TRACED, Connection, Kind, Reading, rated, unchanged_since, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
@@ -42,6 +42,4 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 def _row(name: str, readings: dict[str, list[Reading]]) -> Row:
     title, _, goal = LOADS[name]
-    samples = {service: [reading.rate for reading in found] for service, found in readings.items()}
-    costs = {service: [reading.costs[service] for reading in found] for service, found in readings.items()}
-    return Row(name, title, "/s", samples, PEER, goal, costs)
+    return rated(name, title, "/s", readings, PEER, goal)

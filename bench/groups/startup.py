@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.machine import pinned
-from bench.plan import Plan, interleaved, progress, run
+from bench.plan import PETSTORE, Plan, interleaved, progress, run
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
 from bench.stores import Store, sqlite_store
@@ -23,7 +23,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     with sqlite_store(plan, ORDERS) as store:
         _ready(plan, store)
         loads = {"ready": partial(_ready, plan, store)}
-        loads |= {name: partial(_seconds, plan, store, [store.command, *words]) for name, words in COMMANDS.items()}
+        loads |= {name: partial(_seconds, plan, store, [PETSTORE, *words]) for name, words in COMMANDS.items()}
         loads["interpreter"] = partial(_seconds, plan, store, [sys.executable, "-c", "pass"])
         found = interleaved(plan.size(10, 2), loads)
     start = f"Start to ready, {ORDERS:,} orders"

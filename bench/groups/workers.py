@@ -6,7 +6,7 @@ from functools import partial
 
 from bench.engines import postgres, redis_server
 from bench.groups.cancels import MAX_PER_SECOND
-from bench.load import Reading, Successive, cancel, wrk
+from bench.load import Reading, Successive, cancel, rated, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
@@ -50,7 +50,5 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 
 def _row(title: str, readings: dict[str, list[Reading]], note: str) -> Row:
-    samples = {name: [each.rate for each in found] for name, found in readings.items()}
-    costs = {name: [each.costs[name] for each in found] for name, found in readings.items()}
     name = f"workers-{title.split(maxsplit=1)[0].lower()}"
-    return Row(name, title, "requests/s", samples, ONE, Goal(1.8), costs, note)
+    return rated(name, title, "requests/s", readings, ONE, Goal(1.8), note)
