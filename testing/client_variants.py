@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol, SupportsIndex, TypeVar
+from functools import partial
+from typing import Any, Protocol, SupportsIndex, TypeVar, cast
 
 from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent, v2
 from petstore_client._versions import AsyncV2
@@ -48,60 +49,23 @@ class Connect(Protocol):
 
 
 class Synchronous:
-    """An AsyncClient whose calls are run to their end, on the fake's clock."""
+    """An AsyncClient, or its `v2`, whose calls are run to their end, on the fake's clock."""
 
-    def __init__(self, client: AsyncClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._client = client
+    def __init__(self, inner: AsyncClient | AsyncV2, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
         self._run = run
-
-    def list_orders(self) -> list[Order]:
-        listed: list[Order] = self._run(self._client.list_orders())
-        return listed
-
-    def iter_orders(self) -> Iterator[Order]:
-        return _blocking(self._client.iter_orders(), self._run)
-
-    def cancel_order(self, order_id: SupportsIndex) -> None:
-        self._run(self._client.cancel_order(order_id))
-
-    def get_pet(self, pet_id: SupportsIndex) -> Pet:
-        pet: Pet = self._run(self._client.get_pet(pet_id))
-        return pet
-
-    def close(self) -> None:
-        self._run(self._client.close())
-
-    def with_options(self, **changes: Any) -> "Synchronous":
-        return Synchronous(self._client.with_options(**changes), self._run)
-
-    @property
-    def v2(self) -> AnyV2:
-        return SynchronousV2(self._client.v2, self._run)
-
-    @property
-    def last_response(self) -> ResponseEvent | None:
-        return self._client.last_response
-
-    @property
-    def rate_limit(self) -> RateLimit | None:
-        return self._client.rate_limit
-
-
-class SynchronousV2:
-    """The same for `AsyncClient.v2`."""
-
-    def __init__(self, version: AsyncV2, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._version = version
-        self._run = run
-
-    def iter_orders(self, **filters: Any) -> Iterator[v2.Order]:
-        return _blocking(self._version.iter_orders(**filters), self._run)
-
-    def follow_changes(self, **options: Any) -> Iterator[v2.Changes]:
-        return _blocking(self._version.follow_changes(**options), self._run)
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args, **options: self._run(getattr(self._version, name)(*args, **options))
+        found = getattr(self._inner, name)
+        if isinstance(found, AsyncV2):
+            return Synchronous(found, self._run)
+        return partial(self._call, found) if callable(found) else found
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        result = method(*arguments, **options)
+        if isinstance(result, AsyncClient):
+            return Synchronous(result, self._run)
+        return self._run(result) if asyncio.iscoroutine(result) else _blocking(result, self._run)
 
 
 def _blocking(items: AsyncGenerator[T, None], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[T]:
@@ -135,5 +99,5 @@ def asynchronous(fake: FakePetstore, **options: Any) -> Iterator[AnyClient]:
     # One loop for all calls: an asynchronous iteration belongs to the loop that started it.
     with asyncio.Runner(loop_factory=fake.clock.new_event_loop) as runner:
         client = fake.async_client(**options)
-        yield Synchronous(client, runner.run)
+        yield cast(AnyClient, Synchronous(client, runner.run))
         runner.run(client.close())

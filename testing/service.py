@@ -62,16 +62,9 @@ class Service:
         await self.backend.store.accounts.create(name, plan, limits or plan_limits(plan, None, None), self.actor)
         return name
 
-    async def key(
-        self,
-        account: str | None = None,
-        *,
-        scopes: frozenset[Scope] = DEFAULT_SCOPES,
-        environment: Environment = Environment.PRODUCTION,
-        expires_at: float | None = None,
-    ) -> str:
-        """Make a key, in an account of its own unless one is given; return the key itself."""
-        return (await self.key_and_id(account, scopes=scopes, environment=environment, expires_at=expires_at))[0]
+    async def key(self, account: str | None = None, **options: Any) -> str:
+        """Make a key, in an account of its own unless one is given; return the key. Options are as of `key_and_id`."""
+        return (await self.key_and_id(account, **options))[0]
 
     async def key_and_id(
         self,
