@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from petstore_client import (
     NotFoundError,
     Order,
     PermissionDeniedError,
-    Pet,
     RateLimitError,
 )
 from petstore_client.testing import FakeClock
@@ -27,7 +26,6 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
-from petstore_server.domain.pets import Pet as StoredPet
 from testing.checked_clients import CheckedAsyncTransport
 from testing.clock import START, Clock, OwnClock
 from testing.service import Service, running
@@ -161,16 +159,6 @@ async def test_invalid_and_restricted_keys_raise_their_errors(service: Service, 
 
 
 @pytest.mark.anyio
-async def test_get_pet_warns_with_the_date_of_the_sunset(service: Service, connected: Connected) -> None:
-    await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.actor)
-    async with connected(await service.key()) as petstore:
-        with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
-            assert Pet(id=3, name="Clover", tag="rabbit") == await petstore.get_pet(3)
-        with pytest.raises(NotFoundError):
-            await petstore.get_pet(4)
-
-
-@pytest.mark.anyio
 async def test_a_cancel_whose_response_was_lost_succeeds(service: Service, connected: Connected) -> None:
     await service.orders(Stored(1))
     key = await service.key()
@@ -214,23 +202,6 @@ async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Ser
             with pytest.raises(APIStatusError, match="must be") as wrong:
                 await petstore.v2.list_orders(**filters)
             assert (400, "invalid_parameter") == (wrong.value.status, wrong.value.code)
-
-
-@pytest.mark.anyio
-async def test_changes_are_followed_in_version_2(service: Service, connected: Connected) -> None:
-    await service.orders(Stored(1), Stored(2), Stored(3))
-    async with connected(await service.key()) as petstore:
-        before = [order async for order in petstore.v2.iter_orders(sort="updatedAt")]
-        service.clock.now += 5
-        await petstore.v2.cancel_order(2)
-        since = before[-1].updated_at + timedelta(microseconds=1)
-        changed = [order async for order in petstore.v2.iter_orders(sort="updatedAt", updated_from=since)]
-        assert [(2, "cancelled")] == [(order.id, order.status) for order in changed]
-        assert changed[0] == await petstore.v2.get_order(2)
-        with pytest.raises(ConflictError):
-            await petstore.v2.cancel_order(2)
-        with pytest.raises(NotFoundError):
-            await petstore.v2.get_order(4)
 
 
 @pytest.mark.anyio

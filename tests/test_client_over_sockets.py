@@ -20,7 +20,6 @@ from petstore_client import (
     APIConnectionError,
     APITimeoutError,
     AsyncClient,
-    AuthenticationError,
     ChangesResetError,
     Client,
     ConflictError,
@@ -32,7 +31,6 @@ from testing.engines import running_engine
 from testing.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
 from testing.redis_engine import shared_redis
 from testing.stores import new_store_database
-from testing.subprocesses import free_port
 
 COUNT = 8_000
 
@@ -58,13 +56,6 @@ def test_every_way_of_listing_returns_the_complete_list(served: tuple[Server, st
         assert expected() == petstore_client.list_orders()
         assert expected() == petstore_client.list_orders()
         assert expected() == list(petstore_client.iter_orders())
-
-
-@pytest.mark.anyio
-async def test_an_asynchronous_iteration_returns_the_complete_list(served: tuple[Server, str]) -> None:
-    server, key = served
-    async with AsyncClient(f"{server.api}/v1", api_key=key) as client:
-        assert expected() == [order async for order in client.iter_orders()]
 
 
 def test_forked_processes_cancel_their_own_orders_with_one_client(served: tuple[Server, str]) -> None:
@@ -271,22 +262,6 @@ def test_exactly_one_of_many_threads_cancels_an_order(served: tuple[Server, str]
     assert 20 == sum(won)
 
 
-def test_abandoned_iterations_leave_the_client_usable(
-    served: tuple[Server, str],
-) -> None:
-    server, key = served
-    with Client(f"{server.api}/v1", api_key=key) as client:
-        for _ in range(5):
-            assert Order(id=1, pet_id=1, quantity=1) == next(iter(client.iter_orders()))
-        assert COUNT == len(client.list_orders())
-
-
-def test_a_wrong_key_is_an_authentication_error(served: tuple[Server, str]) -> None:
-    server, _ = served
-    with Client(f"{server.api}/v1", api_key="pso_live_wrong") as client, pytest.raises(AuthenticationError):
-        client.list_orders()
-
-
 def test_a_call_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     key, _ = new_key(store, plan=UNLIMITED)
@@ -393,15 +368,6 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
         client.cancel_order(1)
     assert caught.value.sent
     assert caught.value.may_have_been_applied
-
-
-def test_a_refused_connection_says_so() -> None:
-    with (
-        Client(f"http://127.0.0.1:{free_port()}/v1", api_key="key", max_retries=0) as client,
-        pytest.raises(APIConnectionError, match="is the address right") as caught,
-    ):
-        client.cancel_order(1)
-    assert not caught.value.sent
 
 
 def test_an_unknown_host_says_so() -> None:

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from petstore_client import (
+    APIConnectionError,
     AuthenticationError,
     Client,
     Order,
@@ -18,6 +19,7 @@ from petstore_client import (
     RateLimitEvent,
 )
 from petstore_client.testing import (
+    Dropped,
     FakeClock,
     FakePetstore,
     RateLimited,
@@ -171,8 +173,15 @@ def close_coroutine(fake: FakePetstore) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("cancel", [interrupt, time_out, close_coroutine])
-def test_a_request_that_is_cancelled_in_flight_counts_as_charged(
+def lose_response(fake: FakePetstore) -> None:
+    """Send a request whose response is lost, and give up."""
+    fake.then(Dropped(applied=True))
+    with fake.client(max_retries=0) as petstore, pytest.raises(APIConnectionError):
+        petstore.list_orders()
+
+
+@pytest.mark.parametrize("cancel", [interrupt, time_out, close_coroutine, lose_response])
+def test_a_request_without_a_response_counts_as_charged(
     connect: Connect, cancel: Callable[[FakePetstore], None]
 ) -> None:
     fake = FakePetstore(ORDERS, per_minute=2)
