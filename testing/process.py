@@ -75,6 +75,12 @@ def petstore_json(store: Path, *arguments: str, text: str | None = None, **more:
     return json.loads(done.stdout)
 
 
+def statuses(store: Path) -> dict[int, str]:
+    """The status of each order."""
+    exported = petstore(store, "orders", "export", "-", "--format", "jsonl").stdout
+    return {order["id"]: order["status"] for order in map(json.loads, exported.splitlines())}
+
+
 def new_key(store: Path, account: str = "acme", plan: Sequence[str] = ("--plan", "free")) -> tuple[str, str]:
     """Make an account and a key; return the key and its id."""
     petstore_json(store, "accounts", "create", account, *plan)

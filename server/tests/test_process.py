@@ -36,6 +36,7 @@ from testing.process import (
     receive,
     serving,
     serving_as,
+    statuses,
     wait_until_serving,
 )
 from testing.redis_engine import shared_redis
@@ -54,11 +55,6 @@ def put_orders(store: Path, number: int, more: str = "", first: int = 1) -> None
     ids = range(first, first + number)
     lines = "".join(f'{{"id":{order_id},"petId":1,"status":"pending"{more}}}\n' for order_id in ids)
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
-
-
-def statuses(store: Path) -> dict[int, str]:
-    exported = petstore(store, "orders", "export", "-", "--format", "jsonl").stdout
-    return {order["id"]: order["status"] for order in map(json.loads, exported.splitlines())}
 
 
 @pytest.fixture

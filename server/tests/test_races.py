@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving
+from testing.process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving, statuses
 from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
@@ -47,11 +47,6 @@ def ship(store: Path, identifiers: list[str]) -> subprocess.Popen[str]:
     )
 
 
-async def statuses(store: Path) -> dict[int, str]:
-    exported = await to_thread(petstore, store, "orders", "export", "-", "--format", "jsonl")
-    return {order["id"]: order["status"] for order in map(json.loads, exported.stdout.splitlines())}
-
-
 async def test_of_two_cancels_over_http_exactly_one_wins(store: Path, key: str) -> None:
     twice = [("DELETE", f"{ORDERS}/{order_id}") for order_id in range(1, PAIRS + 1) for _ in range(2)]
     with serving(store) as server:
@@ -60,7 +55,7 @@ async def test_of_two_cancels_over_http_exactly_one_wins(store: Path, key: str) 
     expected = {(f"{ORDERS}/{order_id}", code) for order_id in range(1, PAIRS + 1) for code in _ONE_WINNER}
     assert expected == codes.keys()
     assert {1} == set(codes.values())
-    found = await statuses(store)
+    found = await to_thread(statuses, store)
     assert {"cancelled"} == {found[order_id] for order_id in range(1, PAIRS + 1)}
 
 
@@ -77,7 +72,7 @@ async def test_of_a_cancel_over_http_and_a_ship_by_a_second_process_exactly_one_
         printed, _ = shipping.communicate(timeout=100)
     cancelled = {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
     refused = {int(reply.target.rpartition("/")[2]) for reply in replies if reply.code == "order_already_shipped"}
-    found = await statuses(store)
+    found = await to_thread(statuses, store)
     assert {204, 409} == {reply.status for reply in replies}
     assert {order_id for order_id, status in found.items() if status == "cancelled"} == cancelled
     assert {order_id for order_id, status in found.items() if status == "shipped"} == refused

@@ -41,18 +41,13 @@ def admitted(decisions: Sequence[Decision]) -> int:
     return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 
-def fallback_limiter(
-    url: str, policy: BanPolicy, redis_clock: Callable[[], float] | None, clock: Callable[[], float]
-) -> FallbackLimiter:
-    return FallbackLimiter(RedisCounters(url, policy, redis_clock), MemoryLimiter(policy, clock), clock)
-
-
 @asynccontextmanager
 async def limiter(
-    url: str, clock: Callable[[], float] | None = None, store: str = "store"
+    url: str, clock: Callable[[], float] | None = None, store: str = "store", policy: BanPolicy = STRICT
 ) -> AsyncIterator[FallbackLimiter]:
     """A limiter as a server process has one, on Redis's clock; or one with a given clock and a strict policy."""
-    made = fallback_limiter(url, POLICY if clock is None else STRICT, clock, clock or time.time)
+    policy, own_clock = (POLICY, time.time) if clock is None else (policy, clock)
+    made = FallbackLimiter(RedisCounters(url, policy, clock), MemoryLimiter(policy, own_clock), own_clock)
     await made.start()
     made.counters.use_store(store)
     try:
@@ -145,18 +140,13 @@ async def test_every_key_expires_by_itself_and_an_accounts_keys_share_a_hash_tag
 
 
 async def test_strikes_expire_by_themselves(engine: RedisEngine) -> None:
-    clock = Clock()
-    policy = BanPolicy(strikes=3, grace_seconds=0)
-    made = fallback_limiter(engine.url, policy, clock, clock)
-    await made.start()
-    made.counters.use_store("store")
-    for _ in range(4):
-        await made.admit(principal(limits=Limits(1, 10)))
-    strikes = "petstore:store:key:{1}:key_a:strikes"
-    assert (2, True) == (engine.client.llen(strikes), 590 < engine.client.ttl(strikes) < 610)
-    await made.admit(principal(limits=Limits(1, 10)))
-    assert (1, False) == (made.local.bans, engine.client.exists(strikes) == 1)
-    await made.counters.close()
+    async with limiter(engine.url, Clock(), policy=BanPolicy(strikes=3, grace_seconds=0)) as one:
+        for _ in range(4):
+            await one.admit(principal(limits=Limits(1, 10)))
+        strikes = "petstore:store:key:{1}:key_a:strikes"
+        assert (2, True) == (engine.client.llen(strikes), 590 < engine.client.ttl(strikes) < 610)
+        await one.admit(principal(limits=Limits(1, 10)))
+        assert (1, False) == (one.local.bans, engine.client.exists(strikes) == 1)
 
 
 async def test_stores_that_share_a_redis_do_not_share_counters_bans_or_addresses(engine: RedisEngine) -> None:
