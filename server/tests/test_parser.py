@@ -483,6 +483,19 @@ def test_lines_of_a_head_are_known_again_up_to_its_bound() -> None:
     assert [(True, True), (False, False)] == hits
 
 
+def test_a_head_equal_to_the_one_before_is_not_read_again() -> None:
+    other = request(b"Host: x", b"A: b")
+    with_body = request(b"Host: x", b"Content-Length: 1") + b"a"
+    old = request(b"Host: x", b"Connection: keep-alive", version=b"1.0")
+    faulty = request(b"Host: x y")
+    messages = [LIST, LIST, other, other, LIST, with_body, with_body, LIST, old, old, faulty, faulty, LIST]
+    found, refused = feed(*messages)
+    assert refused is None
+    assert [vars(feed(message)[0][0]) for message in messages] == [vars(one) for one in found]
+    known = [one.headers is before.headers for before, one in pairwise(found)]
+    assert [True, False, True, *[False] * 9] == known
+
+
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_blank_lines_may_precede_a_request_and_a_lone_line_feed_is_malformed_at_once(before: bytes, size: int) -> None:

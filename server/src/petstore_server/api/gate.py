@@ -11,6 +11,7 @@ Otherwise the log has what an operator may have to act on: 5xx responses and ref
 
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -49,11 +50,11 @@ class Concurrency:
     def __init__(self) -> None:
         self.refused = 0
         self._total = 0
-        self._of_account: dict[int, int] = {}
+        self._of_account: defaultdict[int, int] = defaultdict(int)  # as few as accounts, so none is removed
 
     def enter(self, account_id: int) -> None:
         """Count a request, until `leave`. Raises Overloaded."""
-        used = self._of_account.get(account_id, 0)
+        used = self._of_account[account_id]
         if used >= MAX_CONCURRENT_PER_ACCOUNT or used >= MAX_CONCURRENT - self._total:
             self.refused += 1
             raise errors.Overloaded
@@ -63,11 +64,7 @@ class Concurrency:
     def leave(self, account_id: int) -> None:
         """A request that was counted has its response."""
         self._total -= 1
-        left = self._of_account[account_id] - 1
-        if left:
-            self._of_account[account_id] = left
-        else:
-            del self._of_account[account_id]
+        self._of_account[account_id] -= 1
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -127,7 +124,7 @@ class Gate:
         if principal is None:
             principal = await self._identify(call, authorization)
         call.principal = principal
-        operation = match.operation(request.method)
+        operation = None if match.route is None else match.route.operations.get(request.method)
         if operation is not None:
             call.operation = operation.id
         call.decision = decision = await self.limiter.admit(principal)

@@ -93,11 +93,8 @@ class Match(NamedTuple):
     version: str | None
     route: Route | None
 
-    def operation(self, method: str) -> Operation | None:
-        """The operation of the method; without one, `missing` is the error."""
-        return None if self.route is None else self.route.operations.get(method)
-
     def missing(self) -> RouteNotFound | MethodNotAllowed:
+        """The error if the route is missing, or has no operation of the method."""
         if self.route is None:
             return RouteNotFound(self.version or "v1")
         return MethodNotAllowed(", ".join(self.route.operations))

@@ -181,9 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         self._parser.refuse(failure, self._current)
 
     def _resume_reading(self) -> None:
-        if self._reading_paused:
-            self._reading_paused = False
-            self._transport.resume_reading()
+        self._reading_paused = False
+        self._transport.resume_reading()
 
     def _read_on_or_end(self) -> None:
         """With nothing to do now: read on, or end the connection if no request will follow."""
@@ -192,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         busy = self._current is not None or self._writer.paused or self._parser.requests
         idle_too_long = self._server.closing and not self._parser.in_message
         if busy or not (self._input_ended or idle_too_long):
-            if self._parser.starved:
+            if self._reading_paused and self._parser.starved:
                 self._resume_reading()
             return
         self._keep_alive = False
@@ -265,7 +264,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._writer.progress()[1] or (sending and not self._half_closed):
             with suppress(OSError):  # the client is gone already
                 self._transport.write_eof()
-            self._resume_reading()
+            if self._reading_paused:
+                self._resume_reading()
         else:
             self._transport.close()
 

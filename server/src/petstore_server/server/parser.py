@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from collections.abc import Mapping
 
 from petstore_server.server.grammar import (
     MALFORMED,
@@ -64,6 +65,8 @@ class RequestParser:
         self._chunked = False
         self._awaited = ""  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
         self._left = 0  # bytes of the body, or of the chunk
+        self._plain_head = b""  # the latest one of HTTP/1.1 without a body: the next one is often equal
+        self._plain: tuple[str, bytes, bytes, Mapping[bytes, bytes]] = ("", b"", b"", {})  # what it says
 
     @property
     def in_message(self) -> bool:
@@ -94,7 +97,7 @@ class RequestParser:
         if self.incoming is not None and self._take_body(self.incoming):
             self.incoming.finish()
             self.incoming = None
-        if self._at == len(self._data):  # an idle connection keeps nothing
+        if self._at == len(self._data):  # an idle connection keeps nothing more
             self._data, self._at, self._searched, self.starved = b"", 0, 0, True
 
     def refuse(self, failure: RequestError, current: Request | None = None) -> None:
@@ -137,7 +140,12 @@ class RequestParser:
             if complete:
                 request_line.__wrapped__(line)  # so that another protocol is refused at once
             return
-        request = self._read_head(self._data[self._at : end])
+        head = self._data[self._at : end]
+        if head == self._plain_head:
+            request = Request(*self._plain, self._peer)
+            request.keep_alive = request.complete = True
+        else:
+            request = self._read_head(head)
         self._at = self._searched = end + len(_END)
         self._in_head = False
         self._blank = 0
@@ -176,9 +184,12 @@ class RequestParser:
             raise HeadersTooLarge
         known = len(head) <= MAX_KNOWN_HEAD
         method, path, query, http_1_0 = (request_line if known else request_line.__wrapped__)(first)
-        headers: dict[bytes, bytes] = {}
-        for name, value in map(field if known else field.__wrapped__, lines):
-            headers[name] = value if name not in headers else headers[name] + b", " + value
+        fields = [*map(field if known else field.__wrapped__, lines)]
+        headers = dict(fields)
+        if len(headers) < len(fields):
+            headers = {}
+            for name, value in fields:
+                headers[name] = value if name not in headers else headers[name] + b", " + value
         request = Request(method, path, query, headers, self._peer)
         if http_1_0:
             request.http_1_0 = True
@@ -186,11 +197,14 @@ class RequestParser:
         # What follows a CONNECT may be meant for the other end of a tunnel.
         request.keep_alive = not closes and (keeps or not http_1_0) and method != "CONNECT"
         self._left, self._chunked = 0, False
-        if not _FRAMING.isdisjoint(headers):
+        framed = not _FRAMING.isdisjoint(headers)
+        if framed:
             self._frame(request)
         request.complete = not (self._left or self._chunked)
         if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
+        elif known and request.keep_alive and not (framed or http_1_0):
+            self._plain_head, self._plain = head, (method, path, query, headers)
         return request
 
     def _frame(self, request: Request) -> None:
