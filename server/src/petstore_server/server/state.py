@@ -5,14 +5,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from petstore_server.fair_queue import FairQueue
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
 from petstore_server.server.writer import ResponseWriter
-
-if TYPE_CHECKING:
-    from petstore_server.server.connection import Connection
 
 READ_BUFFER = 16 * 1024
 """Bytes read from a connection at once, and kept of one whose requests are still being answered."""
@@ -66,6 +63,20 @@ class Deadlines(NamedTuple):
 _log = logging.getLogger(__name__)
 
 
+class OpenConnection(Protocol):
+    """A connection, as the state of its server knows it."""
+
+    scheduled: bool
+
+    @property
+    def next_request(self) -> Request | None: ...
+    def advance(self) -> None: ...
+    def check_progress(self) -> tuple[int, int]: ...
+    def unfinished(self) -> tuple[tuple[int, int], int]: ...
+    def refuse(self) -> None: ...
+    def cut(self) -> None: ...
+
+
 class ServerState:
     """What connections read and change. `clock` gives Unix seconds.
 
@@ -98,9 +109,9 @@ class ServerState:
         self._clock = clock
         self._date_second = 0
         self._max_connections = max_connections
-        self.connections: set[Connection] = set()
+        self.connections: set[OpenConnection] = set()
         self._owner_of = owner_of
-        self._scheduled: FairQueue[Connection] = FairQueue()  # by the owner of the next request
+        self._scheduled: FairQueue[OpenConnection] = FairQueue()  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
         self._turn_follows = False
         self._loop = asyncio.get_running_loop()
@@ -110,7 +121,7 @@ class ServerState:
         self._on_done = self._done  # one object for all tasks
         self.update_date()
 
-    def admit(self, connection: "Connection") -> RequestError | None:
+    def admit(self, connection: OpenConnection) -> RequestError | None:
         """Take a new connection; return why it is refused, if there are too many."""
         self.connections.add(connection)
         self._most_connections = max(self._most_connections, len(self.connections))
@@ -121,7 +132,7 @@ class ServerState:
             connection.cut()
         return TooManyConnections()
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: OpenConnection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
         self._notice_end()
@@ -145,7 +156,7 @@ class ServerState:
         if not (self.connections or self._tasks):
             self._empty.set()
 
-    def schedule(self, connection: "Connection") -> None:
+    def schedule(self, connection: OpenConnection) -> None:
         """Have the connection advance once all that is readable now has been read.
 
         All requests of a turn have thus been read when the turn begins, so what one of them finds
@@ -217,9 +228,9 @@ class ServerState:
     def _bound(
         self,
         reason: str,
-        held: "Iterable[tuple[Any, int, Connection]]",
+        held: Iterable[tuple[Any, int, OpenConnection]],
         maximum: int,
-        end: "Callable[[Connection], None]",
+        end: Callable[[OpenConnection], None],
     ) -> None:
         """End connections, lowest rank first, until all hold at most `maximum` bytes. `held` has rank and bytes."""
         held = [each for each in held if each[1]]
