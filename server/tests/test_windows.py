@@ -66,6 +66,10 @@ def test_a_smaller_plan_leaves_zero_remaining_and_never_less() -> None:
     assert (0, 750) == tuple(window.remaining for window in decision.windows)
 
 
+def test_an_address_over_its_limit_has_zero_remaining_and_never_less() -> None:
+    assert [1, 0, 0] == [evaluate_address(False, Count(1000, used), 1001.0).remaining for used in (59, 60, 61)]
+
+
 @given(now=st.floats(1000, 1059.999), used=st.integers(0, 60))
 def test_waiting_for_retry_after_reaches_the_reset_and_is_at_least_a_second(now: float, used: int) -> None:
     decision = evaluate_account(False, Count(1000, used), Count(1000, used), LIMITS, now)
