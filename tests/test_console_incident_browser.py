@@ -70,7 +70,9 @@ def address(server: Server, path: str) -> str:
     return f"{server.admin}/console{path}"
 
 
-def test_pages_fit_and_tables_become_rows_with_names(browser: "Browser", store: Path, server: Server) -> None:
+def test_pages_fit_tables_become_rows_with_names_and_meters_are_next_to_their_text(
+    browser: "Browser", store: Path, server: Server
+) -> None:
     problems = []
     with signed_in(browser, store, server) as page:
         for width in WIDTHS:
@@ -85,6 +87,12 @@ def test_pages_fit_and_tables_become_rows_with_names(browser: "Browser", store: 
             assert is_open is (width > 704), f"filters at {width}"
             name = page.evaluate("getComputedStyle(document.querySelector('td[data-name=Status]'), '::before').content")
             assert ('"Status"' if width <= 768 else "none") == name, f"names at {width}"
+            page.goto(address(server, "/accounts"))
+            used = page.locator(".used:visible").first
+            meter, text = used.locator("meter").bounding_box(), used.locator("span").bounding_box()
+            assert meter is not None
+            assert text is not None
+            assert abs(meter["y"] + meter["height"] / 2 - text["y"] - text["height"] / 2) < 8, f"meters at {width}"
     assert [] == problems
 
 
