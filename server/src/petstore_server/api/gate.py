@@ -50,7 +50,7 @@ class Concurrency:
     def __init__(self) -> None:
         self.refused = 0
         self._total = 0
-        self._of_account: defaultdict[int, int] = defaultdict(int)  # as few as accounts, so none is removed
+        self._of_account: defaultdict[int, int] = defaultdict(int)  # zeros stay: the store bounds the accounts
 
     def enter(self, account_id: int) -> None:
         """Count a request, until `leave`. Raises Overloaded."""

@@ -97,7 +97,7 @@ class RequestParser:
         if self.incoming is not None and self._take_body(self.incoming):
             self.incoming.finish()
             self.incoming = None
-        if self._at == len(self._data):  # an idle connection keeps nothing more
+        if self._at == len(self._data):  # an idle connection keeps only `_plain_head`
             self._data, self._at, self._searched, self.starved = b"", 0, 0, True
 
     def refuse(self, failure: RequestError, current: Request | None = None) -> None:
