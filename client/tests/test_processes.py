@@ -4,6 +4,7 @@ A process is a client with a separate gate. All of them run on one simulated clo
 """
 
 import asyncio
+from random import Random
 
 import httpx2
 import pytest
@@ -27,18 +28,22 @@ class Delayed(httpx2.AsyncBaseTransport):
         return response
 
 
-@pytest.mark.parametrize(
-    ("late", "part"), [([0.0] * 2, 0.75), ([0.0] * 20, 0.75), ([0.0, 1.0, 2.0, 3.0], 0.5)], ids=["2", "20", "late"]
-)
-def test_each_process_gets_its_part_of_the_limit(late: list[float], part: float) -> None:
+def run_processes(late: list[float], pause: float) -> tuple[FakePetstore, list[int]]:
+    """Cancel for ten minutes, one process for each of `late` (see OwnClock), and return how often each of them did.
+
+    Each waits before a request for `pause` seconds in the mean.
+    """
     clock = FakeClock()
     fake = FakePetstore(per_minute=PER_MINUTE, clock=clock)
+    random = Random(1)
     done = [0] * len(late)
 
     async def run(process: int) -> None:
         own = OwnClock(clock, late=late[process])
         async with fake.async_client(clock=own, transport=Delayed(fake)) as petstore:
             while True:
+                if pause:
+                    await asyncio.sleep(random.expovariate(1 / pause))
                 with pytest.raises(NotFoundError):
                     await petstore.cancel_order(1)
                 done[process] += 1
@@ -49,6 +54,21 @@ def test_each_process_gets_its_part_of_the_limit(late: list[float], part: float)
 
     with pytest.raises(TimeoutError):
         clock.run(run_all())
+    return fake, done
+
+
+@pytest.mark.parametrize(
+    ("late", "part"), [([0.0] * 2, 0.75), ([0.0] * 20, 0.75), ([0.0, 1.0, 2.0, 3.0], 0.5)], ids=["2", "20", "late"]
+)
+def test_each_process_gets_its_part_of_the_limit(late: list[float], part: float) -> None:
+    fake, done = run_processes(late, 0.0)
     assert min(done) >= part * MINUTES * PER_MINUTE / len(late), done
     assert sum(done) >= 0.95 * MINUTES * PER_MINUTE, done
+    assert 0 == fake.bans
+
+
+def test_processes_that_send_now_and_then_do_not_get_the_key_banned() -> None:
+    processes = 5  # which together want to send more than the limit
+    fake, _ = run_processes([0.0] * processes, processes * 60 / PER_MINUTE / 1.3)
+    assert len(fake.requests) >= 0.9 * MINUTES * PER_MINUTE
     assert 0 == fake.bans

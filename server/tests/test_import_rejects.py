@@ -105,6 +105,11 @@ def test_a_repeated_name_is_found_among_very_many() -> None:
     assert ["last"] == [each.column for each in rejects]
 
 
+def test_an_escaped_quote_is_not_a_repeated_name(cli: CommandLine) -> None:
+    done = cli.must("pets", "import", "-", stdin='{"id":1,"name":"\\"Rex\\""}')
+    assert "1 created" in done.err
+
+
 def test_a_record_of_any_depth_is_rejected() -> None:
     rows = [f'{{"id":1,"x":{"[" * depth}{"]" * depth}}}' for depth in (*range(800, 1100), 100_000)]
     found = read("\n".join(rows).encode(), "jsonl")  # some can be decoded, but not be examined for repeated names
