@@ -33,10 +33,11 @@ from testing.subprocesses import PATIENCE, kill, within
 
 pytestmark = pytest.mark.system
 
-NEAR, FAR, REMOTE = 0.0005, 0.005, 0.025
+NEAR, FAR, REMOTE = 0.0005, 0.005, 0.015
 """Seconds from host to host. The last is only for counting round trips."""
 SERVICES = ("service-a", "service-b")
 HOSTS = ("client", "nginx", *SERVICES, "postgres", "redis")
+LOCAL_DECISIONS = "petstore_limit_decisions_local_total"
 ORDERS = 2_000
 ROUNDS = 40
 CLIENTS = 6
@@ -156,10 +157,13 @@ def test_each_operation_takes_few_round_trips(site: Site) -> None:
             "cancel": lambda: client.delete(f"/v1/store/orders/{next(ids)}"),
         }
         found: dict[str, list[list[float]]] = {name: [] for name in operations}
-        for delay, rounds in ((NEAR, ROUNDS), (FAR, ROUNDS), (REMOTE, 8)):
+        for delay in (NEAR, FAR):
             site.network.set(delay)
             for name, send in operations.items():
-                found[name].append([_seconds(send) for _ in range(rounds)])
+                found[name].append([_seconds(send) for _ in range(ROUNDS)])
+        site.network.set(REMOTE)
+        for name, send in operations.items():
+            found[name].append(_seconds_with_redis(site, send))
     print(f"\n{'':16}{NEAR * 1000:>8} ms{FAR * 1000:>8} ms  round trips")
     counted = {}
     for name, (near, far, remote) in found.items():
@@ -174,6 +178,22 @@ def _seconds(send: Callable[[], httpx2.Response]) -> float:
     took = time.perf_counter() - began
     assert status in (200, 201, 204, 404)
     return took
+
+
+def _seconds_with_redis(site: Site, send: Callable[[], httpx2.Response]) -> list[float]:
+    """How long some requests took; without those that a host decided alone, and so a round trip sooner.
+
+    It does so when Redis takes too long, as it may on a busy machine.
+    """
+    found: list[float] = []
+    for _ in range(100):
+        before = site.sample("service-a", LOCAL_DECISIONS)
+        took = _seconds(send)
+        if before == site.sample("service-a", LOCAL_DECISIONS):
+            found.append(took)
+        if len(found) == 8:
+            break
+    return found
 
 
 @pytest.mark.parametrize("hours", [0, 1])
@@ -198,7 +218,7 @@ def test_two_hosts_admit_exactly_the_limit_together(site: Site, hours: int) -> N
 
 def _local_decisions(site: Site) -> float:
     """Limit decisions that a host made without Redis."""
-    return sum(site.sample(host, "petstore_limit_decisions_local_total") for host in SERVICES)
+    return sum(site.sample(host, LOCAL_DECISIONS) for host in SERVICES)
 
 
 def _send_to_both(site: Site, key: str) -> list[httpx2.Response]:
