@@ -181,7 +181,7 @@ def _seconds(send: Callable[[], httpx2.Response]) -> float:
 
 
 def _seconds_with_redis(site: Site, send: Callable[[], httpx2.Response]) -> list[float]:
-    """How long some requests took; but those that a host decided by itself, a round trip sooner.
+    """How long some requests took, without those that a host decided by itself, a round trip sooner.
 
     It does so when Redis takes too long, as it may on a busy machine.
     """
