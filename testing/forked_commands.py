@@ -11,7 +11,7 @@ from testing.preloaded import PetstoreProcess
 
 
 class ForkedCommand:
-    """`petstore` in a process of its own, as `asyncio.subprocess.Process` shows one."""
+    """`petstore` in a separate process, as `asyncio.subprocess.Process` shows one."""
 
     def __init__(
         self,

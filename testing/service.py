@@ -63,7 +63,7 @@ class Service:
         return name
 
     async def key(self, account: str | None = None, **options: Any) -> str:
-        """Make a key, in an account of its own unless one is given; return the key. Options are as of `key_and_id`."""
+        """Make a key, in a new account unless one is given; return the key. Options are as of `key_and_id`."""
         return (await self.key_and_id(account, **options))[0]
 
     async def key_and_id(

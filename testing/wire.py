@@ -45,7 +45,7 @@ def responses(raw: bytes) -> list[Response]:
 
 
 async def send(port: int, data: bytes) -> bytes:
-    """Send this over a connection of its own; return all that comes until it ends."""
+    """Send this over a new connection; return all that comes until it ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)

@@ -107,7 +107,7 @@ async def test_a_cancel_is_answered_by_what_became_of_the_order(service: Service
 
 
 async def raw_exchange(service: Service, request: bytes) -> wire.Response:
-    """The one response on a connection of its own."""
+    """The one response on a new connection."""
     [response] = wire.responses(await wire.send(service.transport.port, request))
     return response
 
