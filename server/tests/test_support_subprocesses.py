@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.engines import PostgresEngine, copy_programs
+from testing.engines import copy_programs, wheels
 from testing.preloaded import LOADED, forking
 from testing.subprocesses import PATIENCE, descendants, end, running
 
@@ -52,9 +52,8 @@ def test_a_server_that_a_test_starts_has_all_modules_loaded() -> None:
     process.join()
 
 
-def test_a_copy_of_postgresql_uses_its_own_libraries(tmp_path: Path, postgres: PostgresEngine) -> None:
-    installed = Path(postgres.program("postgres")).parents[1]
-    program = copy_programs(installed, tmp_path) / "bin" / "initdb"
+def test_a_copy_of_postgresql_uses_its_own_libraries(tmp_path: Path) -> None:
+    program = copy_programs(max(wheels()), tmp_path) / "bin" / "initdb"
     trace = {"LD_TRACE_LOADED_OBJECTS": "1"}
     loaded = subprocess.run([program], env=trace, capture_output=True, text=True, check=True).stdout
     [library] = [line for line in loaded.splitlines() if line.strip().startswith("libpq")]
