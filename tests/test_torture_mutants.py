@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from torture.mutants.__main__ import EXPLAINED, files, missing
+from torture.mutants.__main__ import EXPLAINED, missing
 from torture.mutants.changes import mutants
-from torture.mutants.groups import GROUPS
+from torture.mutants.groups import GROUPS, files
 from torture.mutants.processes import in_child
 
 SOURCE = '''
@@ -26,10 +26,14 @@ def within(count: int, least: int = 0) -> bool:
 
 def unused() -> None:
     print(1)
+
+def end() -> None:
+    raise SystemExit(7)
 '''
 TESTS = """
 import pytest
-from subject import within
+from subject import end, within
+from testing import preloaded
 
 def test_two_are_within():
     assert within(2) is True
@@ -40,6 +44,12 @@ def test_four_are_not_within():
 def test_less_than_nothing_is_refused():
     with pytest.raises(ValueError):
         within(-1)
+
+def test_another_process_ends_with_seven():
+    process = preloaded.forking().Process(target=end)
+    process.start()
+    process.join()
+    assert process.exitcode == 7
 """
 INI = """
 [pytest]
@@ -52,7 +62,7 @@ from torture.mutants.attempts import attempts
 from torture.mutants.changes import mutants
 from torture.mutants.groups import GROUPS
 found = list(mutants(Path("subject.py").resolve()))
-for mutant, result in attempts(Group(("subject.py",), ("test_subject.py",)), [*found[:2], *found[3:10]]):
+for mutant, result in attempts(Group(("subject.py",), ("test_subject.py",)), [*found[:2], *found[3:10], *found[-2:]]):
     print(f"{result}: {mutant.text}")
 """
 
@@ -76,6 +86,9 @@ def test_each_line_of_a_module_is_changed_but_for_texts_and_types(tmp_path: Path
         "unused: print(1)  =>  (removed)",
         "unused: print(1)  =>  print(2)",
         "unused: print(1)  =>  print(0)",
+        "end: raise SystemExit(7)  =>  (removed)",
+        "end: raise SystemExit(7)  =>  raise SystemExit(8)",
+        "end: raise SystemExit(7)  =>  raise SystemExit(6)",
     ] == changes(tmp_path / "subject.py", SOURCE)
 
 
@@ -112,6 +125,8 @@ def test_a_mutant_is_noticed_if_a_test_fails_wherever_it_is(tmp_path: Path) -> N
         "killed: within: return count <= LIMIT  =>  return count < LIMIT",
         "killed: within: return count <= LIMIT  =>  return count > LIMIT",
         "untested: unused: print(1)  =>  (removed)",
+        "killed: end: raise SystemExit(7)  =>  raise SystemExit(8)",
+        "killed: end: raise SystemExit(7)  =>  raise SystemExit(6)",
     } == set(done.stdout.splitlines())
 
 

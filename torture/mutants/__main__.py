@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torture.mutants.attempts import attempts
 from torture.mutants.changes import Mutant, mutants
-from torture.mutants.groups import GROUPS, Group
+from torture.mutants.groups import GROUPS, Group, files
 
 SCORE = 0.95
 """The part of a group's mutants that tests must notice, without those that are explained."""
@@ -100,12 +100,6 @@ def _key(mutant: Mutant) -> tuple[str, str]:
 def _name(mutant: Mutant) -> str:
     """The file of a mutant and its directory."""
     return "/".join(mutant.path.parts[-2:])
-
-
-def files(source: Path) -> list[Path]:
-    """The files of a source, which is one or a directory."""
-    source = source.resolve()
-    return sorted([*source.glob("*.py"), *source.glob("*.lua")]) if source.is_dir() else [source]
 
 
 def _options() -> argparse.Namespace:

@@ -15,7 +15,7 @@ import pytest
 
 from torture.mutants.changes import Mutant
 from torture.mutants.coverage import Coverage, executor, measured, tests_of
-from torture.mutants.groups import Group
+from torture.mutants.groups import Group, files
 from torture.mutants.processes import collected, in_child, passes
 
 _PROCESSES = 2
@@ -126,7 +126,7 @@ def attempts(group: Group, chosen: list[Mutant]) -> Iterator[Attempt]:
     """Run the tests of each mutant, in _PROCESSES processes; yield each result as it comes."""
     with tempfile.TemporaryDirectory(prefix="petstore-mutants-") as name:
         folder = Path(name)
-        paths = {executor(mutant) for mutant in chosen}
+        paths = {executor(path) for source in group.sources for path in files(Path(source))}
         coverage = measured(group, paths, folder)
         results, writing = os.pipe()
         for share in range(_PROCESSES):

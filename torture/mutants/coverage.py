@@ -3,6 +3,7 @@
 import builtins
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
@@ -27,6 +28,20 @@ def _measure(tests: Iterable[str], paths: set[str], folder: Path, *, postgres: b
     coverage: Coverage = {}
     reached: set[tuple[str, int]] = set()
     builtins.__dict__["_reached"] = reached.add
+    file = folder.with_name("reached")
+
+    def in_other_process() -> None:
+        """Write what a process that a test forks reaches: it may be killed at any time."""
+        known, written = set(reached), os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+        def note(place: tuple[str, int]) -> None:
+            if place not in known:
+                known.add(place)
+                os.write(written, f"{json.dumps(place)}\n".encode())
+
+        builtins.__dict__["_reached"] = note
+
+    os.register_at_fork(after_in_child=in_other_process)
     original = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> Any:
@@ -37,17 +52,20 @@ def _measure(tests: Iterable[str], paths: set[str], folder: Path, *, postgres: b
     def work(items: dict[str, pytest.Item]) -> None:
         for name, item in items.items():
             reached.clear()
+            file.write_bytes(b"")
             began = time.perf_counter()
             if passes([item]):
-                coverage[name] = (time.perf_counter() - began, sorted(reached))
+                seconds = time.perf_counter() - began
+                reached.update(tuple(json.loads(line)) for line in file.read_text().splitlines())
+                coverage[name] = (seconds, sorted(reached))
 
     collected(tests, work, folder, postgres=postgres)
     return coverage
 
 
-def executor(mutant: Mutant) -> str:
-    """The module that executes what is changed."""
-    return str(mutant.path if mutant.path.suffix == ".py" else mutant.path.with_name("redis.py"))
+def executor(path: Path) -> str:
+    """The module that executes what is in a file."""
+    return str(path if path.suffix == ".py" else path.with_name("redis.py"))
 
 
 def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
@@ -55,7 +73,7 @@ def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
 
     What is done at import, such as a table, may be noticed by every test: those that execute its module come first.
     """
-    path = executor(mutant)
+    path = executor(mutant.path)
     reached = {name: {line for file, line in lines if file == path} for name, (_, lines) in coverage.items()}
     if mutant.function is None:
         names = sorted(coverage, key=lambda name: (not reached[name], coverage[name][0]))

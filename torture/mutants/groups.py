@@ -12,6 +12,12 @@ class Group(NamedTuple):
     postgres: bool = False
 
 
+def files(source: Path) -> list[Path]:
+    """The files of a source, which is one or a directory."""
+    source = source.resolve()
+    return sorted([*source.glob("*.py"), *source.glob("*.lua")]) if source.is_dir() else [source]
+
+
 def _server(*names: str) -> tuple[str, ...]:
     return tuple(f"server/src/petstore_server/{name}" for name in names)
 
@@ -73,8 +79,9 @@ GROUPS = {
         _server("runtime"),
         _tests(
             "server/tests",
-            "workers background backend readiness activation start demo admin* settings missing_store fallback "
-            "cli_store bans redis postgres_opening",
+            "workers background backend readiness activation start admin* settings missing_store fallback "
+            "cli_store bans redis postgres_opening process v2_process redis_processes opening console_health "
+            "demo cli_usage",
         ),
         postgres=True,
     ),

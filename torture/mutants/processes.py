@@ -2,11 +2,13 @@
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,8 @@ class _Plugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if preloaded := sys.modules.get("testing.preloaded"):  # the servers of tests are copies of this process
+            vars(preloaded)["forking"] = partial(multiprocessing.get_context, "fork")
         self._work({item.nodeid: item for item in session.items})
         return True
 
