@@ -149,7 +149,7 @@ class _Promises:
         for name in schema.keys() - _COMPARED - _ANNOTATIONS:  # it is hard to tell which of two patterns is wider
             yield (where, Kind.KEPT, name), schema[name]
         yield (where, Kind.KEPT, "having values"), bool(schema.keys() & {"enum", _EXTENSIBLE})
-        for value in schema.get("enum", schema.get(_EXTENSIBLE, [])):
+        for value in schema.get("enum") or schema.get(_EXTENSIBLE) or []:
             yield (where, Kind.PART, f"value {value}"), True
         yield from self._fields(where, schema, in_request=in_request)
         if "items" in schema:

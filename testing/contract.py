@@ -15,32 +15,24 @@ import jsonschema_rs
 
 from petstore_server.api.contracts import CONTRACTS, load_contract
 from petstore_server.settings import read_settings
-from testing.contract_rules import Lines, check_code, check_limits, check_page, fail, same
+from testing.contract_rules import Headers, check_code, check_limits, check_page, fail, same
 
 _HTTPS_OWN = {"connection", "content-length", "content-type", "date", "keep-alive", "server", "transfer-encoding"}
-_LIMIT_HEADERS = {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit"}
+_LIMITS = frozenset(
+    {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit"}
+)
 _NOTICES = ("Deprecation", "Sunset", "Link")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
-
-
-class Header(NamedTuple):
-    required: bool
-    numeric: bool
-    validator: jsonschema_rs.Draft202012Validator
+Validator = jsonschema_rs.Draft202012Validator
 
 
 class Response(NamedTuple):
-    """What one documented answer must look like."""
+    """What one documented answer must look like: its headers in lower case, those that are integers, and its body."""
 
-    headers: Mapping[str, Header]
+    headers: Validator
+    integers: set[str]
     content_type: str | None
-    validator: jsonschema_rs.Draft202012Validator | None
-
-    def with_headers(self, more: Mapping[str, Header]) -> "Response":
-        return self._replace(headers={**self.headers, **more})
-
-    def without_limits(self) -> "Response":
-        return self._replace(headers={name: self.headers[name] for name in self.headers.keys() - _LIMIT_HEADERS})
+    body: Validator | None
 
 
 class Path(NamedTuple):
@@ -71,15 +63,17 @@ class Contract:
         content coding.
         """
         try:
-            lines: Lines = {}
-            for name, value in headers:
-                lines.setdefault(name.lower(), []).append(value)
+            names = [name.lower() for name, _ in headers]
+            found = dict(zip(names, (value for _, value in headers), strict=True))
+            for name in found:
+                if names.count(name) > 1:
+                    fail(f"{name} stands {names.count(name)} times")
             segments = [unquote(segment) for segment in target.partition("?")[0].split("/")[1:]]
-            _check_framing(method, status, lines, body)
+            _check_framing(method, status, found, body)
             if segments[0] in self.versions:
-                self.versions[segments[0]].check(method, target, segments, status, lines, body)
+                self.versions[segments[0]].check(method, target, segments, status, found, body)
             else:
-                self.versions["v1"].check_outside(method, status, lines, body)
+                self.versions["v1"].check_outside(method, status, found, body)
         except AssertionError as error:
             raise AssertionError(f"{method} {target} answered {status}: {error}") from None
 
@@ -90,88 +84,85 @@ class VersionContract:
     def __init__(self, version: str) -> None:
         self.document: dict[str, Any] = load_contract(read_settings({}), version)
         self._version = version
-        self._responses: dict[int, Response] = {}
-        self._compiled: dict[int, Header] = {}
-        self._schemas = _closed(self.document["components"]["schemas"])
-        self._others = self._answers(self.document["x-other-requests"]["responses"])
-        names = [name for name in _NOTICES if name in self.document["components"]["headers"]]
-        notices = self._headers({name: {"$ref": f"#/components/headers/{name}"} for name in names})
-        self._paths = [self._path(template, item, notices) for template, item in self.document["paths"].items()]
-        self._error = self._validator({"$ref": "#/components/schemas/Error"})
+        self._compiled: dict[tuple[int, frozenset[str], bool], Response] = {}
+        self._components = {**self.document["components"], "schemas": _closed(self.document["components"]["schemas"])}
+        others = self.document["x-other-requests"]["responses"]
+        self._others = self._answers(others)
+        outside = {status: response for status, response in others.items() if status != "401"}
+        self._outside = self._answers(outside, without=_LIMITS)
+        self._paths = [self._path(template, item) for template, item in self.document["paths"].items()]
 
-    def check(self, method: str, target: str, segments: list[str], status: int, lines: Lines, body: bytes) -> None:
+    def check(self, method: str, target: str, segments: list[str], status: int, headers: Headers, body: bytes) -> None:
         """Raise AssertionError unless the exchange, under this version, is as the contract says."""
         path = next((path for path in self._paths if path.matches(segments)), None)
-        response = _pick(self._documented(path, method), status)
-        _check_headers(response, lines)
-        value = _check_body(response, method, lines, body)
-        code = value["code"] if status >= 400 and value else None
-        check_limits(status, code, lines)
-        check_code(code, segments, lines)
-        if isinstance(value, dict) and "data" in value:
-            check_page(target, value, lines)
-        if path and status == 405:
-            same(set(lines["allow"][0].split(", ")), set(path.responses), "the methods in Allow")
-
-    def _documented(self, path: Path | None, method: str) -> Mapping[int, Response]:
         if path is None:
-            return {status: response for status, response in self._others.items() if status != 405}
-        return path.responses.get(method, path.to_other_methods)
+            documented: Mapping[int, Response] = {known: self._others[known] for known in self._others.keys() - {405}}
+        else:
+            documented = path.responses.get(method, path.to_other_methods)
+        value = _check_documented(documented, method, status, headers, body)
+        code = value["code"] if status >= 400 and value else None
+        check_limits(status, code, headers)
+        check_code(code, segments, headers)
+        if isinstance(value, dict) and "data" in value:
+            check_page(target, value, headers)
+        if path and status == 405:
+            same(set(headers["allow"].split(", ")), set(path.responses), "the methods in Allow")
 
-    def check_outside(self, method: str, status: int, lines: Lines, body: bytes) -> None:
+    def check_outside(self, method: str, status: int, headers: Headers, body: bytes) -> None:
         """The contract itself and its page, or an error: no key, so no limits (D2)."""
-        for name in lines.keys() & _LIMIT_HEADERS:
+        for name in headers.keys() & {name.lower() for name in _LIMITS}:
             fail(f"{name} stands on an answer outside /v1")
-        same(len(lines.get("x-request-id", [])), 1, "how often X-Request-Id stands")
+        same("x-request-id" in headers, True, "whether there is an X-Request-Id")
         if status < 400:
             same(status in (200, 304, 308), True, "whether the status is one of a document's")
-            same(status == 308, "location" in lines, "whether there is a Location")
-            return
-        response = _pick({s: a for s, a in self._others.items() if s != 401}, status).without_limits()
-        _check_headers(response, lines)
-        _check_body(response, method, lines, body)
+            same(status == 308, "location" in headers, "whether there is a Location")
+        else:
+            _check_documented(self._outside, method, status, headers, body)
 
-    def _path(self, template: str, item: Mapping[str, Any], notices: Mapping[str, Header]) -> Path:
+    def _path(self, template: str, item: Mapping[str, Any]) -> Path:
         segments = [None if part.startswith("{") else part for part in template.split("/")[1:]]
         responses = {name.upper(): self._answers(operation["responses"]) for name, operation in item.items()}
         if "GET" in responses and template != "/store/changes":
             responses["HEAD"] = responses["GET"]
-        others = {status: response for status, response in self._others.items() if status != 404}
+        others = {status: self._others[status] for status in self._others.keys() - {404}}
         if any(operation.get("deprecated") for operation in item.values()):
-            for status in others.keys() - {401, 429}:
-                others[status] = others[status].with_headers(notices)
+            documented = self.document["x-other-requests"]["responses"]
+            noted = {status: documented[str(status)] for status in others.keys() - {401, 429}}
+            others |= self._answers(noted, noted=True)
         return Path((self._version, *segments), responses, others)
 
-    def _answers(self, responses: Mapping[str, Any]) -> dict[int, Response]:
-        return {int(status): self._respond(self._resolve(response)) for status, response in responses.items()}
+    def _answers(
+        self, responses: Mapping[Any, Any], *, without: frozenset[str] = frozenset(), noted: bool = False
+    ) -> dict[int, Response]:
+        """Responses by status, without some headers, or with the notices of a deprecated operation."""
+        return {int(status): self._response(self._resolve(each), without, noted) for status, each in responses.items()}
 
-    def _respond(self, response: Mapping[str, Any]) -> Response:
+    def _response(self, response: Mapping[str, Any], without: frozenset[str], noted: bool) -> Response:
         """A response, compiled once for all operations that refer to it."""
-        known = self._responses.get(id(response))
-        if known is None:
-            known = Response(self._headers(response["headers"]), None, None)
-            for content_type, content in response.get("content", {}).items():
-                known = known._replace(content_type=content_type, validator=self._validator(content["schema"]))
-            self._responses[id(response)] = known
-        return known
+        key = (id(response), without, noted)
+        if key not in self._compiled:
+            described = {name: response["headers"][name] for name in response["headers"].keys() - without}
+            if noted:
+                shared = self.document["components"]["headers"]
+                described |= {name: shared[name] for name in _NOTICES if name in shared}
+            headers = {name.lower(): self._resolve(header) for name, header in described.items()}
+            kind, content = next(iter(response.get("content", {}).items()), (None, None))
+            self._compiled[key] = Response(
+                self._validator(
+                    {
+                        "properties": {name: header["schema"] for name, header in headers.items()},
+                        "required": [name for name, header in headers.items() if header.get("required")],
+                        "additionalProperties": False,
+                    }
+                ),
+                {name for name, header in headers.items() if header["schema"]["type"] == "integer"},
+                kind,
+                self._validator(_with_closed_sets(content["schema"])) if content else None,
+            )
+        return self._compiled[key]
 
-    def _headers(self, headers: Mapping[str, Any]) -> dict[str, Header]:
-        return {name.lower(): self._header(header) for name, header in headers.items()}
-
-    def _header(self, header: Mapping[str, Any]) -> Header:
-        """A header, compiled once for all responses that refer to it."""
-        definition = self._resolve(header)
-        known = self._compiled.get(id(definition))
-        if known is None:
-            schema = definition["schema"]
-            validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
-            known = Header(definition.get("required", False), schema["type"] == "integer", validator)
-            self._compiled[id(definition)] = known
-        return known
-
-    def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-        rooted = {**_with_closed_sets(schema), "components": {**self.document["components"], "schemas": self._schemas}}
-        return jsonschema_rs.Draft202012Validator(rooted, validate_formats=True)
+    def _validator(self, schema: Mapping[str, Any]) -> Validator:
+        return Validator({**schema, "components": self._components}, validate_formats=True)
 
     def _resolve(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
         if "$ref" in node:
@@ -207,63 +198,45 @@ def _with_closed_sets(node: Any) -> Any:
     return {"enum" if name == "x-extensible-enum" else name: _with_closed_sets(item) for name, item in node.items()}
 
 
-def _pick(responses: Mapping[int, Response], status: int) -> Response:
-    if status not in responses:
-        fail(f"this status is not documented here; documented are {sorted(responses)}")
-    return responses[status]
-
-
-def _check_framing(method: str, status: int, lines: Lines, body: bytes) -> None:
+def _check_framing(method: str, status: int, headers: Headers, body: bytes) -> None:
     """What holds for every answer, documented or not."""
-    for name in lines:
+    for name in headers:
         if name.startswith("access-control-"):
             fail(f"{name} is present; keys do not belong in pages of other origins")
-    for name in ("content-type", "content-length", "retry-after"):
-        if len(lines.get(name, [])) > 1:
-            fail(f"{name} stands {len(lines[name])} times")
-    if "retry-after" in lines and status not in (200, 409, 429, 503):
+    if "retry-after" in headers and status not in (200, 409, 429, 503):
         fail("Retry-After is present; it belongs on 429 and 503, and on what documents it")
     if status in (204, 304) or method == "HEAD":
-        _check_bodiless(status, lines, body)
-    elif "content-length" in lines and "content-encoding" not in lines:
-        same(int(lines["content-length"][0]), len(body), "Content-Length")
+        _check_bodiless(status, headers, body)
+    elif "content-length" in headers and "content-encoding" not in headers:
+        same(int(headers["content-length"]), len(body), "Content-Length")
 
 
-def _check_bodiless(status: int, lines: Lines, body: bytes) -> None:
+def _check_bodiless(status: int, headers: Headers, body: bytes) -> None:
     if body:
         fail(f"there is a body of {len(body)} bytes, and must be none")
-    if status in (204, 304) and "content-type" in lines:
+    if status in (204, 304) and "content-type" in headers:
         fail("Content-Type is present without a body")
-    if status == 204 and "content-length" in lines:
+    if status == 204 and "content-length" in headers:
         fail("Content-Length is present on a 204 (RFC 9110 §8.6)")
 
 
-def _check_headers(response: Response, lines: Lines) -> None:
-    for name, header in response.headers.items():
-        values = lines.get(name, [])
-        if len(values) > 1 or (header.required and not values):
-            fail(f"{name} stands {len(values)} times, and must stand once")
-        for value in values:
-            _check_header(name, header, value)
-    for name in lines.keys() - response.headers.keys() - _HTTPS_OWN:
-        fail(f"{name} is not documented here")
-
-
-def _check_header(name: str, header: Header, value: str) -> None:
-    if header.numeric and not _INTEGER.fullmatch(value):
-        fail(f"{name} is {value!r}, and must be a whole number")
-    _validate(header.validator, int(value) if header.numeric else value, name)
-
-
-def _check_body(response: Response, method: str, lines: Lines, body: bytes) -> Any:
+def _check_documented(
+    documented: Mapping[int, Response], method: str, status: int, headers: Headers, body: bytes
+) -> Any:
     """The body's value; None where there must be no body."""
-    if response.validator is None:
+    if status not in documented:
+        fail(f"this status is not documented here; documented are {sorted(documented)}")
+    response = documented[status]
+    own = {name: headers[name] for name in headers.keys() - _HTTPS_OWN}
+    numbers = {name: int(own[name]) for name in own.keys() & response.integers if _INTEGER.fullmatch(own[name])}
+    _validate(response.headers, own | numbers, "headers")
+    if response.body is None:
         return None
-    same(lines.get("content-type"), [response.content_type], "Content-Type")
+    same(headers.get("content-type"), response.content_type, "Content-Type")
     if method == "HEAD":
         return None
     value = _strict_json(body)
-    _validate(response.validator, value, "the body")
+    _validate(response.body, value, "the body")
     if isinstance(value, list):
         ids = [order["id"] for order in value if "id" in order]
         for before, after in pairwise(ids):
@@ -291,7 +264,7 @@ def _strict_json(body: bytes) -> Any:
         fail(f"the body is not JSON in UTF-8 ({error})")
 
 
-def _validate(validator: jsonschema_rs.Draft202012Validator, value: Any, what: str) -> None:
+def _validate(validator: Validator, value: Any, what: str) -> None:
     try:
         validator.validate(value)
     except jsonschema_rs.ValidationError as error:

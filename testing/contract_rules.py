@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
 
-Lines = dict[str, list[str]]
-"""The values of each header, by its name in lower case."""
+Headers = dict[str, str]
+"""By their names in lower case."""
 
 TIMESTAMP_PATTERN = (
     "^([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
@@ -33,12 +33,12 @@ class Window(NamedTuple):
     resets_in: int
 
 
-def check_limits(status: int, code: str | None, lines: Lines) -> None:
+def check_limits(status: int, code: str | None, headers: Headers) -> None:
     """X-RateLimit shows one of the windows: the one with the least remaining, of two the later to reset (D13)."""
-    windows = _windows(lines)
+    windows = _windows(headers)
     ban = next((window for window in windows if window.name == "ban"), None)
     windows = [window for window in windows if window is not ban]
-    limit, remaining = int(lines["x-ratelimit-limit"][0]), int(lines["x-ratelimit-remaining"][0])
+    limit, remaining = int(headers["x-ratelimit-limit"]), int(headers["x-ratelimit-remaining"])
     least = min(window.remaining for window in windows)
     last = max(window.resets_in for window in windows if window.remaining == least)
     candidates = [window for window in windows if (window.remaining, window.resets_in) == (least, last)]
@@ -55,7 +55,7 @@ def check_limits(status: int, code: str | None, lines: Lines) -> None:
         same(ban is not None, True, "whether RateLimit has the ban")
     if status == 429:
         same(remaining, 0, "X-RateLimit-Remaining")
-        same(int(lines["retry-after"][0]), last, "Retry-After")
+        same(int(headers["retry-after"]), last, "Retry-After")
 
 
 def _check_whose(status: int, code: str | None, names: list[str]) -> None:
@@ -67,9 +67,9 @@ def _check_whose(status: int, code: str | None, names: list[str]) -> None:
         fail(f"the windows are {names}; a valid key's answer shows those of its account")
 
 
-def _windows(lines: Lines) -> list[Window]:
-    policies = _POLICY.findall(lines["ratelimit-policy"][0])
-    states = _STATE.findall(lines["ratelimit"][0])
+def _windows(headers: Headers) -> list[Window]:
+    policies = _POLICY.findall(headers["ratelimit-policy"])
+    states = _STATE.findall(headers["ratelimit"])
     if [state[0] for state in states[2:]] == ["ban"]:
         policies.append(("ban", "0", "0"))
     same([state[0] for state in states], [policy[0] for policy in policies], "the windows in RateLimit")
@@ -79,10 +79,10 @@ def _windows(lines: Lines) -> list[Window]:
     ]
 
 
-def check_code(code: str | None, segments: list[str], lines: Lines) -> None:
+def check_code(code: str | None, segments: list[str], headers: Headers) -> None:
     """An identifier that could name an order is 'not found', any other 'invalid' (D4); only a key sent is so (D9)."""
     if code in ("missing_api_key", "invalid_api_key"):
-        sent = "error=" in lines["www-authenticate"][0]
+        sent = "error=" in headers["www-authenticate"]
         same(sent, code == "invalid_api_key", "whether WWW-Authenticate names an error")
     if code in ("order_not_found", "invalid_order_id"):
         text = segments[-1]
@@ -90,7 +90,7 @@ def check_code(code: str | None, segments: list[str], lines: Lines) -> None:
         same(code, "order_not_found" if could_name_one else "invalid_order_id", f"the code for {text!r}")
 
 
-def check_page(target: str, page: dict[str, Any], lines: Lines) -> None:
+def check_page(target: str, page: dict[str, Any], headers: Headers) -> None:
     """A page is in the requested order, no longer than its limit, and its Link is the request with the next cursor."""
     query = [tuple(pair.split("=", 1)) for pair in target.partition("?")[2].split("&") if pair]
     asked = {name: unquote(value) for name, value in query}
@@ -103,10 +103,10 @@ def check_page(target: str, page: dict[str, Any], lines: Lines) -> None:
             fail(f"the order at {after} follows that at {before}")
     cursor = page.get("nextCursor")
     if cursor is None:
-        same(lines.get("link"), None, "Link on the last page")
+        same(headers.get("link"), None, "Link on the last page")
         return
     kept = "".join(f"{name}={value}&" for name, value in query if unquote(name) != "cursor")
-    same(lines.get("link"), [f'<?{kept}cursor={cursor}>; rel="next"'], "Link")
+    same(headers.get("link"), f'<?{kept}cursor={cursor}>; rel="next"', "Link")
 
 
 def _place(order: dict[str, Any], sort: str) -> tuple[bool, int, int]:

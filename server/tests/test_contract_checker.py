@@ -97,7 +97,7 @@ def test_the_checker_passes_what_is_as_documented(name: str) -> None:
 def test_the_checker_fails_without_any_header_and_with_a_limit_header_too_many(name: str) -> None:
     method, target, status, headers, body = GOOD[name]
     for header in dict(headers).keys() - {"content-encoding", "content-length"}:
-        with pytest.raises(AssertionError, match=f"{header} stands 0 times|Content-Type: None"):
+        with pytest.raises(AssertionError, match=f'"{header}" is a required property|Content-Type: None'):
             check(method, target, status, without(headers, header), body)
     for header, _ in ACCOUNT:
         with pytest.raises(AssertionError, match=f"{header} stands 2 times"):
@@ -107,16 +107,16 @@ def test_the_checker_fails_without_any_header_and_with_a_limit_header_too_many(n
 @pytest.mark.parametrize(
     ("name", "header", "complaint"),
     [
-        ("list", ("retry-after", "3"), "retry-after is not documented here"),
+        ("list", ("retry-after", "3"), "'retry-after' was unexpected"),
         ("list", ("access-control-allow-origin", "*"), "access-control-allow-origin is present"),
-        ("list", ("deprecation", "@1793491200"), "deprecation is not documented here"),
-        ("list", ("x-powered-by", "us"), "x-powered-by is not documented here"),
+        ("list", ("deprecation", "@1793491200"), "'deprecation' was unexpected"),
+        ("list", ("x-powered-by", "us"), "'x-powered-by' was unexpected"),
         ("list", ("content-length", "3"), "Content-Length: 3, and must be 46"),
-        ("pet without a key", NOTICES[0], "deprecation is not documented here"),
+        ("pet without a key", NOTICES[0], "'deprecation' was unexpected"),
         ("cancelled", ("content-length", "0"), "Content-Length is present on a 204"),
         ("cancelled", ("content-type", "application/json"), "Content-Type is present without a body"),
         ("outside", ACCOUNT[1], "x-ratelimit-limit stands on an answer outside /v1"),
-        ("outside", ("x-request-id", "2"), "how often X-Request-Id stands: 2"),
+        ("outside", ("x-request-id", "2"), "x-request-id stands 2 times"),
     ],
 )
 def test_the_checker_fails_on_a_header_that_does_not_belong(name: str, header: tuple[str, str], complaint: str) -> None:
