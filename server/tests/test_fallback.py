@@ -7,7 +7,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
-from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, Outcome, evaluate_address
+from petstore_server.domain.windows import AddressDecision, Count, Outcome, evaluate_address
 from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
@@ -224,13 +224,3 @@ async def test_the_newest_is_that_of_the_counters_or_the_own_without_them(
     shared.fault = None
     assert 3 == await limiter.newest("store", 3)
     assert ["timeline", "timeline", "count"] == shared.calls
-
-
-async def test_an_address_has_its_whole_limit_in_each_process_during_an_outage(
-    shared: Shared, limiter: FallbackLimiter
-) -> None:
-    shared.fault = CountersUnavailable("gone")
-    admitted = [(await limiter.admit_address("a")).outcome is Outcome.ADMITTED for _ in range(ADDRESS_LIMIT + 1)]
-    assert [True] * ADDRESS_LIMIT + [False] == admitted
-    assert 0 == (await limiter.admit_address("a", charge=False)).shown.remaining
-    assert (["charge"], ADDRESS_LIMIT + 1) == (shared.calls, limiter.local_decisions)

@@ -15,10 +15,8 @@ import pytest
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import store_file
 from petstore_server.settings import read_settings
-from testing.engines import PostgresEngine
 from testing.process import (
     UNLIMITED,
-    URLS,
     Server,
     environment,
     new_key,
@@ -28,7 +26,6 @@ from testing.process import (
     serving,
 )
 from testing.redis_engine import RedisEngine, own_redis, shared_redis
-from testing.stores import new_store_database
 from testing.subprocesses import busy, within
 from testing.wire import codes
 
@@ -39,21 +36,6 @@ LENIENT = {"PETSTORE_BAN_GRACE_SECONDS": "600"}  # however slowly the machine se
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def each_backend(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
-    """A store of each engine; that of PostgreSQL has a path in name only."""
-    if request.param == "sqlite":
-        yield store
-        return
-    engine: PostgresEngine = request.getfixturevalue("postgres")
-    name = new_store_database(engine)
-    URLS[store] = {"PETSTORE_DATABASE_URL": engine.url(name)}
-    yield store
-    del URLS[store]
-    assert [] == engine.connections(name)
-    engine.drop_database(name)
 
 
 @contextmanager
@@ -68,9 +50,9 @@ def flood(servers: tuple[Server, ...], key: str, each: int) -> Counter[str]:
     return codes([server.port for server in servers], key, [("GET", ORDERS)] * each)
 
 
-def test_exactly_the_limit_is_admitted_by_two_servers_together(each_backend: Path) -> None:
-    key, _ = new_key(each_backend)
-    with two_servers(each_backend, shared_redis().empty()) as servers:
+def test_exactly_the_limit_is_admitted_by_two_servers_together(each_deployment: Path) -> None:
+    key, _ = new_key(each_deployment)
+    with two_servers(each_deployment, shared_redis().empty()) as servers:
 
         def decided_locally() -> int:
             return sum(int(server.metrics()["petstore_limit_decisions_local_total"]) for server in servers)
@@ -81,16 +63,16 @@ def test_exactly_the_limit_is_admitted_by_two_servers_together(each_backend: Pat
             assert found["200"] <= 60 + decided_locally()
             return
         assert {"200": 60, "rate_limit_exceeded": 40} == found
-        shown = petstore_json(each_backend, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
+        shown = petstore_json(each_deployment, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
         assert [60, 60] == [window["used"] for window in shown["windows"]]
         assert {"missing_api_key": 60, "rate_limit_exceeded": 40} == flood(servers, "", 50)
 
 
-def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> None:
-    key, key_id = new_key(each_backend)
+def test_bans_and_unbans_hold_in_both_within_a_second(each_deployment: Path) -> None:
+    key, key_id = new_key(each_deployment)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with (
-        two_servers(each_backend, shared_redis().empty(), **quick) as (one, other),
+        two_servers(each_deployment, shared_redis().empty(), **quick) as (one, other),
         one.client(key) as here,
         other.client(key) as there,
     ):
@@ -98,35 +80,14 @@ def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> Non
         # A server that Redis keeps waiting counts by itself and admits more, as it may on a busy machine.
         within(5.0, lambda: "api_key_banned" in here.get(ORDERS).text)
         within(1.0, lambda: "api_key_banned" in there.get(ORDERS).text)
-        within(1.0, lambda: bool(petstore_json(each_backend, "keys", "list", "--banned")))
+        within(1.0, lambda: bool(petstore_json(each_deployment, "keys", "list", "--banned")))
         shared_redis().empty()  # the store has the ban too
         within(1.0, lambda: "api_key_banned" in there.get(ORDERS).text)
-        petstore_json(each_backend, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
+        petstore_json(each_deployment, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
         # A request between the end of the ban and the new plan would be the first strike of another ban.
         within(1.0, lambda: {"300"} == {client.get(ORDERS).headers["x-ratelimit-limit"] for client in (here, there)})
-        petstore_json(each_backend, "keys", "unban", key_id)
+        petstore_json(each_deployment, "keys", "unban", key_id)
         within(1.0, lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
-
-
-def test_revocations_and_plans_hold_in_both_within_a_second(each_backend: Path) -> None:
-    key, key_id = new_key(each_backend)
-    with (
-        two_servers(each_backend, shared_redis().empty()) as (one, other),
-        one.client(key) as here,
-        other.client(key) as there,
-    ):
-
-        def both(status: int, limit: str) -> bool:
-            responses = [client.head(ORDERS) for client in (here, there)]
-            return [(status, limit)] * 2 == [
-                (response.status_code, response.headers["x-ratelimit-limit"]) for response in responses
-            ]
-
-        within(1.0, lambda: both(200, "60"))
-        petstore(each_backend, "accounts", "set-plan", "acme", "business")
-        within(1.0, lambda: both(200, "1000"))
-        petstore(each_backend, "keys", "revoke", key_id)
-        within(1.0, lambda: both(401, "60"))
 
 
 @pytest.mark.parametrize("kind", ["frozen", "gone"])
@@ -173,10 +134,10 @@ def results(store: Path, redis: RedisEngine) -> dict[str, str]:
     return {each["level"]: each["message"] for each in found if each["check"] == "redis"}
 
 
-def test_the_doctor_looks_into_every_store_that_can_be_served(each_backend: Path) -> None:
-    new_key(each_backend)
+def test_the_doctor_looks_into_every_store_that_can_be_served(each_deployment: Path) -> None:
+    new_key(each_deployment)
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
-    done = petstore(each_backend, "doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **redis)
+    done = petstore(each_deployment, "doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **redis)
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert ("ok", "ok") == (found["store"]["level"], found["accounts"]["level"])
     assert 0 == done.returncode, done.stdout
@@ -194,8 +155,8 @@ def test_the_doctor_of_a_store_that_cannot_be_opened_leaves_no_trace_in_redis(tm
     assert (1, []) == (done.returncode, shared_redis().client.keys("*"))
 
 
-def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_backend: Path) -> None:
-    environ = environment(each_backend, PETSTORE_REDIS_URL=shared_redis().empty(), PETSTORE_ADMIN_PORT="0")
+def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_deployment: Path) -> None:
+    environ = environment(each_deployment, PETSTORE_REDIS_URL=shared_redis().empty(), PETSTORE_ADMIN_PORT="0")
     settings = read_settings({name: environ[name] for name in environ if "PETSTORE" in name})
     ahead = asyncio.run(examine(settings, lambda: time.time() + 100, in_full=False))
     [clock] = [result for result in ahead if result.check == "clock"]

@@ -19,11 +19,11 @@ from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
 from petstore_server.domain.orders import KEY_LIFETIME, Placement
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.sqlite import connections, engine
+from petstore_server.engines.sqlite import engine
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Engine, Query, Work
-from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, successor
+from testing.stores import BY, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -44,33 +44,20 @@ async def engine_of(stores: Stores) -> AsyncIterator[Engine]:
         await opened.close()
 
 
-@asynccontextmanager
-async def other_program(stores: Stores) -> AsyncIterator[psycopg.AsyncConnection]:
-    """A transaction of another program, which ends with its `commit`."""
-    connection = await psycopg.AsyncConnection.connect(stores.url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
 async def waits_for_lock(stores: Stores, task: "asyncio.Task[object]") -> None:
     """Wait until a statement waits for the other program. A task that does not wait fails the test."""
     sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    connection = await psycopg.AsyncConnection.connect(stores.url, autocommit=True)
-    try:
+    async with await psycopg.AsyncConnection.connect(stores.url, autocommit=True) as connection:
         async with asyncio.timeout(PATIENCE):
             while await (await connection.execute(sql)).fetchone() is None:
                 assert not task.done(), "it did not wait"
                 await asyncio.sleep(0.01)
-    finally:
-        await connection.close()
 
 
 async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stores: Stores) -> None:
     async with postgres_stores.opened() as store:
         await add_key(store)
-        async with other_program(postgres_stores) as other:
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("UPDATE petstore.accounts SET contact = 'a@example.com' WHERE name = 'zoo'")
             changing = asyncio.create_task(store.accounts.change("zoo", suspend(NOW), BY))
             await waits_for_lock(postgres_stores, changing)
@@ -83,7 +70,7 @@ async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stor
 async def test_a_key_that_is_being_revoked_is_not_rotated(postgres_stores: Stores) -> None:
     async with postgres_stores.opened() as store:
         key = await add_key(store)
-        async with other_program(postgres_stores) as other:
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("UPDATE petstore.keys SET revoked_at = 5 WHERE id = %s", (key.id,))
             rotating = asyncio.create_task(store.keys.rotate(key.id, successor("two"), NOW, BY))
             await waits_for_lock(postgres_stores, rotating)
@@ -97,7 +84,7 @@ async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stor
     async with postgres_stores.opened() as store:
         key = await add_key(store)
         await store.usage.save({}, [Ban(key.id, 1, 2, 1)])  # an earlier ban: saving the next needs no new row
-        async with other_program(postgres_stores) as other:
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key.id,))
             await other.execute(
                 "INSERT INTO petstore.keys"
@@ -120,15 +107,23 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
             raise error
         return int(found)
 
+    def refused() -> Work[int]:
+        yield from write(4, None)
+        yield Command("INSERT INTO petstore.pets (id, record) VALUES (4, '{}')")  # which is there already
+        return 0
+
     async with engine_of(each_backend) as opened:
         outcomes = await asyncio.gather(
             opened.transaction(lambda: write(1, None)),
             opened.transaction(lambda: write(2, ZeroDivisionError())),
             opened.transaction(lambda: write(3, None)),
+            opened.transaction(refused),
+            opened.transaction(lambda: write(5, None)),
             return_exceptions=True,
         )
-        assert [int, ZeroDivisionError, int] == [type(outcome) for outcome in outcomes]
-        assert [(1,), (3,)] == await opened.query("SELECT id FROM petstore.pets ORDER BY id")
+        assert [int, ZeroDivisionError, int] == [type(outcome) for outcome in outcomes[:3]]
+        assert isinstance(outcomes[3], apsw.ConstraintError | psycopg.IntegrityError)
+        assert [(1,), (3,), (5,)] == await opened.query("SELECT id FROM petstore.pets ORDER BY id")
 
 
 async def test_an_idempotency_key_that_was_used_again_after_a_day_has_the_new_response(each_backend: Stores) -> None:
@@ -176,7 +171,10 @@ async def test_a_key_is_listed_as_banned_exactly_while_its_ban_holds(each_backen
 
 async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores: Stores) -> None:
     """The commit itself ends the connection; a sequence counts the attempts, which no rollback takes back."""
-    async with engine_of(postgres_stores) as opened, other_program(postgres_stores) as other:
+    async with (
+        engine_of(postgres_stores) as opened,
+        await psycopg.AsyncConnection.connect(postgres_stores.url) as other,
+    ):
         await other.execute("""
             CREATE SEQUENCE attempts;
             CREATE FUNCTION end_connection() RETURNS trigger LANGUAGE plpgsql AS
@@ -202,15 +200,6 @@ async def test_postgres_ends_a_change_that_its_process_does_not_go_on_with(postg
 
     async with engine_of(postgres_stores) as opened:
         assert ["5s", "5s"] == [await opened.transaction(setting, bulk=bulk) for bulk in (False, True)]
-
-
-def test_sqlite_checks_references_between_tables(tmp_path: Path) -> None:
-    path = Path(SqlitePlaces(tmp_path).new_store().removeprefix("sqlite:///"))
-    connection = connections.connect_writer(path)
-    try:
-        assert 1 == connection.pragma("foreign_keys")
-    finally:
-        connection.close()
 
 
 async def test_others_can_write_between_two_bulk_transactions(

@@ -20,6 +20,7 @@ from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
+from petstore_server.store import Store
 from testing.stores import BY, add_key, body, locked, log, opened
 
 pytestmark = pytest.mark.anyio
@@ -32,6 +33,12 @@ async def filled(path: Path, count: int = 3) -> Path:
     async with opened(path) as store:
         await store.orders.import_batch([Order(number, number) for number in range(count)], "import:1", BY)
     return path
+
+
+async def cancelled_in(store: Store) -> set[int]:
+    """The identifiers of the cancelled orders."""
+    orders = [order async for batch in store.orders.scan() for order in batch]
+    return {order.id for order in orders if order.status is Status.CANCELLED}
 
 
 async def listed(path: Path) -> bytes:
@@ -80,45 +87,34 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
 async def test_a_backup_under_load_is_one_consistent_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("petstore_server.engines.sqlite.maintenance._PAGES_A_STEP", 50)
     path = await filled(tmp_path / "store.db", 10_000)
+    stop = threading.Event()
+    changes = 0
+    steps: list[int] = []
 
-    async def run() -> None:
-        async with opened(path) as store:
-            stop = threading.Event()
+    async def work() -> None:
+        nonlocal changes
+        while not stop.is_set():
+            await store.orders.change(changes, CANCEL, BY)
+            changes += 1
 
-            changes = 0
+    def step(copied: int, total: int) -> None:
+        steps.append(copied)
+        waited = changes
+        while changes == waited and not working.done():  # something is changed between any two steps
+            time.sleep(0.001)
 
-            async def work() -> None:
-                nonlocal changes
-                while not stop.is_set():
-                    await store.orders.change(changes, CANCEL, BY)
-                    changes += 1
-
-            steps: list[int] = []
-
-            def step(copied: int, total: int) -> None:
-                steps.append(copied)
-                waited = changes
-                while changes == waited and not working.done():  # something is changed between any two steps
-                    time.sleep(0.001)
-
-            working = asyncio.create_task(work())
-            await asyncio.to_thread(backup, path, tmp_path / "copy.db", step)
-            stop.set()
-            await working
-            assert len(steps) > 3
-            assert sorted(steps) == steps  # it never began again
-
-    await run()
+    async with opened(path) as store:
+        working = asyncio.create_task(work())
+        await asyncio.to_thread(backup, path, tmp_path / "copy.db", step)
+        stop.set()
+        await working
+    assert len(steps) > 3
+    assert sorted(steps) == steps  # it never began again
     assert [] == check(tmp_path / "copy.db")
-
-    async def compare() -> None:
-        async with opened(tmp_path / "copy.db") as copy:
-            orders = [order async for batch in copy.orders.scan() for order in batch]
-            cancelled = [order.id for order in orders if order.status is Status.CANCELLED]
-            assert cancelled == list(range(len(cancelled)))
-            assert [entry.action for entry in await log(copy)].count("order.cancel") == len(cancelled)
-
-    await compare()
+    async with opened(tmp_path / "copy.db") as copy:
+        cancelled = await cancelled_in(copy)
+        assert set(range(len(cancelled))) == cancelled
+        assert [entry.action for entry in await log(copy)].count("order.cancel") == len(cancelled)
 
 
 async def test_a_damaged_store_gives_no_backup(tmp_path: Path) -> None:
@@ -160,12 +156,8 @@ async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path)
 async def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db")
     backup(path, tmp_path / "copy.db")
-
-    async def add() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(9)], "import:2", BY)
-
-    await add()
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(9)], "import:2", BY)
     before = await listed(path)
     kept = restore(path, tmp_path / "copy.db", BY)
     assert tmp_path / KEPT == kept
@@ -174,13 +166,10 @@ async def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Pa
     async with opened(path) as store:
         first = await store.epoch()
     assert tmp_path / f"{KEPT}-2" == restore(path, tmp_path / "copy.db", BY)
-
-    async def entries() -> list[tuple[object, ...]]:
-        async with opened(path) as store:
-            assert first != await store.epoch()
-            return [entry[1:7] for entry in await log(store) if entry.action == "store.restore"]
-
-    assert [(BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})] == await entries()
+    async with opened(path) as store:
+        assert first != await store.epoch()
+        entries = [entry[1:7] for entry in await log(store) if entry.action == "store.restore"]
+    assert [(BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})] == entries
 
 
 @pytest.mark.parametrize("mask", [0, 0o777])
@@ -188,13 +177,9 @@ async def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_uma
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     before = os.umask(mask)
     try:
-
-        async def modes() -> dict[str, int]:
-            async with opened(path) as store:
-                await store.orders.import_batch([Order(1)], "import:1", BY)
-                return modes_in(tmp_path)
-
-        assert await modes() == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o600)
+        async with opened(path) as store:
+            await store.orders.import_batch([Order(1)], "import:1", BY)
+            assert modes_in(tmp_path) == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o600)
         backup(path, copy)
         with locked(path, shared=False):
             restore(path, copy, BY)
@@ -220,13 +205,8 @@ async def test_a_restore_under_load_shows_one_store_or_the_other_and_keeps_each_
         await restoring
         assert set(seen) <= {old, new}
         assert old == await body(store)
-
-    async def cancelled(file: Path) -> set[int]:
-        async with opened(file) as store:
-            orders = [order async for batch in store.orders.scan() for order in batch]
-            return {order.id for order in orders if order.status is Status.CANCELLED}
-
-    assert acknowledged == await cancelled(tmp_path / KEPT) | await cancelled(path)
+    async with opened(tmp_path / KEPT) as kept, opened(path) as restored:
+        assert acknowledged == await cancelled_in(kept) | await cancelled_in(restored)
     assert [] == check(path)
 
 
@@ -434,7 +414,14 @@ async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_th
     assert ["copy.db", kept.name] == named
 
 
-def test_a_commit_is_flushed_before_it_is_acknowledged(tmp_path: Path) -> None:
-    opened_file = connect_writer(tmp_path / "store.db", connections.CREATE)
-    assert [(2,)] == opened_file.execute("PRAGMA synchronous").fetchall()  # FULL
-    assert [(1,)] == opened_file.execute("PRAGMA fullfsync").fetchall()
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [
+        ("synchronous", 2),  # FULL: a commit is flushed before it is acknowledged
+        ("fullfsync", 1),
+        ("foreign_keys", 1),  # references between tables are checked
+    ],
+)
+def test_a_connection_that_writes_has_the_settings_that_changes_need(tmp_path: Path, pragma: str, value: int) -> None:
+    with closing(connect_writer(tmp_path / "store.db", connections.CREATE)) as connection:
+        assert value == connection.pragma(pragma)

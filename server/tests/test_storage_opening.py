@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import apsw
@@ -22,7 +22,6 @@ from petstore_server.engines.sqlite import (
 )
 from petstore_server.engines.sqlite import opening as opening_module
 from petstore_server.engines.sqlite.connections import connect_writer
-from petstore_server.engines.sqlite.opening import SCHEMA
 from testing.stores import locked, opening, refusal
 
 pytestmark = pytest.mark.anyio
@@ -36,15 +35,6 @@ def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert [f"Created a new store at {tmp_path / 'store.db'}."] == opening(Path("store.db"), create=True)
     assert (tmp_path / "store.db").is_file()
-
-
-def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    path.touch()
-    assert f"There is no store at {path}." == refusal(path)
-    assert (0, SCHEMA.latest) == migrate(path, silent)
-    assert (SCHEMA.latest, SCHEMA.latest) == migrate(path, silent)
-    assert [] == opening(path)
 
 
 def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
@@ -81,42 +71,26 @@ def _public_directory() -> Iterator[Path]:
         yield Path(directory).resolve()
 
 
-@pytest.fixture(name="without_rights")
-def _without_rights() -> Iterator[None]:
+@contextmanager
+def without_rights() -> Iterator[None]:
     """Do what follows as a user whom permissions bind; the superuser is not bound by any."""
-    superuser = os.geteuid() == 0
-    if superuser:
-        os.seteuid(65_534)
-    yield
-    if superuser:
-        os.seteuid(0)
+    user = os.geteuid()
+    os.seteuid(user or 65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
-def _write_protected(directory: Path) -> Path:
-    path = directory / "store.db"
-    opening(path, create=True)
-    path.chmod(0o444)
-    directory.chmod(0o555)
-    return path
-
-
-@pytest.fixture(name="protected")
-def _protected(public_directory: Path) -> Path:
-    return _write_protected(public_directory)
-
-
-@pytest.mark.usefixtures("protected", "without_rights")
-def test_a_store_that_cannot_be_written_is_refused(public_directory: Path) -> None:
-    message = refusal(public_directory / "store.db", create=True, upgrade=True)
-    assert str(public_directory / "store.db") in message
-    assert "permissions" in message
-
-
-@pytest.mark.usefixtures("protected", "without_rights")
-def test_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -> None:
-    message = refusal(public_directory / "new.db", create=True, upgrade=True)
-    assert str(public_directory / "new.db") in message
-    assert "permissions" in message
+def test_a_store_or_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -> None:
+    opening(public_directory / "store.db", create=True)
+    (public_directory / "store.db").chmod(0o444)
+    public_directory.chmod(0o555)
+    with without_rights():
+        for name in ("store.db", "new.db"):
+            message = refusal(public_directory / name, create=True, upgrade=True)
+            assert str(public_directory / name) in message
+            assert "permissions" in message
 
 
 def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,21 +126,18 @@ def test_what_sqlite_does_not_wait_for_is_tried_again(tmp_path: Path, monkeypatc
     assert [f"Created a new store at {tmp_path / 'store.db'}."] == opening(tmp_path / "store.db", create=True)
 
 
-def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:
-    opening(tmp_path / "store.db", create=True)
-    connection = sqlite3.connect(tmp_path / "store.db")
-    assert ("wal",) == connection.execute("PRAGMA journal_mode").fetchone()
-    connection.close()
-
-
-def test_a_second_server_without_redis_is_refused(tmp_path: Path) -> None:
+def test_only_servers_with_redis_share_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
+    first, second = locked(path, shared=True), locked(path, shared=True)
+    first.close()
+    with pytest.raises(StoreUnusable, match="already uses"):
+        locked(path, shared=False)
+    second.close()
     with locked(path, shared=False):
         for shared in (False, True):
             with pytest.raises(StoreUnusable, match="PETSTORE_REDIS_URL") as caught:
                 locked(path, shared=shared)
             assert str(path) in caught.value.message
-    locked(path, shared=False).close()
 
 
 def test_a_server_waits_for_a_command_that_only_looks_at_the_lock(tmp_path: Path) -> None:
@@ -176,16 +147,6 @@ def test_a_server_waits_for_a_command_that_only_looks_at_the_lock(tmp_path: Path
     looking.start()
     locked(path, shared=False, wait_seconds=20).close()
     looking.join()
-
-
-def test_servers_with_redis_share_the_store(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    first, second = locked(path, shared=True), locked(path, shared=True)
-    first.close()
-    with pytest.raises(StoreUnusable, match="already uses"):
-        locked(path, shared=False)
-    second.close()
-    locked(path, shared=False).close()
 
 
 def test_another_name_of_the_same_file_is_the_same_store(tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ import apsw
 import psycopg
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
 from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status, ship
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
-from petstore_server.store.engine import Command, Work
 from testing.damage import execute, set_record
 from testing.preloaded import forking
 from testing.stores import BY, SqlitePlaces, Stores, batches, log, opened_at
@@ -30,28 +28,12 @@ async def test_each_caller_of_a_shared_commit_gets_its_own_answer(store: Store) 
     await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
     commits: list[int] = []
     store.engine.stats.committed = commits.append
-    ids = [1, 1, 2, 3, 4]
-    responses = await asyncio.gather(
-        *(store.orders.change(order_id, CANCEL, BY) for order_id in ids), return_exceptions=True
-    )
-    assert [
-        Order,
-        OrderAlreadyCancelled,
-        Order,
-        OrderAlreadyShipped,
-        OrderNotFound,
-    ] == [type(response) for response in responses]
+    changes = (store.orders.change(order_id, CANCEL, BY) for order_id in (1, 1, 2, 3, 4))
+    responses = await asyncio.gather(*changes, return_exceptions=True)
+    expected = [Order, OrderAlreadyCancelled, Order, OrderAlreadyShipped, OrderNotFound]
+    assert expected == [type(response) for response in responses]
     assert len(commits) <= 2
-
-
-async def test_concurrent_cancels_share_commits(store: Store) -> None:
-    sizes: list[int] = []
-    await store.orders.import_batch([Order(number) for number in range(500)], "import:1", BY)
-    store.engine.stats.committed = sizes.append
-    await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in range(500)))
-    assert 500 == sum(sizes)
-    assert len(sizes) <= 10
-    assert 501 == len(await log(store))
+    assert ["order:1", "order:2"] == sorted(entry.subject for entry in (await log(store))[1:])
 
 
 async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
@@ -75,15 +57,6 @@ async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
         ),
         (7.0, "operator:ann", "order.complete", "order:8", {}, {"complete": True}),
     ] == recorded
-
-
-async def test_a_refused_change_leaves_no_trace(store: Store) -> None:
-    await store.orders.import_batch([Order(1, status=Status.SHIPPED)], "import:1", BY)
-    with pytest.raises(OrderAlreadyShipped):
-        await store.orders.change(1, CANCEL, BY)
-    with pytest.raises(OrderNotFound):
-        await store.orders.find(2)
-    assert ["orders.import"] == [entry.action for entry in await log(store)]
 
 
 async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, store: Store) -> None:
@@ -122,26 +95,6 @@ async def test_orders_can_be_looked_at_with_an_sql_shell(each_backend: Stores, s
     ] == execute(each_backend, f"SELECT {columns} FROM petstore.orders ORDER BY id")
 
 
-async def test_what_the_schema_refuses_in_one_transaction_does_not_affect_others(each_backend: Stores) -> None:
-    def refused() -> Work[None]:
-        yield Command("UPDATE petstore.store SET access_version = 99")
-        yield Command("UPDATE petstore.orders SET status = %s", ("lost",))
-
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-        version = await store.access_version()
-        outcomes = await asyncio.gather(
-            store.orders.change(1, CANCEL, BY),
-            store.engine.transaction(refused),
-            store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY),
-            store.orders.change(2, CANCEL, BY),
-            return_exceptions=True,
-        )
-        assert isinstance(outcomes[1], apsw.ConstraintError | psycopg.IntegrityError)
-        assert [Order, Account, Order] == [type(outcome) for outcome in (outcomes[0], *outcomes[2:])]
-        assert 99 > (await store.access_version()).changes > version.changes
-
-
 async def test_a_bulk_transaction_leaves_no_large_cache(tmp_path: Path) -> None:
     async with Stores(SqlitePlaces(tmp_path)).opened() as store:
         engine = store.engine
@@ -152,17 +105,6 @@ async def test_a_bulk_transaction_leaves_no_large_cache(tmp_path: Path) -> None:
         assert usual == engine._writing.pragma("cache_size")
 
 
-async def test_a_defect_in_one_change_is_reported_and_others_still_work(each_backend: Stores) -> None:
-    def broken(order: Order) -> Order:
-        raise ZeroDivisionError
-
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        with pytest.raises(ZeroDivisionError):
-            await store.orders.change(1, Transition("order.break", broken), BY)
-        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-
-
 async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
     before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
     await store.orders.import_batch(before, "import:1", BY)
@@ -170,20 +112,9 @@ async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
     decisions = await store.orders.import_batch(
         [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
     )
-    assert [
-        Import.UNCHANGED,
-        Import.REPLACED,
-        Import.REJECTED,
-        Import.UNCHANGED,
-        Import.CREATED,
-    ] == decisions
-    assert [
-        Order(1, 1),
-        Order(2, 20),
-        Order(3, 3, status=Status.CANCELLED),
-        Order(4, 4, status=Status.SHIPPED),
-        Order(5),
-    ] == [order async for batch in store.orders.scan() for order in batch]
+    assert [Import.UNCHANGED, Import.REPLACED, Import.REJECTED, Import.UNCHANGED, Import.CREATED] == decisions
+    after = [before[0], Order(2, 20), before[2]._replace(status=Status.CANCELLED), before[3], Order(5)]
+    assert after == [order async for batch in store.orders.scan() for order in batch]
     entry = (await log(store))[-1]
     assert (entry.action, entry.subject) == ("orders.import", "import:2")
     assert (entry.before, entry.after) == (None, {"created": 1, "replaced": 1, "unchanged": 2})

@@ -147,24 +147,6 @@ async def test_a_store_kept_locked_too_long_is_reported_and_recovers(
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -> None:
-    path, elsewhere = tmp_path / "store.db", tmp_path / "elsewhere.db"
-    async with opened(path) as store:
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        identity = await store.engine.identity()
-        path.rename(elsewhere)
-        assert identity == await store.engine.identity()  # which a page of version 2 may need
-        with pytest.raises(ServiceUnavailable) as caught:
-            await store.check()
-        assert f"the store file was moved or deleted: {path}" == caught.value.reason
-        await refused(store, range(1, 2))
-        path.write_bytes(b"")  # another file in its place is not the store
-        await refused(store, range(1, 2))
-        elsewhere.rename(path)
-        await store.check()
-        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-
-
 async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: list[apsw.Connection]) -> None:
     async with opened(tmp_path / "store.db") as store:
         set_pragma(connections_made, "query_only", 1)
@@ -173,25 +155,17 @@ async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: l
         assert "the store cannot be used: it is not writable" == caught.value.reason
 
 
-def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
+async def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-
-    async def fill() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(number, number) for number in range(20_000)], "import:1", BY)
-
-    asyncio.run(fill())
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(number, number) for number in range(20_000)], "import:1", BY)
     content = bytearray(path.read_bytes())
     content[len(content) // 4 : len(content) // 2] = bytes(len(content) // 2 - len(content) // 4)
     path.write_bytes(content)
-
-    async def run() -> None:
-        async with opened(path) as store:
-            with pytest.raises(ServiceUnavailable) as caught:
-                await store.listing.current()
-            assert "damaged" in caught.value.reason
-
-    asyncio.run(run())
+    async with opened(path) as store:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await store.listing.current()
+        assert "damaged" in caught.value.reason
     assert check(path) != []
 
 

@@ -3,15 +3,13 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import yaml
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.orders import Order
@@ -37,7 +35,6 @@ from testing.stores import BY, Stores, add_key, successor
 
 pytestmark = pytest.mark.anyio
 
-T = TypeVar("T")
 HOUR, DAY = 3600, 86_400
 FIRST = 20_000 * DAY
 """The start of a day, in Unix seconds."""
@@ -81,20 +78,26 @@ class TestRecorder:
         assert {"key_a": FIRST + HOUR} == taken.keys
         assert NO_ACTIVITY == recorder.take()
 
-    def test_what_an_account_uses_is_recorded_once_an_hour_until_it_is_saved(self) -> None:
+    def test_what_an_account_uses_and_its_key_are_recorded_once_an_hour_until_they_are_saved(self) -> None:
         recorder = UsageRecorder()
         record(recorder, FIRST + HOUR, admitted=1)
         recorder.decided(principal(), "none", admitted(FIRST + HOUR))
         taken = recorder.take()
         assert {(1, "listOrders"): FIRST + HOUR, (1, "v1.*"): FIRST + HOUR} == taken.uses
+        assert {"key_a": FIRST + HOUR} == taken.keys
         recorder.put_back(taken)
         assert taken == recorder.take()
+        record(recorder, FIRST + 2 * HOUR - 1, admitted=1)
+        again = recorder.take()
+        assert ({}, {}) == (again.uses, again.keys)
         for now in (FIRST + HOUR, FIRST):  # the clock was set back
             recorder.decided(principal(), "listOrders", admitted(now))
             recorder.decided(principal(), "getPet", admitted(now))
         assert {(1, "getPet"): FIRST + HOUR} == recorder.take().uses
         record(recorder, FIRST + 2 * HOUR, refused_minute=1)
-        assert {(1, "listOrders"): FIRST + 2 * HOUR, (1, "v1.*"): FIRST + 2 * HOUR} == recorder.take().uses
+        later = recorder.take()
+        assert {(1, "listOrders"): FIRST + 2 * HOUR, (1, "v1.*"): FIRST + 2 * HOUR} == later.uses
+        assert {"key_a": FIRST + 2 * HOUR} == later.keys
 
     def test_each_response_is_counted_in_its_class_for_its_operation(self) -> None:
         classes = {
@@ -113,9 +116,7 @@ class TestRecorder:
             record(recorder, FIRST, admitted=1)
             for status in statuses:
                 recorder.responded(principal(), "getPet", status)
-            expected = {(1, FIRST, "listOrders"): UsageCounts(1)}
-            expected[1, FIRST, "getPet"] = UsageCounts()._replace(**{field: len(statuses)})
-            assert expected == recorder.take().accounts
+            assert UsageCounts(**{field: len(statuses)}) == recorder.take().accounts[1, FIRST, "getPet"]
 
     def test_a_response_after_the_counts_of_its_request_were_taken_is_in_the_next_ones(self) -> None:
         recorder = UsageRecorder()
@@ -130,16 +131,6 @@ class TestRecorder:
             recorder.decided(None, "none", evaluate_address(number < 3, Count(FIRST, 1), float(FIRST)))
         assert Activity({}, {FIRST: KeylessCounts(refused_key=3, refused_address=2)}, {}) == recorder.take()
 
-    def test_what_could_not_be_saved_is_taken_again_with_what_came_since(self) -> None:
-        recorder = UsageRecorder()
-        record(recorder, FIRST, admitted=3)
-        taken = recorder.take()
-        record(recorder, FIRST + 1, admitted=2)
-        recorder.put_back(taken)
-        assert [(FIRST, UsageCounts(admitted=5))] == recorder.pending(1)
-        assert [] == recorder.pending(2)
-        assert {(1, FIRST, "listOrders"): UsageCounts(admitted=5)} == recorder.take().accounts
-
     def test_what_is_put_back_is_added_hour_by_hour_and_a_key_keeps_its_latest_hour(self) -> None:
         recorder = UsageRecorder()
 
@@ -152,26 +143,12 @@ class TestRecorder:
         for hour in (FIRST, FIRST + HOUR, FIRST):  # the clock was set back
             count_both_in(hour)
         recorder.put_back(taken)
+        expected = [(FIRST, UsageCounts(admitted=2)), (FIRST + HOUR, UsageCounts(admitted=2))]
+        assert (expected, []) == (sorted(recorder.pending(1)), recorder.pending(2))
         again = recorder.take()
         assert {FIRST: KeylessCounts(2), FIRST + HOUR: KeylessCounts(2)} == again.keyless
         assert [2, 2] == [again.accounts[1, hour, "listOrders"].admitted for hour in (FIRST, FIRST + HOUR)]
         assert {"key_a": FIRST + HOUR} == again.keys
-
-    def test_a_key_is_recorded_once_an_hour(self) -> None:
-        recorder = UsageRecorder()
-        record(recorder, FIRST, admitted=1)
-        assert {"key_a": FIRST} == recorder.take().keys
-        for now in (FIRST, FIRST + HOUR - 1):
-            record(recorder, now, admitted=1)
-            assert {} == recorder.take().keys
-        record(recorder, FIRST + HOUR, admitted=1)
-        assert {"key_a": FIRST + HOUR} == recorder.take().keys
-
-    def test_a_clock_that_is_set_back_loses_no_count(self) -> None:
-        recorder = UsageRecorder()
-        for now in (FIRST + HOUR, FIRST, FIRST + HOUR):
-            record(recorder, now, admitted=1)
-        assert [1, 2] == sorted(counts.admitted for counts in recorder.take().accounts.values())
 
 
 def activity(account: int, start: int, admitted: int = 1, operation: str = "listOrders", **more: int) -> Activity:
@@ -196,10 +173,7 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
 
 
 async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(store: Store) -> None:
-    ids = []
-    for name in ("one", "two"):
-        await add_key(store, name, name)
-        ids.append((await store.accounts.find(name)).id)
+    ids = [(await store.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two")]
     for start in (FIRST, FIRST + 23 * HOUR, FIRST + DAY):
         await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
         await store.usage.save({}, [], activity(ids[1], start, 5))
@@ -225,26 +199,11 @@ async def test_requests_without_a_key_have_a_history_of_their_own(store: Store) 
     assert {FIRST: KeylessCounts(12, 4)} == days
 
 
-async def test_an_account_that_a_restore_removed_is_skipped(store: Store) -> None:
-    await store.usage.save({}, [], Activity({(99, FIRST, "getPet"): UsageCounts(1)}, {}, {"key_gone": FIRST}))
-    assert {} == await store.usage.totals(*ALL_TIME)
-    assert {} == await store.usage.users(0)
-
-
 async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_late(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as other:
-        ids = []
-        for name in ("one", "two"):
-            await add_key(one, name, name)
-            ids.append((await one.accounts.find(name)).id)
-        uses = [
-            (one, 2, "getPet"),
-            (other, 1, "getPet"),
-            (other, 3, "v2.getUsage"),
-            (one, 1, "listOrders"),
-            (one, 4, "none"),
-        ]
-        for store, hour, operation in uses:
+        ids = [(await one.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two")]
+        uses = [(one, 2, "getPet"), (other, 1, "getPet"), (other, 3, "v2.getUsage"), (one, 1, "listOrders")]
+        for store, hour, operation in (*uses, (one, 4, "none")):
             await store.usage.save({}, [], activity(ids[0], FIRST + hour * HOUR, operation=operation))
         await one.usage.save({}, [], activity(ids[1], FIRST, 0, "listOrders", refused_banned=1))
         hours = {"getPet": 2, "listOrders": 1, "v1.*": 2, "v2.*": 3, "v2.getUsage": 3}
@@ -278,10 +237,6 @@ async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_
         assert (await one.keys.find(new.id)).last_used_at is None
 
 
-async def days_of(history: Awaitable[dict[int, T]]) -> list[tuple[int, T]]:
-    return list((await history).items())
-
-
 async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(each_backend: Stores) -> None:
     source = random.Random(3)
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
@@ -294,13 +249,13 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
             await one.usage.save(
                 {}, [], Activity({(account, start, operation): counts}, {start: KeylessCounts(1, 2)}, {})
             )
-        before = await days_of(one.usage.history(account, *ALL_TIME, Granularity.DAY))
-        keyless = await days_of(one.usage.keyless_history(*ALL_TIME, Granularity.DAY))
+        before = list((await one.usage.history(account, *ALL_TIME, Granularity.DAY)).items())
+        keyless = list((await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)).items())
         operations = await one.usage.operations(account, FIRST + 2 * DAY, FIRST + 9 * DAY)
         now = FIRST + 7 * DAY + 12 * HOUR  # hours of the last two days stay, and days of the last five
         await asyncio.gather(*[compact_history(each.usage, settings, now) for each in (one, other)])
-        assert before[2:] == await days_of(one.usage.history(account, *ALL_TIME, Granularity.DAY))
-        assert keyless[2:] == await days_of(one.usage.keyless_history(*ALL_TIME, Granularity.DAY))
+        assert before[2:] == list((await one.usage.history(account, *ALL_TIME, Granularity.DAY)).items())
+        assert keyless[2:] == list((await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)).items())
         assert operations == await one.usage.operations(account, *ALL_TIME)
         hours = await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
         assert FIRST + 5 * DAY == next(iter(hours))
@@ -340,15 +295,20 @@ async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_i
     assert [KeylessCounts(refused_key=1)] == list(keyless.values())
 
 
-async def test_the_top_accounts_by_each_order(file_store: Stores) -> None:
-    used = {}
-    async with file_store.opened() as store:
-        for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
-            account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
-            used[account.id] = Usage(Count(FIRST, 300 if name == "busy" else 0), Count(FIRST, day_used))
-        accounts = await store.accounts.list()
-    busy, full, _ = used
-    totals = {busy: UsageCounts(500, refused_minute=1), full: UsageCounts(100, refused_day=70)}
+def accounts_with(used: dict[str, int]) -> tuple[list[Account], dict[int, Usage]]:
+    """Accounts by the requests that each made today, on the least plan that allows these, and their usage."""
+    accounts = []
+    for number, (name, day_used) in enumerate(used.items(), 1):
+        plan = Plan.FREE if day_used <= 1000 else Plan.PRO
+        accounts.append(Account(number, name, plan, PLAN_LIMITS[plan], BY.at))
+    usages = {account.id: Usage(Count(FIRST, 0), Count(FIRST, used[account.name])) for account in accounts}
+    return accounts, usages
+
+
+def test_the_top_accounts_by_each_order() -> None:
+    accounts, used = accounts_with({"busy": 5000, "full": 900, "idle": 0})
+    used[1] = used[1]._replace(minute=Count(FIRST, 300))
+    totals = {1: UsageCounts(500, refused_minute=1), 2: UsageCounts(100, refused_day=70)}
 
     def names(sort: AccountSort, limit: int = 10) -> list[str]:
         rows = with_usage(accounts, used, totals, FIRST + 100)
@@ -359,7 +319,7 @@ async def test_the_top_accounts_by_each_order(file_store: Stores) -> None:
     assert ["full", "busy"] == names(AccountSort.SHARE)
     assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
     for refused, by_requests in ((331, ["busy", "full"]), (332, ["full", "busy"])):
-        totals[full] = UsageCounts(100, refused_day=70, refused_minute=refused)
+        totals[2] = UsageCounts(100, refused_day=70, refused_minute=refused)
         assert (["busy", "full"], by_requests) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
     rows = with_usage(accounts, used, totals, FIRST + 100)
     assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
@@ -370,23 +330,22 @@ async def test_the_top_accounts_by_each_order(file_store: Stores) -> None:
     assert [] == top_accounts(with_usage(accounts, None, totals, FIRST), AccountSort.SHARE, 10)
 
 
-async def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(file_store: Stores) -> None:
-    async with file_store.opened() as store:
-        used = {}
-        for name, day_used in (("a", 0), ("b", 900), ("c", 1000), ("d", 10_000), ("e", 0)):
-            plan = Plan.PRO if name == "d" else Plan.FREE
-            account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
-            used[account.id] = Usage(Count(FIRST, 0), Count(FIRST, day_used))
-        rows = with_usage(await store.accounts.list(), used, {}, FIRST + 1)
-        for by, descending, expected in (
-            (AccountSort.SHARE, True, "dcbae"),
-            (AccountSort.SHARE, False, "aebdc"),
-            (AccountSort.REFUSED, True, "dcbae"),
-            (AccountSort.NAME, True, "edcba"),
-        ):
-            page = page_of_accounts(rows, lambda _: True, by, 1, descending=descending)
-            assert expected == "".join(row.account.name for row in page.items)
-        assert ["d", "c", "b"] == [row.account.name for row in top_accounts(rows, AccountSort.SHARE, 5)]
+@pytest.mark.parametrize(
+    ("by", "descending", "expected"),
+    [
+        (AccountSort.SHARE, True, "dcbae"),
+        (AccountSort.SHARE, False, "aebdc"),
+        (AccountSort.REFUSED, True, "dcbae"),
+        (AccountSort.NAME, True, "edcba"),
+    ],
+)
+def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(
+    by: AccountSort, descending: bool, expected: str
+) -> None:
+    rows = with_usage(*accounts_with({"a": 0, "b": 900, "c": 1000, "d": 10_000, "e": 0}), {}, FIRST + 1)
+    page = page_of_accounts(rows, lambda _: True, by, 1, descending=descending)
+    assert expected == "".join(row.account.name for row in page.items)
+    assert ["d", "c", "b"] == [row.account.name for row in top_accounts(rows, AccountSort.SHARE, 5)]
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(store: Store) -> None:
