@@ -2,9 +2,11 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import apsw
 from click.testing import CliRunner
 
 from petstore_server.cli.main import petstore
@@ -51,3 +53,8 @@ class CommandLine:
         done = self(*arguments, stdin=stdin, **settings)
         assert 0 == done.code, done.err
         return done
+
+    def execute(self, sql: str, *parameters: str | float) -> None:
+        """Execute statements on the file of the store, as no command would."""
+        with closing(apsw.Connection(str(self.store))) as file:
+            file.execute(sql, parameters or None)

@@ -4,10 +4,8 @@ import asyncio
 import json
 import re
 import time
-from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from petstore_server.domain.bans import Ban
@@ -17,8 +15,7 @@ from petstore_server.domain.usage import NO_ACTIVITY, Activity, Usage
 from petstore_server.domain.windows import Count
 from petstore_server.engines.sqlite import lock_for_serving
 from testing.cli import CommandLine
-from testing.engines import PostgresEngine
-from testing.stores import new_store_database, opened
+from testing.stores import opened
 
 OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 
@@ -96,7 +93,6 @@ def test_a_new_key_is_the_only_line_of_stdout(acme: CommandLine) -> None:
     done = acme.must("keys", "create", "acme", "--note", "warehouse")
     (key,) = done.out.splitlines()
     assert is_well_formed(key)
-    assert key.startswith("pso_live_")
     assert key not in done.err
 
 
@@ -112,18 +108,8 @@ def test_a_key_is_stored_by_its_digest_and_shown_nowhere_again(acme: CommandLine
     ]
     for text in shown:
         assert all(secret not in text for secret in secrets)
-    assert made["key"].encode() not in cli_bytes(acme)
-
-    async def principal() -> Any:
-        async with opened(acme.store) as store:
-            return await store.keys.principal(digest(made["key"]), Environment.PRODUCTION, time.time())
-
-    assert made["id"] == asyncio.run(principal()).key_id
-
-
-def cli_bytes(cli: CommandLine) -> bytes:
-    """Everything that the store has on disk."""
-    return b"".join(file.read_bytes() for file in cli.store.parent.glob(cli.store.name + "*"))
+    stored = b"".join(file.read_bytes() for file in acme.store.parent.iterdir())
+    assert (True, False) == (digest(made["key"]) in stored, made["key"].encode() in stored)
 
 
 def test_the_environment_decides_the_kind_of_a_key_and_an_experimental_scope_needs_its_name(acme: CommandLine) -> None:
@@ -193,19 +179,11 @@ def test_every_change_is_in_the_audit_log_with_its_operator(acme: CommandLine) -
 @pytest.mark.parametrize("at", [1e18, -1e18, float("inf")])
 def test_listings_never_fail_on_a_time_that_the_store_holds(acme: CommandLine, at: float) -> None:
     key = create_key(acme)
-    connection = apsw.Connection(str(acme.store))
-    connection.execute("UPDATE keys SET expires_at = ?, created_at = ?", (at, at))
-    connection.execute("UPDATE audit SET at = ?", (at,))
-    connection.close()
-    for command in (
-        ["keys", "list"],
-        ["keys", "show", key["id"]],
-        ["accounts", "show", "acme"],
-        ["audit"],
-        ["doctor"],
-    ):
+    acme.execute("UPDATE keys SET expires_at = ?, created_at = ?", at, at)
+    acme.execute("UPDATE audit SET at = ?", at)
+    for command in ("keys list", f"keys show {key['id']}", "accounts show acme", "audit", "doctor"):
         for options in ([], ["--json"]):
-            done = acme(*command, *options, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0")
+            done = acme(*command.split(), *options, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0")
             assert (0, "") == (done.code, done.err)
 
 
@@ -213,12 +191,12 @@ def test_a_time_that_is_out_of_range_is_rejected_before_anything_changes(acme: C
     key = create_key(acme)
     before = acme.must("audit", "--json").out
     for command in (
-        ["keys", "rotate", key["id"], "--grace", "999999999w"],
-        ["keys", "create", "acme", "--expires", "999999999w"],
-        ["orders", "ship", "1", "--at", "999999999w"],
-        ["audit", "--since", "999999999w"],
+        f"keys rotate {key['id']} --grace",
+        "keys create acme --expires",
+        "orders ship 1 --at",
+        "audit --since",
     ):
-        done = acme(*command)
+        done = acme(*command.split(), "999999999w")
         assert (2, "") == (done.code, done.out)
         assert "999999999w" in done.err
         assert "longer than 100 years" in done.err
@@ -251,12 +229,10 @@ def test_usage_that_is_counted_in_redis_is_not_read_from_the_store(acme: Command
         assert 7 == acme.must("accounts", "show", "acme", "--json").json()["windows"][0]["used"]
 
 
-def test_usage_is_unknown_on_postgresql_without_redis(tmp_path: Path, postgres: PostgresEngine) -> None:
-    cli, database = CommandLine(tmp_path / "unused.db"), new_store_database(postgres)
-    settings = {"PETSTORE_DATABASE_URL": postgres.url(database)}
+def test_usage_is_unknown_on_postgresql_without_redis(cli: CommandLine, scaled_out: dict[str, str]) -> None:
+    settings = {"PETSTORE_DATABASE_URL": scaled_out["PETSTORE_DATABASE_URL"]}
     cli.must("accounts", "create", "acme", "--plan", "free", **settings)
     assert None is cli.must("accounts", "show", "acme", "--json", **settings).json()["windows"]
-    postgres.drop_database(database)
 
 
 def test_the_audit_log_shows_camel_case_and_rfc_3339(acme: CommandLine) -> None:
@@ -293,11 +269,7 @@ def test_usage_in_a_redis_that_is_down_is_left_out_and_names_it_without_the_pass
     assert (1, "service_unavailable", NO_USAGE) == (done.code, done.error()["code"], done.error()["message"])
     key = create_key(acme)
     shown = acme.must("accounts", "show", "acme", "--json", **NO_REDIS).json()
-    assert (None, NO_USAGE, [key["id"]]) == (
-        shown["windows"],
-        shown["usageProblem"],
-        [key["id"] for key in shown["keys"]],
-    )
+    assert (None, NO_USAGE, key["id"]) == (shown["windows"], shown["usageProblem"], shown["keys"][0]["id"])
     page = acme.must("accounts", "show", "acme", **NO_REDIS).out
     assert (True, True) == (NO_USAGE in " ".join(page.split()), key["id"] in page)
     assert None is acme.must("accounts", "show", "acme", "--json").json()["usageProblem"]
@@ -364,12 +336,8 @@ def test_a_closed_account_keeps_its_history_and_cannot_be_reopened(acme: Command
     assert "Revoked 2 keys." in done.err
     shown = acme.must("accounts", "show", "acme", "--json").json()
     assert ("closed", ["revoked", "revoked"]) == (shown["state"], [key["state"] for key in shown["keys"]])
-    for command in (
-        ["accounts", "resume", "acme"],
-        ["accounts", "set-plan", "acme", "pro"],
-        ["keys", "create", "acme"],
-    ):
-        done = acme(*command, "--json")
+    for command in ("accounts resume acme", "accounts set-plan acme pro", "keys create acme"):
+        done = acme(*command.split(), "--json")
         assert (6, "account_closed") == (done.code, done.error()["code"])
     assert 6 == acme("accounts", "create", "acme", "--plan", "free").code
     assert "Revoked 0 keys." in acme.must("accounts", "close", "acme", "--yes").err

@@ -8,6 +8,7 @@ from typing import Any
 from petstore_server.domain.audit import SERVICE, AuditEntry, AuditFilters, AuditPage, AuditPosition, difference
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.imports import IMPORT_ACTIONS
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
@@ -20,6 +21,8 @@ def check_operator_name(name: str) -> str:
     """Return the operator's name if it is usable in the audit log. Raises InvalidInput."""
     if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
         raise InvalidInput(f"An operator's name is text of 1 to {_MAX_NAME} characters on one line.")
+    if looks_like_key(name):
+        raise InvalidInput("The operator's name holds an API key and would be in the audit log.")
     return name.strip()
 
 

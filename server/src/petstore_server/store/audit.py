@@ -8,6 +8,7 @@ import msgspec
 
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
 from petstore_server.domain.lists import MatchCount
+from petstore_server.domain.texts import hide_keys
 from petstore_server.store.engine import (
     Command,
     Condition,
@@ -95,7 +96,7 @@ class AuditLog(Part):
     def record_backup(self, file: str, actor: Actor) -> Work[None]:
         """Record that a good backup was made at `actor.at` in a file of this name."""
         yield Command("UPDATE petstore.store SET backed_up_at = %s", (actor.at,))
-        yield record(actor, "store.backup", "store", Change(None, {"file": file}))
+        yield record(actor, "store.backup", "store", Change(None, {"file": hide_keys(file)}))
 
     async def last_backup(self) -> float | None:
         """When the last good backup was made, in Unix seconds; None if there was none."""
