@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torture.mutants.__main__ import EXPLAINED, missing
+from torture.mutants.__main__ import EXPLAINED, expanded, missing
 from torture.mutants.changes import mutants
 from torture.mutants.groups import GROUPS, files
 from torture.mutants.processes import in_child
@@ -146,6 +146,14 @@ def test_an_explanation_without_its_mutant_is_missing(tmp_path: Path) -> None:
     found = list(mutants(tmp_path / "subject.py"))
     file = f"{tmp_path.name}/subject.py"
     assert [f"{file}: LIMIT = 7"] == missing(found, {(file, "LIMIT = 7"), (file, found[0].text), ("other.py", "x")})
+
+
+def test_an_explanation_that_ends_in_an_asterisk_is_for_all_mutants_that_begin_so(tmp_path: Path) -> None:
+    (tmp_path / "subject.py").write_text("LIMIT = 2\n")
+    found = list(mutants(tmp_path / "subject.py"))
+    file = f"{tmp_path.name}/subject.py"
+    every = {(file, mutant.text) for mutant in found}
+    assert every | {(file, "MOST = *")} == expanded(found, {(file, "LIMIT = *"), (file, "MOST = *")})
 
 
 def test_a_child_leaves_no_process_behind() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, Usage
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.telemetry.logs import configure_logging
@@ -132,6 +133,15 @@ async def test_the_history_is_complete_while_counts_are_saved(each_engine: None,
         response = await service.client.get("/v2/usage", headers=bearer(key))
         assert number == response.json()["history"][0]["admitted"]
         await saving
+
+
+async def test_the_background_tasks_of_a_process_delete_what_is_old(each_engine: None, service: Service) -> None:
+    await service.client.get(ORDERS, headers=bearer(await service.key()))
+    await service.backend.save()
+    service.clock.now += 2000 * DAY
+    for task in service.application.background:
+        await task.work()
+    assert {} == await service.backend.history(1, 0, int(service.clock.now), Granularity.DAY)
 
 
 async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def processor_time(pid: int) -> int:
 def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     first, second = workers(server)
+    assert [first, second] == [os.getsid(first), os.getsid(second)]  # so that Ctrl-C reaches only the supervisor
     assert {"200": 200} == send(server, key, 200)
     earlier = responded(server)
     requests = before(1000, lambda: os.kill(first, signal.SIGKILL), [("GET", ORDERS)] * 3000)

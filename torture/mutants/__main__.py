@@ -55,7 +55,7 @@ def main() -> int:
 def _is_good(name: str, group: Group, options: argparse.Namespace) -> bool:
     """Try the mutants of a group, and without `count` those that are explained; print what is wrong."""
     found = [mutant for source in group.sources for path in files(Path(source)) for mutant in mutants(path)]
-    explained = _explained()
+    explained = expanded(found, _explained())
     left = [mutant for mutant in found if _key(mutant) not in explained]
     stale = missing(found, explained)
     for each in stale:
@@ -85,6 +85,16 @@ def _is_good(name: str, group: Group, options: argparse.Namespace) -> bool:
         flush=True,
     )
     return score >= SCORE and not stale
+
+
+def expanded(found: list[Mutant], explained: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The explanations, with those that end in `*` replaced by one for each mutant whose text begins so, if any."""
+    keys = set()
+    for file, text in explained:
+        begin = text.removesuffix("*")
+        ours = {_key(each) for each in found if _name(each) == file and each.text.startswith(begin)}
+        keys |= ours if begin != text and ours else {(file, text)}
+    return keys
 
 
 def missing(found: list[Mutant], explained: set[tuple[str, str]]) -> list[str]:

@@ -31,13 +31,14 @@ def _measure(tests: Iterable[str], paths: set[str], folder: Path, *, postgres: b
     file = folder.with_name("reached")
 
     def in_other_process() -> None:
-        """Write what a process that a test forks reaches: it may be killed at any time."""
-        known, written = set(reached), os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        """Write what a process that a test forks reaches: it may be killed, and may close all that it has inherited."""
+        known = set(reached)
 
         def note(place: tuple[str, int]) -> None:
             if place not in known:
                 known.add(place)
-                os.write(written, f"{json.dumps(place)}\n".encode())
+                with file.open("a") as written:
+                    written.write(f"{json.dumps(place)}\n")
 
         builtins.__dict__["_reached"] = note
 

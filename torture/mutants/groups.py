@@ -37,6 +37,8 @@ _STORE = _tests(
     "list_turns v2_changes orders_found races missing_store console_access",
 )
 
+_RUNTIME = "activation application backend health installation maintenance servers workers"
+
 GROUPS = {
     "domain": Group(
         _server("domain"),
@@ -75,13 +77,13 @@ GROUPS = {
         _server("server", "fair_queue.py"),
         _tests("server/tests", "connection* parser framing recent_requests eager fair_queue held_requests list_turns"),
     ),
-    "runtime": Group(
-        _server("runtime"),
+    "runtime": Group(  # without the sample data of the demo, which is chosen
+        _server(*(f"runtime/{name}.py" for name in _RUNTIME.split())),
         _tests(
             "server/tests",
             "workers background backend readiness activation start admin* settings missing_store fallback "
             "cli_store bans redis postgres_opening process v2_process redis_processes opening console_health "
-            "demo cli_usage",
+            "console_command cli_usage",
         ),
         postgres=True,
     ),
