@@ -1,14 +1,16 @@
 """Both client variants behind one interface, so that every test of behaviour runs with each."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol, SupportsIndex, TypeVar, cast
 
+import httpx2
+
 from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent, v2
 from petstore_client._versions import AsyncV2
-from petstore_client.testing import FakeClock, FakePetstore
+from petstore_client.testing import FakeClock, FakePetstore, Fault
 
 T = TypeVar("T")
 
@@ -46,6 +48,31 @@ class Connect(Protocol):
     """Makes a client of a fake service; a context manager."""
 
     def __call__(self, fake: FakePetstore, **options: Any) -> AbstractContextManager[AnyClient]: ...
+
+
+def faulty(orders: Iterable[Order], *faults: Fault, **options: Any) -> FakePetstore:
+    """A fake service with these orders, and these faults for its next requests."""
+    fake = FakePetstore(orders, **options)
+    fake.then(*faults)
+    return fake
+
+
+class Silent(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """Delivers requests to a fake service, and loses the responses: a thread is interrupted, a task waits forever."""
+
+    def __init__(self, fake: FakePetstore) -> None:
+        self._fake = fake
+        self.sent = asyncio.Event()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._fake.handle_request(request)
+        raise KeyboardInterrupt
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await self._fake.handle_async_request(request)
+        self.sent.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 class Synchronous:

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-import petstore_client
 from petstore_client import (
     APIConnectionError,
     APIStatusError,
@@ -22,7 +21,7 @@ from petstore_client import (
     ServerError,
 )
 from petstore_client.testing import Answered, Failing, FakePetstore
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
 JSON = {"content-type": "application/json"}
 HTML = Answered(200, b"<html><body>Log in</body></html>", {"content-type": "text/html; charset=utf-8"})
@@ -85,25 +84,6 @@ def test_an_invalid_key_is_rejected_and_not_shown(key: str, says: str) -> None:
     assert "secr" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_retries": -1},
-        {"max_wait": -0.1},
-        {"max_wait": "75"},
-        {"max_wait": float("nan")},
-        {"retry_timeout": None},
-        {"timeout": -1},
-        {"timeout": 0},
-        {"timeout": True},
-    ],
-    ids=repr,
-)
-def test_other_invalid_arguments_are_rejected(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
-        Client("http://x.test/v1", api_key="key", **options)  # type: ignore[arg-type]
-
-
 def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PETSTORE_BASE_URL", raising=False)
     monkeypatch.delenv("PETSTORE_API_KEY", raising=False)
@@ -130,41 +110,26 @@ def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPa
         (Answered(204), "responded 204"),
         (Answered(206, b"[]", JSON), "responded 206"),
         (Answered(404, b"<html>not found</html>", {"content-type": "text/html"}), "is the base URL right?"),
-        (
-            Answered(308, headers={"location": "https://elsewhere.test/v1/store/orders"}),
-            "https://elsewhere.test/v1/store/orders",
-        ),
     ],
     ids=repr,
 )
 def test_a_response_that_does_not_follow_the_api_is_rejected(connect: Connect, fault: Answered, says: str) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(*[fault] * 9)
+    fake = faulty([Order(id=1)], *[fault] * 9)
     with connect(fake, max_retries=0) as petstore:
         with pytest.raises(InvalidResponseError, match=re.escape(says)) as caught:
             petstore.list_orders()
-        assert caught.value.status in (200, 204, 206, 308, 404)
+        assert caught.value.status in (200, 204, 206, 404)
         with pytest.raises(InvalidResponseError, match=re.escape(says)):
             next(petstore.iter_orders())
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_never_followed(connect: Connect, status: int) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(Answered(status, b"", {"location": "https://elsewhere.test/v1/store/orders/1"}))
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="does not follow redirects"):
+    fake = faulty([Order(id=1)], Answered(status, b"", {"location": "https://elsewhere.test/v1/store/orders/1"}))
+    says = r"https://elsewhere\.test/v1/store/orders/1.*does not follow redirects"
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match=says):
         petstore.cancel_order(1)
     assert ["/store/orders/1"] == [request.path for request in fake.requests]
-
-
-def test_a_page_instead_of_a_204_is_not_a_cancel(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(HTML)
-    with (
-        connect(fake) as petstore,
-        pytest.raises(InvalidResponseError, match="responded 200 instead of 204"),
-    ):
-        petstore.cancel_order(1)
 
 
 @pytest.mark.parametrize("body", [b"<html>no</html>", b"", b'{"code":1}', b'{"code":"x"}', b"[]", b"\xff"])
@@ -179,16 +144,14 @@ def test_a_refusal_without_the_error_record_keeps_its_status(connect: Connect, b
 
 
 def test_an_endless_error_body_is_cut_off(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(Answered(404, b"x" * 100_000))
+    fake = faulty([Order(id=1)], Answered(404, b"x" * 100_000))
     with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="more data than this API sends"):
         petstore.cancel_order(1)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"id":"1"}', b'{"id":1', b""])
 def test_a_response_that_is_not_a_pet_is_rejected(connect: Connect, body: bytes) -> None:
-    fake = FakePetstore()
-    fake.then(Answered(200, body, JSON))
+    fake = faulty([], Answered(200, body, JSON))
     with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError, match="not a valid pet"):
         petstore.get_pet(1)
 
@@ -200,8 +163,7 @@ def note(depth: int) -> bytes:
 
 @pytest.mark.parametrize("more", [b"", b',{"id":2}'], ids=["last", "first"])
 def test_an_order_that_is_nested_too_deeply_is_rejected(connect: Connect, more: bytes) -> None:
-    fake = FakePetstore()
-    fake.then(*[Answered(200, b'[{"id":1,' + note(400_000) + b"}" + more + b"]", JSON)] * 2)
+    fake = faulty([], *[Answered(200, b'[{"id":1,' + note(400_000) + b"}" + more + b"]", JSON)] * 2)
     with connect(fake) as petstore:
         with pytest.raises(InvalidResponseError, match="not an order"):
             petstore.list_orders()
@@ -211,8 +173,7 @@ def test_an_order_that_is_nested_too_deeply_is_rejected(connect: Connect, more: 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_record_that_is_nested_deeply_is_rejected_or_read(connect: Connect) -> None:
-    fake = FakePetstore()
-    fake.then(*[Answered(200, b'{"id":1,' + note(30_000) + b"}", JSON)] * 2)
+    fake = faulty([], *[Answered(200, b'{"id":1,' + note(30_000) + b"}", JSON)] * 2)
     with connect(fake) as petstore:
         with pytest.raises(InvalidResponseError, match="not a valid order: "):
             petstore.v2.get_order(1)
@@ -235,22 +196,13 @@ def test_a_refusal_that_is_nested_too_deeply_keeps_its_status(connect: Connect) 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_sunset_out_of_range_is_ignored(connect: Connect) -> None:
-    fake = FakePetstore()
-    fake.then(Answered(200, b'{"id":1}', {**JSON, "sunset": f"Mon, 01 Jan {10**20} 00:00:00 GMT"}))
+    fake = faulty([], Answered(200, b'{"id":1}', {**JSON, "sunset": f"Mon, 01 Jan {10**20} 00:00:00 GMT"}))
     with connect(fake) as petstore:
         assert Pet(id=1) == petstore.get_pet(1)
 
 
-def test_unknown_and_missing_fields_of_a_record_are_accepted(connect: Connect) -> None:
-    fake = FakePetstore()
-    fake.then(Answered(200, b'[{"id":7,"status":"new","lines":[{"a":1},{"b":2}]},{}]', JSON))
-    with connect(fake) as petstore:
-        assert [Order(id=7), Order()] == petstore.list_orders()
-
-
 def test_every_error_survives_pickling() -> None:
-    fake = FakePetstore()
-    fake.then(Failing(500), Answered(308))
+    fake = faulty([], Failing(500), Answered(308))
     errors: list[PetstoreError] = [
         RateLimitError("a", "b"),
         KeyBannedError("a", "b"),
@@ -272,31 +224,6 @@ def test_every_error_survives_pickling() -> None:
     assert errors[-2].may_have_been_applied  # after the 500
 
 
-def test_the_error_tree_is_as_documented() -> None:
-    def tree(kind: type, depth: int = 0) -> list[str]:
-        children: list[type] = kind.__subclasses__()
-        below = [line for child in children for line in tree(child, depth + 1)]
-        return [f"{'  ' * depth}{kind.__name__}", *below]
-
-    assert [
-        "PetstoreError",
-        "  ConfigurationError",
-        "  APIConnectionError",
-        "    APITimeoutError",
-        "  InvalidResponseError",
-        "  APIStatusError",
-        "    AuthenticationError",
-        "    PermissionDeniedError",
-        "    NotFoundError",
-        "    ConflictError",
-        "    ChangesResetError",
-        "    RateLimitError",
-        "      KeyBannedError",
-        "    ServerError",
-    ] == tree(PetstoreError)
-    assert {line.strip() for line in tree(PetstoreError)} <= set(petstore_client.__all__)
-
-
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
 def test_a_failure_without_the_error_record_names_the_address(connect: Connect, status: int) -> None:
     fake = FakePetstore([Order(id=1)])
@@ -305,14 +232,6 @@ def test_a_failure_without_the_error_record_names_the_address(connect: Connect, 
         petstore.list_orders()
     assert caught.value.message.startswith(f"{fake.base_url} responded {status}")
     assert 429 == status or "(text/html)" in caught.value.message
-
-
-def test_without_retries_no_repetition_is_claimed(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(Failing(500))
-    with connect(fake, max_retries=0, max_wait=0) as petstore, pytest.raises(ServerError) as caught:
-        petstore.list_orders()
-    assert str(caught.value).endswith("(500 internal_error) max_retries allows no further attempt.")
 
 
 @pytest.mark.parametrize("use", ["list_orders", "close"])

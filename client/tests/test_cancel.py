@@ -31,15 +31,13 @@ from petstore_client.testing import (
     Unreachable,
 )
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
-
-def fake_with_order() -> FakePetstore:
-    return FakePetstore([Order(id=1)])
+ORDERS = [Order(id=1)]
 
 
 def test_a_pending_order_is_cancelled(connect: Connect) -> None:
-    fake = fake_with_order()
+    fake = FakePetstore(ORDERS)
     with connect(fake) as petstore:
         petstore.cancel_order(1)
     assert {1} == fake.cancelled
@@ -61,8 +59,7 @@ def test_a_pending_order_is_cancelled(connect: Connect) -> None:
     ids=repr,
 )
 def test_already_cancelled_after_a_lost_response_is_success(connect: Connect, lost: list[Fault]) -> None:
-    fake = fake_with_order()
-    fake.then(*lost)
+    fake = faulty(ORDERS, *lost)
     with connect(fake) as petstore:
         petstore.cancel_order(1)
     assert {1} == fake.cancelled
@@ -75,7 +72,7 @@ def test_already_cancelled_after_a_lost_response_is_success(connect: Connect, lo
     ids=["first attempt", "429", "two 429s", "never connected"],
 )
 def test_already_cancelled_without_a_lost_response_is_a_conflict(connect: Connect, before: list[Fault]) -> None:
-    fake = fake_with_order()
+    fake = FakePetstore(ORDERS)
     fake.cancelled.add(1)
     fake.then(*before)
     with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
@@ -85,8 +82,7 @@ def test_already_cancelled_without_a_lost_response_is_a_conflict(connect: Connec
 
 
 def test_a_lost_response_of_one_call_does_not_affect_another(connect: Connect) -> None:
-    fake = fake_with_order()
-    fake.then(Dropped(applied=True))
+    fake = faulty(ORDERS, Dropped(applied=True))
     with connect(fake, max_retries=0) as petstore:
         with pytest.raises(APIConnectionError):
             petstore.cancel_order(1)
@@ -95,8 +91,7 @@ def test_a_lost_response_of_one_call_does_not_affect_another(connect: Connect) -
 
 
 def test_already_shipped_after_a_lost_response_is_a_conflict(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)], shipped=[1])
-    fake.then(Dropped())
+    fake = faulty(ORDERS, Dropped(), shipped=[1])
     with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
         petstore.cancel_order(1)
     assert "order_already_shipped" == caught.value.code
@@ -104,8 +99,7 @@ def test_already_shipped_after_a_lost_response_is_a_conflict(connect: Connect) -
 
 
 def test_an_unknown_order_after_a_lost_response_is_not_found(connect: Connect) -> None:
-    fake = FakePetstore()
-    fake.then(Dropped())
+    fake = faulty([], Dropped())
     with connect(fake) as petstore, pytest.raises(NotFoundError):
         petstore.cancel_order(1)
 
@@ -115,7 +109,7 @@ def test_a_conflict_whose_body_was_lost_is_still_a_conflict(connect: Connect) ->
         def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
             return super().apply(request, clock, serve)._replace(cut=True)
 
-    fake = fake_with_order()
+    fake = FakePetstore(ORDERS)
     fake.cancelled.add(1)
     fake.then(LostBody(409, b'{"code":'))
     with connect(fake) as petstore, pytest.raises(ConflictError):
@@ -136,8 +130,7 @@ def test_a_conflict_whose_body_was_lost_is_still_a_conflict(connect: Connect) ->
 def test_a_failed_cancel_that_may_have_been_applied_says_so(
     connect: Connect, lost: list[Fault], kind: type[PetstoreError]
 ) -> None:
-    fake = fake_with_order()
-    fake.then(*lost)
+    fake = faulty(ORDERS, *lost)
     with connect(fake, max_retries=2) as petstore, pytest.raises(kind) as caught:
         petstore.cancel_order(1)
     assert caught.value.may_have_been_applied
@@ -148,7 +141,7 @@ def test_a_failed_cancel_that_may_have_been_applied_says_so(
 
 @pytest.mark.parametrize("wrong", ["1", 1.0, True, None, "../../pets/1"])
 def test_an_identifier_is_an_int(connect: Connect, wrong: object) -> None:
-    fake = fake_with_order()
+    fake = FakePetstore(ORDERS)
     with connect(fake) as petstore, pytest.raises(TypeError):
         petstore.cancel_order(wrong)  # type: ignore[arg-type]
     assert [] == fake.requests
@@ -186,7 +179,7 @@ def test_what_stands_for_an_int_is_an_identifier(connect: Connect) -> None:
 
 
 def test_an_identifier_beyond_64_bits_is_refused_by_the_service(connect: Connect) -> None:
-    with connect(fake_with_order()) as petstore, pytest.raises(NotFoundError) as caught:
+    with connect(FakePetstore(ORDERS)) as petstore, pytest.raises(NotFoundError) as caught:
         petstore.cancel_order(2**63)
     assert "invalid_order_id" == caught.value.code
 
@@ -196,8 +189,7 @@ def test_a_broken_body_behind_a_204_does_not_matter(connect: Connect) -> None:
         def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
             return serve()._replace(pieces=(b"x",), cut=True)
 
-    fake = fake_with_order()
-    fake.then(Broken(204))
+    fake = faulty(ORDERS, Broken(204))
     with connect(fake) as petstore:
         petstore.cancel_order(1)
     assert ({1}, 1) == (fake.cancelled, len(fake.requests))
@@ -207,15 +199,14 @@ def test_a_broken_body_behind_a_204_does_not_matter(connect: Connect) -> None:
 def test_an_unexpected_response_below_300_leaves_doubt_and_a_redirect_does_not(
     connect: Connect, status: int, doubt: bool
 ) -> None:
-    fake = fake_with_order()
-    fake.then(Answered(status))
+    fake = faulty(ORDERS, Answered(status))
     with connect(fake) as petstore, pytest.raises(InvalidResponseError) as caught:
         petstore.cancel_order(1)
     assert doubt is caught.value.may_have_been_applied
 
 
 def test_a_refusal_whose_compressed_body_is_cut_off_does_not_leave_doubt(connect: Connect) -> None:
-    fake = fake_with_order()
+    fake = FakePetstore(ORDERS)
     fake.cancelled.add(1)
     body = gzip.compress(b'{"code":"order_already_cancelled","message":"No.","status":409}')[:-9]
     fake.then(Answered(409, body, {"content-type": "application/json", "content-encoding": "gzip"}))

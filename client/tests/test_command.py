@@ -32,6 +32,7 @@ from petstore_client.testing import (
     Unreachable,
 )
 from petstore_client.testing.faults import Raw, Serve
+from testing.client_variants import faulty
 from testing.served_fake import served
 
 ORDERS = [
@@ -161,8 +162,7 @@ def test_a_ship_date_out_of_range_in_utc_is_shown_with_its_offset(run: Run, monk
     for terminal in (False, True):
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setenv("COLUMNS", "200")
-        fake = FakePetstore()
-        fake.then(Answered(200, body, {"content-type": "application/json"}))
+        fake = faulty([], Answered(200, body, {"content-type": "application/json"}))
         done = run(fake, "orders", "list")
         assert 0 == done.code
         assert all(date in done.out for date in dates)
@@ -240,8 +240,7 @@ def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypa
     for terminal in (False, True):
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setenv("COLUMNS", "200")
-        fake = FakePetstore()
-        fake.then(Answered(200, json.dumps(body).encode()))
+        fake = faulty([], Answered(200, json.dumps(body).encode()))
         done = run(fake, "orders", "list", "--limit", "1")
         assert r"a\x1b[2J[red]b" in done.out
 
@@ -320,24 +319,15 @@ def test_control_characters_of_the_server_do_not_reach_the_terminal(
     assert (HOSTILE == json.loads(last)["message"]) if options else (r"No.\x1b[2J\x9b31m\nfake line" in last)
 
 
-def test_cancelled_orders_are_reported_as_json(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    assert [{"id": 1, "cancelled": True}] == json.loads(run(fake, "orders", "cancel", "1", "--json").out)
-    done = run(fake, "orders", "cancel", str(-(2**63)), "--jsonl")
-    assert {"id": -(2**63), "cancelled": True} == json.loads(done.out)
-
-
 def test_an_error_that_affects_all_cancels_stops_the_rest(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Banned())
+    fake = faulty(ORDERS, Banned())
     done = run(fake, "orders", "cancel", "1", str(-(2**63)))
     assert (1, "") == (done.code, done.out)
     assert 1 == len(fake.requests)
 
 
 def test_a_cancel_that_may_have_been_applied_says_what_to_do(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Dropped()] * 5)
+    fake = faulty(ORDERS, *[Dropped()] * 5)
     done = run(fake, "orders", "cancel", "1")
     assert 1 == done.code
     ended = " --max-retries allows no further attempt. The order may have been cancelled: run the command again.\n"
@@ -358,8 +348,7 @@ def test_a_cancel_that_may_have_been_applied_says_what_to_do(run: Run) -> None:
 def test_a_failure_names_the_option_of_the_command_that_ended_it(
     run: Run, options: list[str], fault: list[Fault], says: str
 ) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*fault)
+    fake = faulty(ORDERS, *fault)
     done = run(fake, *options, "orders", "list")
     assert (1, True) == (done.code, done.err.endswith(f" {says}\n")), done.err
 
@@ -388,8 +377,7 @@ class Interrupted:
 def test_an_interrupted_cancel_says_that_the_order_may_have_been_cancelled(
     run: Run, arguments: tuple[str, ...], says: str
 ) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Interrupted())
+    fake = faulty(ORDERS, Interrupted())
     done = run(fake, "orders", *arguments)
     assert (130, f"petstore-client: {says}") == (done.code, done.err.strip())
 
@@ -430,15 +418,13 @@ def test_a_signal_keeps_the_list_of_what_was_done(number: signal.Signals, option
 
 
 def test_an_interrupted_list_is_visibly_incomplete(run: Run) -> None:
-    fake = FakePetstore([Order(id=number) for number in range(500)])
-    fake.then(CutOff(2000))
+    fake = faulty([Order(id=number) for number in range(500)], CutOff(2000))
     with pytest.raises(json.JSONDecodeError):
         json.loads(run(fake, "orders", "list", "--json").out)
 
 
 def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(RateLimited(5), Failing(503, retry_after=3))
+    fake = faulty(ORDERS, RateLimited(5), Failing(503, retry_after=3))
     done = run(fake, "orders", "list", "--jsonl")
     assert (0, 3) == (done.code, len(done.out.splitlines()))
     assert "The limit is used up; continuing at" in done.err
@@ -446,8 +432,7 @@ def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
 
 
 def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
-    fake = FakePetstore([Order(id=number) for number in range(500)])
-    fake.then(CutOff(2000))
+    fake = faulty([Order(id=number) for number in range(500)], CutOff(2000))
     done = run(fake, "orders", "list", "--jsonl")
     assert 1 == done.code
     assert "invalid_response_error" == json.loads(done.err)["code"]
@@ -553,25 +538,17 @@ main()
     assert (130, "") == (done.returncode, done.stderr)
 
 
-def test_verbose_does_not_change_the_result(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    run(fake, "--verbose", "orders", "cancel", "1")
-    assert {1} == fake.cancelled
-
-
 LAST = str(2**63 - 1)
 
 
 def test_a_cancel_that_fails_does_not_keep_the_command_from_the_other_ids(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Failing(500)] * 5)
+    fake = faulty(ORDERS, *[Failing(500)] * 5)
     done = run(fake, "orders", "cancel", "1", LAST)
     assert (1, f"order {LAST}: cancelled\n") == (done.code, done.out)
 
 
 def test_a_cancel_goes_on_when_the_service_is_reached_again(run: Run) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Unreachable()] * 8)
+    fake = faulty(ORDERS, *[Unreachable()] * 8)
     done = run(fake, "orders", "cancel", "1", LAST)
     assert (0, f"order 1: cancelled\norder {LAST}: cancelled\n") == (done.code, done.out)
 
@@ -603,8 +580,7 @@ def test_an_order_is_placed(run: Run) -> None:
 
 
 def test_a_placement_that_may_have_been_applied_says_with_which_key_to_repeat_it(run: Run) -> None:
-    fake = FakePetstore()
-    fake.then(*[Dropped()] * 5)
+    fake = faulty([], *[Dropped()] * 5)
     arguments = ["orders", "place", "--pet-id", "7", "--quantity", "2"]
     done = run(fake, *arguments)
     assert 1 == done.code
@@ -615,8 +591,7 @@ def test_a_placement_that_may_have_been_applied_says_with_which_key_to_repeat_it
 
 
 def test_an_interrupted_placement_says_with_which_key_to_repeat_it(run: Run) -> None:
-    fake = FakePetstore()
-    fake.then(Interrupted())
+    fake = faulty([], Interrupted())
     done = run(fake, "orders", "place", "--pet-id", "7", "--quantity", "2", "--idempotency-key", "a$b")
     assert (130, True) == (done.code, done.err.endswith("run the command again with --idempotency-key 'a$b'.\n"))
     assert "cancelled" not in done.err

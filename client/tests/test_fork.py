@@ -18,7 +18,7 @@ import pytest
 from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order
 from petstore_client.testing import Answered, FakePetstore
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]
 JSON = {"content-type": "application/json"}
@@ -143,8 +143,7 @@ def test_connections_that_cannot_be_renewed_are_refused_in_the_child(option: str
 
 
 def test_an_iteration_continues_only_in_the_parent() -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Answered(200, b'[{"id":1},' + b" " * 300_000 + b'{"id":2}]'))
+    fake = faulty(ORDERS, Answered(200, b'[{"id":1},' + b" " * 300_000 + b'{"id":2}]'))
     with fake.client() as petstore:
         iteration = petstore.iter_orders()
         assert Order(id=1) == next(iteration)
@@ -215,8 +214,7 @@ def test_a_refusal_of_another_request_is_not_accepted(connect: Connect) -> None:
 
 
 def test_a_cancel_with_the_response_to_another_request_may_have_been_applied(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(Answered(204, headers={"x-request-id": "petstore-client-of-another-request"}))
+    fake = faulty([Order(id=1)], Answered(204, headers={"x-request-id": "petstore-client-of-another-request"}))
     with connect(fake, max_retries=0) as petstore, pytest.raises(APIConnectionError) as caught:
         petstore.cancel_order(1)
     assert caught.value.may_have_been_applied
@@ -248,8 +246,7 @@ def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> 
 
 
 def test_a_proxy_without_request_ids_is_accepted(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(Answered(503, b"", {"x-request-id": "of-the-proxy"}))
+    fake = faulty([Order(id=1)], Answered(503, b"", {"x-request-id": "of-the-proxy"}))
     with connect(fake) as petstore:
         assert [Order(id=1)] == petstore.list_orders()
 

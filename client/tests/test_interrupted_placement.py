@@ -9,40 +9,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import httpx2
 import pytest
 
 import petstore_client
 from petstore_client import AsyncClient, PetstoreError, idempotency_key_of
 from petstore_client.testing import Dropped, FakeClock, FakePetstore
+from testing.client_variants import Silent, faulty
 
 SOURCE = str(Path(petstore_client.__file__).parent)
 TESTING = str(Path(petstore_client.__file__).parent / "testing")
-
-
-class Silent(httpx2.AsyncBaseTransport):
-    """Delivers requests to a fake service, and never returns a response."""
-
-    def __init__(self, fake: FakePetstore) -> None:
-        self._fake = fake
-        self.sent = asyncio.Event()
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        await self._fake.handle_async_request(request)
-        self.sent.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
-class Interrupted(httpx2.BaseTransport):
-    """Delivers requests to a fake service; Ctrl-C arrives before the response."""
-
-    def __init__(self, fake: FakePetstore) -> None:
-        self._fake = fake
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        self._fake.handle_request(request)
-        raise KeyboardInterrupt
 
 
 def assert_repeatable(fake: FakePetstore, error: BaseException) -> None:
@@ -53,15 +28,6 @@ def assert_repeatable(fake: FakePetstore, error: BaseException) -> None:
     with fake.client(clock=FakeClock()) as petstore:  # with its own gate, as in a program that is started again
         again = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=key)
     assert [again.id] == list(fake.orders)
-
-
-def test_an_interrupted_call_has_its_key() -> None:
-    fake = FakePetstore()
-    with fake.client(transport=Interrupted(fake)) as petstore, pytest.raises(KeyboardInterrupt) as caught:
-        petstore.v2.place_order(pet_id=3, quantity=1)
-    assert vars(caught.value)["idempotency_key"] == idempotency_key_of(caught.value)
-    assert any(f"{idempotency_key_of(caught.value)}" in note for note in caught.value.__notes__)
-    assert_repeatable(fake, caught.value)
 
 
 def run(fake: FakePetstore, interrupt: Callable[[AsyncClient, Silent], Any]) -> None:
@@ -88,6 +54,7 @@ def test_a_cancelled_task_has_its_key() -> None:
     with pytest.raises(asyncio.CancelledError) as caught:
         run(fake, interrupt)
     assert vars(caught.value)["idempotency_key"] == idempotency_key_of(caught.value)
+    assert any(f"{idempotency_key_of(caught.value)}" in note for note in caught.value.__notes__)
     assert_repeatable(fake, caught.value)
 
 
@@ -109,8 +76,7 @@ def test_a_timeout_of_asyncio_has_the_key_of_its_cause(interrupt: Callable[[Asyn
 
 
 def test_an_error_that_was_raised_from_a_failed_call_has_its_key() -> None:
-    fake = FakePetstore()
-    fake.then(Dropped())
+    fake = faulty([], Dropped())
     with fake.client(max_retries=0) as petstore, pytest.raises(PetstoreError) as caught:
         petstore.v2.place_order(pet_id=3, quantity=1)
     raised_from, raised_during = RuntimeError("The program failed."), KeyboardInterrupt()

@@ -28,7 +28,7 @@ from petstore_client import (
 )
 from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import AnyClient, Connect
+from testing.client_variants import AnyClient, Connect, Silent, faulty
 
 URL = "http://x.test/v1"
 ORDERS = [
@@ -54,10 +54,17 @@ class AsynchronousHook:
         {"timeout": float("nan")},
         {"timeout": 1e9},
         {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": True},
         {"timeout": httpx2.Timeout(5.0, connect=float("inf"))},
         {"max_retries": 2.5},
+        {"max_retries": -1},
         {"max_retries": True},
         {"max_retries": float("inf")},
+        {"max_wait": -0.1},
+        {"max_wait": "75"},
+        {"max_wait": float("nan")},
+        {"retry_timeout": None},
         {"deadline": 0},
         {"deadline": -1},
         {"deadline": float("inf")},
@@ -166,8 +173,7 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
 
 
 def test_the_read_timeout_bounds_small_bodies(connect: Connect) -> None:
-    fake = FakePetstore(pets=[Pet(id=1, name="x" * 100)])
-    fake.then(*[Slow(pause=4, size=10)] * 2)
+    fake = faulty([], *[Slow(pause=4, size=10)] * 2, pets=[Pet(id=1, name="x" * 100)])
     with connect(fake, timeout=httpx2.Timeout(5, connect=1), max_retries=0) as petstore, pytest.raises(APITimeoutError):
         petstore.get_pet(1)
 
@@ -247,8 +253,7 @@ def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
         def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
             raise httpx2.ConnectError("self-signed certificate") from ssl.SSLCertVerificationError()
 
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Untrusted(200)] * 5)
+    fake = faulty(ORDERS, *[Untrusted(200)] * 5)
     with connect(fake) as petstore, pytest.raises(APIConnectionError, match="certificate of") as caught:
         petstore.list_orders()
     assert (False, False, None) == (caught.value.sent, caught.value.retryable, caught.value.ended_by)
@@ -258,17 +263,10 @@ def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
 @pytest.mark.anyio
 async def test_a_cancelled_task_says_that_its_request_may_have_been_applied() -> None:
     fake = FakePetstore(ORDERS)
-    sent = asyncio.Event()
-
-    class Stuck(httpx2.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            sent.set()
-            await asyncio.Event().wait()
-            raise AssertionError
-
-    async with fake.async_client(transport=Stuck()) as petstore:
+    transport = Silent(fake)
+    async with fake.async_client(transport=transport) as petstore:
         call = asyncio.create_task(petstore.cancel_order(1))
-        await sent.wait()
+        await transport.sent.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
             await call
@@ -294,8 +292,7 @@ def test_get_pet_is_marked_as_deprecated(kind: type[Client | AsyncClient]) -> No
 
 def test_control_characters_of_the_server_are_escaped_in_str_only(connect: Connect) -> None:
     message = "No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e"
-    fake = FakePetstore()
-    fake.then(Answered(409, json.dumps({"code": "x", "message": message, "status": 409}).encode()))
+    fake = faulty([], Answered(409, json.dumps({"code": "x", "message": message, "status": 409}).encode()))
     with connect(fake) as petstore, pytest.raises(APIStatusError) as caught:
         petstore.cancel_order(1)
     assert message == caught.value.message

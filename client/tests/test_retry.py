@@ -14,14 +14,12 @@ from petstore_client import (
     NotFoundError,
     Order,
     PermissionDeniedError,
-    PetstoreError,
     RateLimitError,
     RetryEvent,
     ServerError,
 )
 from petstore_client.testing import (
     Answered,
-    Banned,
     CutOff,
     Dropped,
     Failing,
@@ -32,7 +30,7 @@ from petstore_client.testing import (
     Unreachable,
 )
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]
 TRANSIENT: list[Fault] = [
@@ -50,8 +48,7 @@ def refusing(status: int, code: str) -> Answered:
 
 @pytest.mark.parametrize("fault", TRANSIENT, ids=repr)
 def test_a_transient_failure_is_retried_until_it_succeeds(connect: Connect, fault: Fault) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(fault, fault)
+    fake = faulty(ORDERS, fault, fault)
     with connect(fake) as petstore:
         assert ORDERS == petstore.list_orders()
     assert 3 == len(fake.requests)
@@ -70,8 +67,7 @@ def test_a_transient_failure_is_retried_until_it_succeeds(connect: Connect, faul
     ],
 )
 def test_a_refusal_is_never_retried(connect: Connect, status: int, code: str, kind: type[APIStatusError]) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(refusing(status, code))
+    fake = faulty(ORDERS, refusing(status, code))
     with connect(fake) as petstore, pytest.raises(kind) as caught:
         petstore.cancel_order(1)
     assert (kind, code, "No.", status) == (
@@ -85,16 +81,14 @@ def test_a_refusal_is_never_retried(connect: Connect, status: int, code: str, ki
 
 
 def test_attempts_are_bounded(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Failing(500)] * 9)
+    fake = faulty(ORDERS, *[Failing(500)] * 9)
     with connect(fake, max_retries=2) as petstore, pytest.raises(ServerError):
         petstore.list_orders()
     assert 3 == len(fake.requests)
 
 
 def test_waiting_for_a_limit_uses_up_no_retries(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(RateLimited(1), Failing(500), *[RateLimited(1)] * 5, Failing(500), RateLimited(1))
+    fake = faulty(ORDERS, RateLimited(1), Failing(500), *[RateLimited(1)] * 5, Failing(500), RateLimited(1))
     with connect(fake, max_retries=2, jitter=lambda: 0.0) as petstore:
         assert ORDERS == petstore.list_orders()
     assert 10 == len(fake.requests)
@@ -102,8 +96,7 @@ def test_waiting_for_a_limit_uses_up_no_retries(connect: Connect) -> None:
 
 @pytest.mark.parametrize("jitter", [0.0, 0.5, 1.0])
 def test_backoff_is_exponential_with_full_jitter(connect: Connect, jitter: float) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Failing(500)] * 8)
+    fake = faulty(ORDERS, *[Failing(500)] * 8)
     with connect(fake, jitter=lambda: jitter, max_retries=8) as petstore:
         petstore.list_orders()
     waits = [second.at - first.at for first, second in pairwise(fake.requests)]
@@ -138,16 +131,14 @@ def test_the_response_of_a_failed_attempt_is_closed_before_the_wait(connect: Con
 
 
 def test_a_503_is_retried_no_sooner_than_its_retry_after(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Failing(503, retry_after=7))
+    fake = faulty(ORDERS, Failing(503, retry_after=7))
     with connect(fake, jitter=lambda: 0.0) as petstore:
         petstore.list_orders()
     assert 7.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
 
 
 def test_all_attempts_of_a_call_have_the_same_request_id(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Failing(500), RateLimited(1))
+    fake = faulty(ORDERS, Failing(500), RateLimited(1))
     with connect(fake) as petstore:
         petstore.list_orders()
         petstore.list_orders()
@@ -156,8 +147,7 @@ def test_all_attempts_of_a_call_have_the_same_request_id(connect: Connect) -> No
 
 
 def test_the_hook_receives_every_retry(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Dropped(), Failing(503, retry_after=3), RateLimited(5))
+    fake = faulty(ORDERS, Dropped(), Failing(503, retry_after=3), RateLimited(5))
     seen: list[RetryEvent] = []
     with connect(fake, on_retry=seen.append, jitter=lambda: 0.0) as petstore:
         petstore.list_orders()
@@ -172,8 +162,7 @@ def test_a_failing_hook_does_not_affect_the_call(connect: Connect) -> None:
     def broken(event: object) -> None:
         raise RuntimeError("broken hook")
 
-    fake = FakePetstore(ORDERS)
-    fake.then(Dropped(applied=True), RateLimited(1))
+    fake = faulty(ORDERS, Dropped(applied=True), RateLimited(1))
     with connect(fake, on_retry=broken, on_rate_limit=broken) as petstore:
         petstore.cancel_order(1)
     assert {1} == fake.cancelled
@@ -192,29 +181,9 @@ def test_a_truncated_error_body_keeps_the_status(connect: Connect) -> None:
     assert 500 == caught.value.status
 
 
-def test_a_failed_connection_says_that_nothing_was_sent(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Unreachable())
-    with connect(fake, max_retries=0) as petstore, pytest.raises(APIConnectionError) as caught:
-        petstore.cancel_order(1)
-    assert not caught.value.sent
-    assert not caught.value.may_have_been_applied
-    assert isinstance(caught.value.__cause__, httpx2.ConnectError)
-
-
-def test_every_error_is_a_petstore_error(connect: Connect) -> None:
-    faults: list[Fault] = [*TRANSIENT, RateLimited(999), Banned(), refusing(401, "invalid_api_key")]
-    for fault in faults:
-        fake = FakePetstore(ORDERS)
-        fake.then(*[fault] * 99)
-        with connect(fake) as petstore, pytest.raises(PetstoreError):
-            petstore.list_orders()
-
-
 @pytest.mark.parametrize("max_retries", [1, 4])
 def test_a_service_that_cannot_be_reached_is_tried_until_retry_timeout(connect: Connect, max_retries: int) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Unreachable()] * 12)
+    fake = faulty(ORDERS, *[Unreachable()] * 12)
     with connect(fake, max_retries=max_retries) as petstore:
         petstore.cancel_order(1)
     fake.then(*[Unreachable()] * 99)
@@ -227,8 +196,7 @@ def test_a_service_that_cannot_be_reached_is_tried_until_retry_timeout(connect: 
 
 
 def test_connections_that_fail_do_not_use_up_the_retries_of_other_failures(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Unreachable()] * 5, Failing(500), *[Unreachable()] * 5, Failing(500), Failing(500))
+    fake = faulty(ORDERS, *[Unreachable()] * 5, Failing(500), *[Unreachable()] * 5, Failing(500), Failing(500))
     with connect(fake, max_retries=2) as petstore, pytest.raises(ServerError) as caught:
         petstore.list_orders()
     assert "max_retries" == caught.value.ended_by

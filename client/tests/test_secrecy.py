@@ -19,7 +19,7 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
 KEY = "pso_live_TOPSECRET0123456789abcdefghij"
 ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401}' % KEY.encode()
@@ -46,8 +46,7 @@ def test_the_key_is_in_no_log_and_no_traceback(
     connect: Connect, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    fake = FakePetstore([Order(id=1)])
-    fake.then(*[fault] * 5)
+    fake = faulty([Order(id=1)], *[fault] * 5)
     with connect(fake, api_key=KEY, max_retries=1) as petstore, pytest.raises(PetstoreError) as caught:
         petstore.cancel_order(1)
     seen = traceback.TracebackException.from_exception(caught.value, capture_locals="TOP" not in repr(fault))
@@ -107,8 +106,7 @@ def test_cookies_are_not_kept(connect: Connect) -> None:
 
 
 def test_nothing_is_logged_by_default(connect: Connect, capfd: pytest.CaptureFixture[str]) -> None:
-    fake = FakePetstore([Order(id=1)])
-    fake.then(Failing(500))
+    fake = faulty([Order(id=1)], Failing(500))
     with connect(fake) as petstore:
         petstore.list_orders()
     assert ("", "") == capfd.readouterr()

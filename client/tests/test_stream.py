@@ -13,7 +13,7 @@ import pytest
 from petstore_client import APITimeoutError, InvalidResponseError, Order, RateLimitError, ServerError
 from petstore_client._stream import MAX_ORDER_BYTES, Inflater, OrdersDecoder
 from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited, Slow
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
 ORDERS = [Order(id=number, pet_id=number % 7, quantity=1) for number in range(200)]
 BODY = msgspec.json.encode(ORDERS)
@@ -183,8 +183,7 @@ def test_several_gzip_members_are_one_body() -> None:
 
 @pytest.mark.parametrize("cut", [1, 4, 8, 9, 20])
 def test_a_compressed_body_without_its_last_bytes_is_incomplete(connect: Connect, cut: int) -> None:
-    fake = FakePetstore()
-    fake.then(Answered(200, gzip.compress(BODY)[:-cut], {**JSON, "content-encoding": "gzip"}))
+    fake = faulty([], Answered(200, gzip.compress(BODY)[:-cut], {**JSON, "content-encoding": "gzip"}))
     with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError) as caught:
         petstore.list_orders()
     assert caught.value.truncated
@@ -193,15 +192,13 @@ def test_a_compressed_body_without_its_last_bytes_is_incomplete(connect: Connect
 def test_damaged_compression_is_rejected(connect: Connect) -> None:
     body = bytearray(gzip.compress(BODY))
     body[len(body) // 2] ^= 0xFF
-    fake = FakePetstore()
-    fake.then(Answered(200, bytes(body), {**JSON, "content-encoding": "gzip"}))
+    fake = faulty([], Answered(200, bytes(body), {**JSON, "content-encoding": "gzip"}))
     with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError):
         list(petstore.iter_orders())
 
 
 def test_a_compression_that_was_not_requested_is_rejected(connect: Connect) -> None:
-    fake = FakePetstore()
-    fake.then(Answered(200, zlib.compress(BODY), {**JSON, "content-encoding": "deflate"}))
+    fake = faulty([], Answered(200, zlib.compress(BODY), {**JSON, "content-encoding": "deflate"}))
     with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="deflate"):
         petstore.list_orders()
     assert "gzip" == fake.requests[0].headers["accept-encoding"]
@@ -219,16 +216,14 @@ def test_both_ways_of_listing_return_all_orders(connect: Connect, compressed: bo
 
 @pytest.mark.parametrize("fault", [Dropped(), CutOff(0), CutOff(20), Failing(503), RateLimited(5)], ids=repr)
 def test_an_iteration_is_retried_until_the_first_order(connect: Connect, fault: Fault) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(fault)
+    fake = faulty(ORDERS, fault)
     with connect(fake) as petstore:
         assert ORDERS == list(petstore.iter_orders())
     assert 2 == len(fake.requests)
 
 
 def test_after_the_first_order_nothing_is_retried(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(CutOff(1000))
+    fake = faulty(ORDERS, CutOff(1000))
     with connect(fake) as petstore:
         got: list[Order] = []
         with pytest.raises(InvalidResponseError) as caught:
@@ -240,8 +235,7 @@ def test_after_the_first_order_nothing_is_retried(connect: Connect) -> None:
 
 
 def test_a_list_that_stalls_after_the_first_order_is_a_timeout(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Slow(pause=0.5, size=500), Slow(pause=31.0, size=500))
+    fake = faulty(ORDERS, Slow(pause=0.5, size=500), Slow(pause=31.0, size=500))
     with connect(fake, timeout=30.0, max_retries=0) as petstore:
         assert ORDERS == list(petstore.iter_orders())
         with pytest.raises(APITimeoutError):
@@ -249,8 +243,7 @@ def test_a_list_that_stalls_after_the_first_order_is_a_timeout(connect: Connect)
 
 
 def test_permanent_failures_are_raised_before_the_first_order(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[Failing(500)] * 5, RateLimited(999))
+    fake = faulty(ORDERS, *[Failing(500)] * 5, RateLimited(999))
     with connect(fake) as petstore:
         for kind in (ServerError, RateLimitError):
             with pytest.raises(kind):
@@ -286,7 +279,6 @@ def test_without_conditional_the_list_is_sent_each_time(connect: Connect) -> Non
 
 
 def test_an_unexpected_304_is_rejected(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Answered(304))
+    fake = faulty(ORDERS, Answered(304))
     with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="304"):
         petstore.list_orders()

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import warnings
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -66,26 +65,21 @@ def test_both_clients_take_the_same_options() -> None:
     }
 
 
-def test_both_clients_have_the_same_methods() -> None:
-    def methods(kind: type) -> dict[str, list[str]]:
-        return {
-            name: list(inspect.signature(value).parameters)
-            for name, value in vars(kind).items()
-            if inspect.isfunction(value) and not name.startswith("_")
-        }
+def methods(kind: type) -> dict[str, dict[str, object]]:
+    """The public methods, with their parameters and the defaults of these."""
+    return {
+        name: {parameter.name: parameter.default for parameter in inspect.signature(value).parameters.values()}
+        for name, value in vars(kind).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
 
+
+def test_both_clients_have_the_same_methods() -> None:
     assert methods(Client) == methods(AsyncClient)
     assert {"list_orders", "iter_orders", "cancel_order", "get_pet", "close"} == set(methods(Client))
 
 
 def test_version_2_has_the_same_methods_and_parameters_in_both_clients() -> None:
-    def methods(kind: type) -> dict[str, dict[str, object]]:
-        return {
-            name: {parameter.name: parameter.default for parameter in inspect.signature(value).parameters.values()}
-            for name, value in vars(kind).items()
-            if inspect.isfunction(value) and not name.startswith("_")
-        }
-
     assert methods(V2) == methods(AsyncV2)
     assert {"iter_orders", *map(snake, OPERATIONS)} == set(methods(V2))
     assert ["self", "limit", "filters"] == list(methods(V2)["iter_orders"])
@@ -172,10 +166,6 @@ def test_every_option_reaches_its_place(kind: Any) -> None:
     assert set(inspect.signature(kind).parameters) == {*given, "transport", "http_client"}
     made = kind(**given)
     assert {**given, "api_key": None} == {name: getattr(made._options, name) for name in given}
-
-
-def test_the_types_are_shipped() -> None:
-    assert resources.files(petstore_client).joinpath("py.typed").is_file()
 
 
 def test_get_pet_warns_about_the_sunset_at_the_line_of_the_caller(connect: Connect) -> None:

@@ -20,7 +20,7 @@ from petstore_client import (
 from petstore_client._types import SYSTEM_CLOCK, Clock
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect
+from testing.client_variants import Connect, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]
 
@@ -41,32 +41,15 @@ ORDERS = [Order(id=number) for number in range(500)]
 def test_the_error_names_the_option_that_ended_the_call(
     connect: Connect, options: dict[str, Any], fault: Fault, ended_by: str
 ) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(*[fault] * 9)
+    fake = faulty(ORDERS, *[fault] * 9)
     with connect(fake, **options) as petstore, pytest.raises(PetstoreError, match=ended_by) as caught:
         petstore.list_orders()
     assert ended_by == caught.value.ended_by
     assert fake.clock.monotonic() <= options.get("deadline", 300)
 
 
-def test_an_error_that_is_not_retried_names_no_option(connect: Connect) -> None:
-    fake = FakePetstore()
-    with connect(fake) as petstore, pytest.raises(PetstoreError) as caught:
-        petstore.cancel_order(1)
-    assert caught.value.ended_by is None
-
-
-def test_a_deadline_bounds_a_request_that_gets_no_response(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(TimedOut())
-    with connect(fake, timeout=30, deadline=10) as petstore, pytest.raises(APITimeoutError, match="deadline"):
-        petstore.list_orders()
-    assert 10 == fake.clock.monotonic()
-
-
 def test_a_deadline_bounds_a_slow_body(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Slow(pause=2, size=100))
+    fake = faulty(ORDERS, Slow(pause=2, size=100))
     with connect(fake, timeout=30, deadline=10) as petstore, pytest.raises(APITimeoutError) as caught:
         petstore.list_orders()
     assert "deadline" == caught.value.ended_by
@@ -92,16 +75,14 @@ def test_a_deadline_that_ends_just_before_a_request_is_sent_leaves_a_valid_timeo
             timeouts.extend(request.extensions["timeout"].values())
             return serve()
 
-    fake = FakePetstore(ORDERS, clock=Busy())
-    fake.then(Recorded())
+    fake = faulty(ORDERS, Recorded(), clock=Busy())
     with connect(fake, deadline=deadline) as petstore, suppress(PetstoreError):
         petstore.list_orders()
     assert all(timeout > 0 for timeout in timeouts)  # a socket raises ValueError for less
 
 
 def test_a_deadline_of_an_iteration_ends_with_its_first_order(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Slow(pause=2, size=1000))
+    fake = faulty(ORDERS, Slow(pause=2, size=1000))
     with connect(fake, timeout=30, deadline=10) as petstore:
         assert ORDERS == list(petstore.iter_orders())
     assert fake.clock.monotonic() > 10
@@ -121,8 +102,7 @@ def holding(fake: FakePetstore) -> tuple[httpx2.BaseTransport, threading.Event, 
 
 
 def test_closing_wakes_a_call_that_waits_for_a_limit() -> None:
-    fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
-    fake.then(Dropped(), RateLimited(60))
+    fake = faulty(ORDERS, Dropped(), RateLimited(60), clock=SYSTEM_CLOCK)
     waiting = threading.Event()
     petstore = fake.client(on_rate_limit=lambda _: waiting.set(), jitter=lambda: 0.0)
     with ThreadPoolExecutor() as pool:
@@ -153,8 +133,7 @@ def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
 
 @pytest.mark.anyio
 async def test_closing_wakes_tasks_that_wait() -> None:
-    fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
-    fake.then(RateLimited(60))
+    fake = faulty(ORDERS, RateLimited(60), clock=SYSTEM_CLOCK)
     waiting = asyncio.Semaphore(0)
     petstore = fake.async_client(on_rate_limit=lambda _: waiting.release())
     calls = [asyncio.create_task(petstore.list_orders()) for _ in range(5)]
@@ -184,8 +163,7 @@ def test_a_closed_client_cannot_be_used(connect: Connect) -> None:
 
 
 def test_an_iteration_of_a_closed_client_ends_with_an_error(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Slow(pause=0, size=100))
+    fake = faulty(ORDERS, Slow(pause=0, size=100))
     with connect(fake) as petstore:
         iteration = petstore.iter_orders()
         next(iteration)
@@ -224,8 +202,7 @@ def test_a_request_in_flight_when_the_client_is_closed_gets_the_response_that_it
 
 
 def test_a_failure_after_closing_is_not_retried() -> None:
-    fake = FakePetstore(ORDERS)
-    fake.then(Dropped(applied=True))
+    fake = faulty(ORDERS, Dropped(applied=True))
     with pytest.raises(PetstoreError, match="closed") as caught:
         closed_while_in_flight(fake).result()
     assert caught.value.may_have_been_applied
