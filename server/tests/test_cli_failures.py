@@ -356,6 +356,7 @@ def test_the_operator_is_the_one_named_else_the_caller_of_sudo_else_the_user(
     actors = [entry["actor"] for entry in cli.must("audit", "--json").json_lines()]
     named = "operator:Ann Example"
     assert ["operator:user", "operator:caller", named, named, named] == actors
+    cli.must("accounts", "suspend", "a", "--as", "x" * 100)
     for name in ("", " ", "x" * 101, "two\nlines", "\x1b[0m"):
         assert 2 == cli("accounts", "suspend", "a", "--as", name).code
 

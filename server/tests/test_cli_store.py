@@ -242,11 +242,20 @@ def answering(response: bytes) -> Iterator[str]:
         thread.join()
 
 
-def test_doctor_reports_another_program_on_the_admin_port(cli: CommandLine) -> None:
-    with answering(b"garbage\r\n\r\n") as port, sqlite.lock_for_serving(cli.store, shared=False):
-        level, message = results(cli, PETSTORE_ADMIN_PORT=port)["server"]
-    assert "warn" == level
-    assert "does not answer" in message
+@pytest.mark.parametrize(
+    ("response", "level", "message"),
+    [
+        ("garbage\r\n\r\n", "warn", ", but does not answer at http://127.0.0.1:"),
+        ('HTTP/1.0 200 -\r\n\r\n{"status":"degraded","reason":"it is"}', "warn", " and is ready (degraded: it is)."),
+        ('HTTP/1.0 503 -\r\n\r\n{"status":"no","reason":"it is"}', "fail", " and is not ready (no: it is)."),
+    ],
+)
+def test_doctor_reports_what_answers_on_the_admin_port(
+    cli: CommandLine, response: str, level: str, message: str
+) -> None:
+    with answering(response.encode()) as port, sqlite.lock_for_serving(cli.store, shared=False):
+        found = results(cli, PETSTORE_ADMIN_PORT=port)["server"]
+    assert (level, True) == (found[0], found[1].startswith(f"A server runs on this store{message}"))
 
 
 def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(cli: CommandLine) -> None:
@@ -299,7 +308,7 @@ def test_doctor_examines_disk_log_and_clock(cli: CommandLine, monkeypatch: pytes
     monkeypatch.undo()
     with cli.store.with_name(cli.store.name + "-wal").open("wb") as log:
         log.truncate(LARGE_LOG + 1)
-    assert ["disk", "log"] == [result.check for result in check_disk(cli.store)]
+    assert [("disk", "ok"), ("log", "warn")] == [result[:2] for result in check_disk(cli.store, least_free=0)]
 
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z

@@ -105,12 +105,14 @@ def test_each_request_of_a_connection_is_counted_by_itself() -> None:
 
 def test_the_bounds_are_those_of_the_interface() -> None:
     assert (8_192, 32_768, 65_536) == (MAX_TARGET, MAX_HEADERS, MAX_BODY)
+    assert "The request target exceeds 8 KiB; shorten it." == UriTooLong().message
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_target_and_headers_are_too_large_beyond_their_bounds(parts: int) -> None:
     for size, target_fault in ((MAX_TARGET, None), (MAX_TARGET + 1, UriTooLong)):
-        assert target_fault is fault(request(b"Host: x", target=b"/".ljust(size, b"x")))
+        for begin in (b"/", b"/?"):
+            assert target_fault is fault(request(b"Host: x", target=begin.ljust(size, b"x")))
     host = len(b"host: x\r\n")
     each = (MAX_HEADERS - host) // parts
     for more, headers_fault in ((0, None), (1, HeadersTooLarge)):

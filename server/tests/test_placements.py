@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
 from petstore_server.domain.orders import (
     CANCEL,
     INT64_MAX,
-    KEY_LIFETIME,
     MAX_ASSIGNED_ID,
     Import,
     Order,
@@ -25,8 +23,6 @@ from petstore_server.store import Store
 from testing.stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
-
-LATER = Actor(BY.name, BY.at + KEY_LIFETIME + 1)
 
 
 async def account(store: Store) -> int:

@@ -61,7 +61,7 @@ GROUPS = {
     ),
     "parser": Group(
         _server("server/parser.py", "server/grammar.py", "server/messages.py"),
-        _tests("server/tests", "parser framing recent_requests"),
+        _tests("server/tests", "parser framing recent_requests gate connection held_requests"),
     ),
     "client": Group(
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
@@ -83,13 +83,17 @@ GROUPS = {
             "server/tests",
             "workers background backend readiness activation start admin* settings missing_store fallback "
             "cli_store bans redis postgres_opening process v2_process redis_processes opening console_health "
-            "console_command cli_usage",
+            "console_command cli_usage access_log gate",
         ),
         postgres=True,
     ),
     "operations": Group(
         _server("operations"),
-        _tests("server/tests", "operations accounts audit keys leaked_keys cli_* console_* usage_history"),
+        _tests(
+            "server/tests",
+            "operations accounts audit keys leaked_keys cli_* console_* usage_history "
+            "storage_maintenance redis_processes",
+        ),
     ),
     "imports": Group(_server("imports"), _tests("server/tests", "import_* console_imports cli_orders")),
     "console": Group(_server("console", "console/pages"), _tests("server/tests", "console_*")),
