@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testing.engines import PostgresEngine
+from testing.proxy import Proxy
 from testing.redis_engine import RedisEngine
 from torture.programs import Server
-from torture.proxy import Proxy
 from torture.recording import Options
 from torture.state import new_key, url_of
 
@@ -65,8 +65,8 @@ async def cluster(
         if direct:
             server = Server(url, {**({"PETSTORE_REDIS_URL": redis.url} if primary else {}), **more})
         else:
-            own = [await _proxy(stack, each.port) for each in (primary, second) if each is not None]
-            to_redis = await _proxy(stack, redis.port)
+            own = [await stack.enter_async_context(Proxy(each.port)) for each in (primary, second) if each is not None]
+            to_redis = await stack.enter_async_context(Proxy(redis.port))
             made.proxies += [*own, to_redis]
             settings = {"PETSTORE_REDIS_URL": f"redis://127.0.0.1:{to_redis.port}/0", **_LENIENT}
             server = Server(_url([each.port for each in own]) if own else url, settings, Options(clock=str(clock)))
@@ -93,12 +93,6 @@ def _acknowledge_together(primary: PostgresEngine) -> None:
     with primary.admin() as admin:
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         admin.execute("SELECT pg_reload_conf()")
-
-
-async def _proxy(stack: AsyncExitStack, target: int) -> Proxy:
-    proxy = await Proxy(target).start()
-    stack.push_async_callback(proxy.close)
-    return proxy
 
 
 async def _start_again(server: Server) -> None:

@@ -2,22 +2,28 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Self
 
 
 class Proxy:
-    """Forwards to a port of this host. `delay` is in seconds; while `silent`, no response comes back."""
+    """Forwards to a port of this host. `delay` is in seconds; while `silent`, no response comes back.
+
+    While `first` is a number, so many bytes of a response come back, and the others once `rest` is set.
+    """
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.port = 0
         self.delay = 0.0
         self.silent = False
+        self.first: int | None = None
+        self.rest = asyncio.Event()
         self.refusing = False
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> "Proxy":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -27,10 +33,11 @@ class Proxy:
         for writer in self._open:
             writer.transport.abort()
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
         self.refusing = True
+        self.rest.set()
         self.cut()
         await asyncio.gather(*self._tasks)
 
@@ -58,6 +65,10 @@ class Proxy:
             while data := await reader.read(65536):
                 if self.delay:
                     await asyncio.sleep(self.delay)
+                if back and self.first is not None:
+                    writer.write(data[: self.first])
+                    data = data[self.first :]
+                    await self.rest.wait()
                 if not (back and self.silent):
                     writer.write(data)
                     await writer.drain()
