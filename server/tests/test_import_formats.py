@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
 from petstore_server.imports import files, json_rows, kinds, running
-from petstore_server.imports.files import Reject, Row, Source, UnreadableFile
+from petstore_server.imports.files import Reject, Row, UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from testing.cases import for_all
 from testing.cli import CommandLine
@@ -29,10 +29,10 @@ RECORDS: list[dict[str, Any]] = [
     {"id": INT64_MAX, "quantity": INT64_MIN, "status": "pending"},
     {"id": INT64_MIN, "petId": 2**53 + 1, "complete": False, "status": "shipped"},
 ]
-EXPORT = [json.dumps(record, separators=(",", ":")) for record in sorted(RECORDS, key=lambda record: record["id"])]
-EXPORT[EXPORT.index(next(line for line in EXPORT if ".25Z" in line))] = (
-    '{"id":2,"petId":11,"shipDate":"2026-11-01T10:00:00.250000Z","complete":true,"status":"shipped"}'
-)
+EXPORT = [
+    json.dumps(record, separators=(",", ":")).replace(".25Z", ".250000Z")
+    for record in sorted(RECORDS, key=lambda record: record["id"])
+]
 
 JSON_LINES = "".join(json.dumps(record) + "\n" for record in RECORDS)
 CSV = """id,petId,quantity,shipDate,complete,status
@@ -106,8 +106,10 @@ def test_on_stdin_the_first_character_determines_the_format(cli: CommandLine, na
 
 @pytest.mark.parametrize("format_", ["jsonl", "json", "csv"])
 def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_path: Path, format_: str) -> None:
+    file, empty = tmp_path / f"export.{format_}", tmp_path / f"empty.{format_}"
+    cli.must("orders", "export", str(empty))
+    assert "0 created" in cli.must("orders", "import", str(empty)).err
     cli.must("orders", "import", "-", stdin=CSV)
-    file = tmp_path / f"export.{format_}"
     cli.must("orders", "export", str(file))
     again = cli.must("orders", "import", str(file), "--json").json()
     assert (0, 5, 0, 0) == (again["created"], again["unchanged"], again["replaced"], again["rejected"])
@@ -116,19 +118,13 @@ def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_
     assert EXPORT == other.must("orders", "export", "-").out.splitlines()
 
 
-@pytest.mark.parametrize("format_", ["jsonl", "json"])
-def test_an_empty_store_exports_to_a_file_that_imports(cli: CommandLine, tmp_path: Path, format_: str) -> None:
-    cli.must("db", "migrate")
-    file = tmp_path / f"export.{format_}"
-    cli.must("orders", "export", str(file))
-    assert "0 created" in cli.must("orders", "import", str(file)).err
-
-
-def test_pets_come_from_every_format(cli: CommandLine, tmp_path: Path) -> None:
+def test_pets_come_from_every_format_and_are_compared_with_those_in_the_store(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "pets.csv").write_text('id;name;tag\n1;"Søren; the ""great""";dog\n2;;\n', "utf-8")
     cli.must("pets", "import", str(tmp_path / "pets.csv"))
-    done = cli.must("pets", "import", "-", "--json", stdin='[{"id":1,"name":"Rex"},{"id":3,"tag":"cat"}]')
-    assert (1, 1) == (done.json()["created"], done.json()["replaced"])
+    for options in (["--dry-run"], []):
+        done = cli.must("pets", "import", "-", "--json", *options, stdin='[{"id":1,"name":"Rex"},{"id":2},{"id":3}]')
+        assert (1, 1, 1) == (done.json()["created"], done.json()["replaced"], done.json()["unchanged"])
+    assert ["pets", "pets"] == [run["kind"] for run in cli.must("imports", "list", "--json").json()]
 
 
 REFUSED: list[tuple[str, str | bytes, str]] = [
@@ -213,25 +209,6 @@ def test_an_array_is_refused_or_each_element_is_a_row_or_a_reject(text: str) -> 
         assert len(elements) == len(found.rows) + len(found.rejects)
 
 
-NOT_A_RECORD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(alphabet='{}[]",:\\ \nid1', max_size=8),
-    lambda values: st.lists(values, max_size=3) | st.lists(st.dictionaries(st.sampled_from(["id", "]"]), values)),
-    max_leaves=6,
-).map(json.dumps)
-
-
-@given(st.lists(ANY_ORDER, max_size=5), st.lists(NOT_A_RECORD, max_size=3), st.data())
-def test_elements_that_are_not_records_cost_no_other_element(
-    orders: list[Order], others: list[str], data: st.DataObject
-) -> None:
-    elements = data.draw(st.permutations([*(json.dumps(order.fields()) for order in orders), *others]))
-    comma = data.draw(st.sampled_from([",", ", ", ",\n"]))
-    found = read(f"[{comma.join(elements)}]".encode(), "json")
-    assert [json.loads(text)["id"] for text in elements if text not in others] == [order.id for order in found.orders]
-    lines = [number + 1 if comma == ",\n" else 1 for number, text in enumerate(elements) if text in others]
-    assert lines == [each.line for each in found.rejects]
-
-
 @given(st.binary(max_size=80) | st.text(alphabet='1,\r\n"; x', max_size=30).map(str.encode))
 def test_no_bytes_in_a_csv_break_the_reading(content: bytes) -> None:
     found = read(b"id,petId\n" + content, "csv")
@@ -272,21 +249,9 @@ def row_by_row(content: bytes, file_format: str) -> Read:
 
 CELL = st.one_of(
     INT64.map(str),
-    st.sampled_from(
-        [
-            *["", " ", "0", "-0", "007", "1.0", "1e3", "true", "WAHR", "2026-11-01T10:00:00Z", "2026-11-01T24:00:00Z"],
-            *[
-                "2026-02-30T10:00:00Z",
-                "2026-11-01T10:00:00.5+02:00",
-                "pending",
-                "Shipped",
-                "lost",
-                '"7"',
-                '"',
-                "9" * 20,
-            ],
-        ]
-    ),
+    st.sampled_from(["", " ", "0", "-0", "007", "1.0", "1e3", "true", "WAHR", "pending", "Shipped", "lost"]),
+    st.sampled_from(["2026-11-01T10:00:00Z", "2026-11-01T24:00:00Z", "2026-02-30T10:00:00Z", '"7"', '"', "9" * 20]),
+    st.just("2026-11-01T10:00:00.5+02:00"),
     st.text(max_size=5),
 )
 
@@ -350,7 +315,12 @@ def many(file_format: str, count: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(
     ("file_format", "bad", "count"),
-    [("jsonl", b"", 14_000), ("jsonl", b"bad\n", 5_000), ("csv", b"", 14_000), ("csv", b'"[[7],"]\n', 5_000)],
+    [
+        ("jsonl", b"", 14_000),
+        ("jsonl", b"bad\n", 5_000),
+        ("csv", b"", 14_000),
+        ("csv", b'"[[7],"]\n', 5_000),
+    ],
 )
 def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes, count: int) -> None:
     stream = generated(piece + (bad if number % 3 else b"") for number, piece in enumerate(many(file_format, count)))
@@ -386,11 +356,6 @@ def test_blank_lines_before_the_rows_take_no_memory(file_format: str) -> None:
     with traced() as peak:
         assert 1 == sum(len(batch.records) for batch in batches(stream, ReadOptions(file_format)))
         assert peak() < 8_000_000, "the blank lines are 20 MB"
-
-
-def test_a_line_feed_at_the_beginning_of_a_piece_belongs_to_the_return_before_it() -> None:
-    pieces = [b"id,petId\r", b"\n1,2\r", b"\n"]
-    assert b"".join(pieces) == b"".join(Source(PiecewiseFile(pieces), "-", None).text())
 
 
 def test_the_position_of_a_batch_is_how_much_of_the_file_was_imported_with_it() -> None:

@@ -84,11 +84,6 @@ def test_everything_is_copied_once_and_the_copy_can_be_used(source: Path, postgr
 
 
 def test_an_empty_store_is_copied(tmp_path: Path, postgres_stores: Stores) -> None:
-    async def empty() -> None:
-        async with opened(tmp_path / "store.db"):
-            pass
-
-    asyncio.run(empty())
     petstore = CommandLine(tmp_path / "store.db")
     done = petstore.must("db", "copy", "--to", postgres_stores.url, "--json")
     assert {0} == set(done.json()["rows"].values())
