@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
 from petstore_server.imports import files, json_rows, kinds, running
-from petstore_server.imports.files import Reject, Row, UnreadableFile
+from petstore_server.imports.files import Reject, Row, Source, UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from testing.cases import for_all
 from testing.cli import CommandLine
@@ -356,6 +356,11 @@ def test_blank_lines_before_the_rows_take_no_memory(file_format: str) -> None:
     with traced() as peak:
         assert 1 == sum(len(batch.records) for batch in batches(stream, ReadOptions(file_format)))
         assert peak() < 8_000_000, "the blank lines are 20 MB"
+
+
+def test_a_line_feed_at_the_beginning_of_a_piece_belongs_to_the_return_before_it() -> None:
+    pieces = [b"id,petId\r", b"\n1,2\r", b"\n"]
+    assert b"".join(pieces) == b"".join(Source(PiecewiseFile(pieces), "-", None).text())
 
 
 def test_the_position_of_a_batch_is_how_much_of_the_file_was_imported_with_it() -> None:
