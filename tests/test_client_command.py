@@ -53,13 +53,6 @@ def test_a_closed_pipe_ends_the_command_quietly(environ: dict[str, str]) -> None
     assert 141 == process.returncode
 
 
-def test_an_order_is_cancelled_once_and_then_a_conflict(environ: dict[str, str]) -> None:
-    first, second = run(environ, "orders", "cancel", "7"), run(environ, "orders", "cancel", "7")
-    assert (0, "order 7: cancelled\n", "") == (first.returncode, first.stdout, first.stderr)
-    assert (6, "") == (second.returncode, second.stdout)
-    assert 5 == run(environ, "orders", "cancel", "-5").returncode
-
-
 def redirected(environ: dict[str, str], redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command with redirections of a shell."""
     script = f'exec "$0" "$@" {redirections}'

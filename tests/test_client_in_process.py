@@ -1,6 +1,5 @@
 """The client with the real service in this process, over SQLite; every exchange is checked by the contract."""
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from petstore_client import (
     NotFoundError,
     Order,
     PermissionDeniedError,
-    RateLimitError,
 )
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import Limits, Plan
@@ -159,18 +157,6 @@ async def test_invalid_and_restricted_keys_raise_their_errors(service: Service, 
 
 
 @pytest.mark.anyio
-async def test_a_cancel_whose_response_was_lost_succeeds(service: Service, connected: Connected) -> None:
-    await service.orders(Stored(1))
-    key = await service.key()
-    async with AsyncClient(
-        "http://petstore.test/v1", api_key=key, transport=Losing(service.transport), jitter=lambda: 0.0
-    ) as petstore:
-        await petstore.cancel_order(1)
-        with pytest.raises(ConflictError):
-            await petstore.cancel_order(1)
-
-
-@pytest.mark.anyio
 async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Service, connected: Connected) -> None:
     shipped = "2026-11-20T12:00:00.123456Z"
     await service.orders(*(Stored(n, n % 3, 1, shipped if n % 2 else None) for n in range(25)))
@@ -237,21 +223,6 @@ async def test_placing_needs_a_scope_and_usage_does_not(service: Service, connec
         ]
         day = await petstore.v2.get_usage(granularity="day")
         assert all(entry.start.tzinfo is not None and entry.admitted >= 0 for entry in day.history)
-
-
-@pytest.mark.anyio
-async def test_an_exhausted_minute_is_known_without_a_429(service: Service, connected: Connected) -> None:
-    account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
-    async with connected(await service.key(account), max_wait=0.0) as petstore:
-        results = await asyncio.gather(*[petstore.list_orders() for _ in range(12)], return_exceptions=True)
-        assert [[]] * 5 == results[:5]
-        for error in results[5:]:
-            assert isinstance(error, RateLimitError)
-            assert not error.sent
-        assert petstore.rate_limit is not None
-        assert (5, 0) == (petstore.rate_limit.limit, petstore.rate_limit.remaining)
-        assert ["minute", "day"] == [window.name for window in petstore.rate_limit.windows]
-    assert 5 == connected.sent
 
 
 @pytest.mark.anyio

@@ -1,14 +1,11 @@
 """The client with a real server over sockets, and with misbehaving peers."""
 
-import asyncio
 import gzip
 import json
-import os
 import socket
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,89 +16,22 @@ import pytest
 from petstore_client import (
     APIConnectionError,
     APITimeoutError,
-    AsyncClient,
     ChangesResetError,
     Client,
-    ConflictError,
     InvalidResponseError,
     Order,
     PetstoreError,
 )
-from testing.engines import running_engine
-from testing.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
-from testing.redis_engine import shared_redis
-from testing.stores import new_store_database
-
-COUNT = 8_000
+from testing.process import UNLIMITED, new_key, petstore, petstore_json, serving
 
 
-@pytest.fixture(name="served", scope="module")
-def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    """A server with many orders, and a key without limits."""
-    store = tmp_path_factory.mktemp("served") / "store.db"
-    lines = "".join(json.dumps({"id": n, "petId": n % 9, "quantity": 1}) + "\n" for n in range(1, COUNT + 1))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
-    key, _ = new_key(store, plan=UNLIMITED)
-    with serving(store) as server:
-        yield server, key
-
-
-def expected() -> list[Order]:
-    return [Order(id=number, pet_id=number % 9, quantity=1) for number in range(1, COUNT + 1)]
-
-
-def test_every_way_of_listing_returns_the_complete_list(served: tuple[Server, str]) -> None:
-    server, key = served
-    with Client(f"{server.api}/v1", api_key=key) as petstore_client:
-        assert expected() == petstore_client.list_orders()
-        assert expected() == petstore_client.list_orders()
-        assert expected() == list(petstore_client.iter_orders())
-
-
-def test_forked_processes_cancel_their_own_orders_with_one_client(served: tuple[Server, str]) -> None:
-    server, key = served
-    with Client(f"{server.api}/v1", api_key=key) as client:
-        client.list_orders()  # opens a connection
-        orders = {"parent": range(1000, 1100), "child": range(1100, 1200)}
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # tests have threads
-            child = os.fork()
-        try:
-            for order in orders["parent" if child else "child"]:
-                client.cancel_order(order)
-                with pytest.raises(ConflictError):
-                    client.cancel_order(order)
-        except BaseException:
-            if not child:
-                os._exit(1)
-            raise
-        if not child:
-            os._exit(0)
-    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-@pytest.fixture(name="stores", params=["sqlite", "postgres and redis"])
-def _stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A store of each backend, by the name that `petstore` and `serving` take."""
-    store = tmp_path / "store.db"
-    if request.param == "sqlite":
-        yield store
-        return
-    with running_engine() as engine:
-        URLS[store] = {
-            "PETSTORE_DATABASE_URL": engine.url(new_store_database(engine)),
-            "PETSTORE_REDIS_URL": shared_redis().empty(),
-        }
-        yield store
-        del URLS[store]
-
-
-def test_version_2_pages_follows_changes_and_places_orders(stores: Path) -> None:
+def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Path) -> None:
     lines = "".join(json.dumps({"id": n, "petId": n % 9, "quantity": 1}) + "\n" for n in range(1, 2501))
-    assert 0 == petstore(stores, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
-    petstore_json(stores, "accounts", "create", "acme", *UNLIMITED)
+    assert 0 == petstore(each_deployment, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    petstore_json(each_deployment, "accounts", "create", "acme", *UNLIMITED)
     scopes = ("--scope", "orders:read", "--scope", "orders:cancel", "--scope", "orders:write")
-    key = petstore_json(stores, "keys", "create", "acme", *scopes)["key"]
-    with serving(stores) as server, Client(f"{server.api}/v1", api_key=key) as client:
+    key = petstore_json(each_deployment, "keys", "create", "acme", *scopes)["key"]
+    with serving(each_deployment) as server, Client(f"{server.api}/v1", api_key=key) as client:
         orders = list(client.v2.iter_orders(sort="updatedAt"))
         assert list(range(1, 2501)) == sorted(order.id for order in orders)
         assert [n for n in range(1, 2501) if n % 9 == 4] == [o.id for o in client.v2.iter_orders(pet_id=4, limit=50)]
@@ -178,33 +108,15 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
         }.items()
 
 
-@pytest.mark.anyio
-async def test_an_asynchronous_follower_is_not_in_the_way_of_other_calls(served: tuple[Server, str]) -> None:
-    server, key = served
-    async with AsyncClient(f"{server.api}/v1", api_key=key) as client:
-        seen: list[int] = []
-        all_seen, began = asyncio.Event(), asyncio.Event()
-
-        async def follow() -> None:
-            other = client.with_options(on_response=lambda _: began.set())
-            async for page in other.v2.follow_changes(after="now", wait=1):
-                seen.extend(order.id for order in page.data)
-                if len(seen) == 20:
-                    all_seen.set()
-
-        following = asyncio.create_task(follow())
-        await began.wait()
-        for number in range(2000, 2020):
-            await client.cancel_order(number)
-        await asyncio.wait_for(all_seen.wait(), 60)
-        assert [*range(2000, 2020)] == seen
-        await client.close()
-        await asyncio.wait_for(following, 10)
-
-
-def test_more_followers_than_a_key_may_have_are_asked_to_wait(served: tuple[Server, str]) -> None:
-    server, key = served
-    with Client(f"{server.api}/v1", api_key=key) as client, ThreadPoolExecutor(6) as pool:
+def test_more_followers_than_a_key_may_have_are_asked_to_wait(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text='{"id":3000}\n').returncode
+    key, _ = new_key(store, plan=UNLIMITED)
+    with (
+        serving(store) as server,
+        Client(f"{server.api}/v1", api_key=key) as client,
+        ThreadPoolExecutor(6) as pool,
+    ):
         client.list_orders()
         followers = [client.v2.follow_changes(after="now") for _ in range(6)]
         first = [pool.submit(next, follower) for follower in followers]
@@ -213,11 +125,11 @@ def test_more_followers_than_a_key_may_have_are_asked_to_wait(served: tuple[Serv
         assert [[3000]] * 6 == [[order.id for order in each.result(30).data] for each in first]
 
 
-def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(stores: Path) -> None:
-    petstore_json(stores, "accounts", "create", "acme", *UNLIMITED)
+def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Path) -> None:
+    petstore_json(each_deployment, "accounts", "create", "acme", *UNLIMITED)
     scopes = ("--scope", "orders:read", "--scope", "orders:write")
-    created = petstore_json(stores, "keys", "create", "acme", *scopes, "--expires", "24h")
-    with serving(stores) as server, Client(f"{server.api}/v1", api_key=created["key"]) as client:
+    created = petstore_json(each_deployment, "keys", "create", "acme", *scopes, "--expires", "24h")
+    with serving(each_deployment) as server, Client(f"{server.api}/v1", api_key=created["key"]) as client:
         placed = client.v2.place_order(pet_id=3, quantity=1, reference="PO ü", idempotency_key=uuid.uuid4())
         assert [placed] == list(client.v2.iter_orders(reference=["other", "PO ü"]))
         assert [placed] == next(client.v2.follow_changes()).data
@@ -245,35 +157,6 @@ def test_a_placement_survives_a_killed_server(tmp_path: Path) -> None:
                 placed = [ready.id, *(each.result(60).id for each in placing)]
                 assert sorted(placed) == [order.id for order in client.list_orders()]
     client.close()
-
-
-def test_exactly_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> None:
-    server, key = served
-    with Client(f"{server.api}/v1", api_key=key) as client, ThreadPoolExecutor(16) as pool:
-
-        def cancel(number: int) -> bool:
-            try:
-                client.cancel_order(number)
-            except ConflictError as error:
-                return error.code != "order_already_cancelled"
-            return True
-
-        won = list(pool.map(cancel, [number for number in range(1, 21) for _ in range(16)]))
-    assert 20 == sum(won)
-
-
-def test_a_call_survives_a_restart_of_the_server(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    key, _ = new_key(store, plan=UNLIMITED)
-    with serving(store) as first:
-        port = first.port
-        client = Client(f"{first.api}/v1", api_key=key, retry_timeout=60.0, max_retries=20)
-        assert [] == client.list_orders()
-        assert 0 == first.stop()
-    with client, ThreadPoolExecutor() as pool:
-        waiting = pool.submit(client.list_orders)
-        with serving(store, "--port", str(port)):
-            assert [] == waiting.result(60)
 
 
 @contextmanager
@@ -328,15 +211,6 @@ def test_a_truncated_body_is_never_accepted_as_complete(length: int | None, comp
     assert [Order(id=number) for number in range(len(got))] == got
 
 
-def test_a_truncated_list_is_requested_again() -> None:
-    with (
-        peer(head(BODY[:3000], len(BODY)), head(BODY, len(BODY))) as (url, requests),
-        Client(url, api_key="key", jitter=lambda: 0.0) as client,
-    ):
-        assert 2000 == len(client.list_orders())
-    assert 2 == len(requests)
-
-
 def test_a_chunked_body_is_read_to_its_end() -> None:
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:10], BODY[10:5000], BODY[5000:]))
     with (
@@ -368,23 +242,3 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
         client.cancel_order(1)
     assert caught.value.sent
     assert caught.value.may_have_been_applied
-
-
-def test_an_unknown_host_says_so() -> None:
-    with (
-        Client("http://petstore.invalid/v1", api_key="key", max_retries=0) as client,
-        pytest.raises(APIConnectionError, match="is the address right"),
-    ):
-        client.list_orders()
-
-
-def test_a_redirect_is_not_followed_with_the_key() -> None:
-    with peer(b"") as (elsewhere, stolen):
-        response = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
-        with (
-            peer(response) as (url, _),
-            Client(url, api_key="key") as client,
-            pytest.raises(InvalidResponseError, match="redirect"),
-        ):
-            client.list_orders()
-        assert [] == stolen

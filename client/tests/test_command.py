@@ -74,6 +74,12 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
+def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int = 200, terminal: bool = True) -> None:
+    """Make stdout a terminal of that width, or not a terminal."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+
 def test_a_list_in_a_pipe_is_columns_with_one_header(run: Run) -> None:
     done = run(FakePetstore(ORDERS), "orders", "list")
     assert (0, "") == (done.code, done.err)
@@ -85,8 +91,7 @@ def test_a_list_in_a_pipe_is_columns_with_one_header(run: Run) -> None:
 
 
 def test_a_list_on_a_terminal_is_a_table_with_all_digits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    on_terminal(monkeypatch)
     many = [Order(id=number) for number in range(1, 1201)]
     done = run(FakePetstore([*ORDERS, *many]), "orders", "list")
     assert 0 == done.code
@@ -110,8 +115,7 @@ TYPICAL = v2.Order(
 
 @pytest.mark.parametrize(("width", "sort"), [(80, []), (80, ["--sort", "id"]), (60, [])])
 def test_typical_orders_are_a_table(run: Run, monkeypatch: pytest.MonkeyPatch, width: int, sort: list[str]) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    on_terminal(monkeypatch, width)
     done = run(FakePetstore([TYPICAL]), "orders", "list", *sort)
     heading, row, count = done.out.splitlines()
     assert heading.split()[:3] == ["ID", "PET", "QUANTITY"]
@@ -127,8 +131,7 @@ def test_typical_orders_are_a_table(run: Run, monkeypatch: pytest.MonkeyPatch, w
 def test_where_a_table_is_too_wide_every_field_has_a_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, width: int, sort: list[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    on_terminal(monkeypatch, width)
     date = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
     orders = [Order(id=-(2**63), pet_id=2**63 - 1, quantity=2**63 - 1, ship_date=date, complete=True), Order(id=1)]
     done = run(FakePetstore(orders), "orders", "list", *sort)
@@ -160,10 +163,8 @@ def test_a_ship_date_out_of_range_in_utc_is_shown_with_its_offset(run: Run, monk
     dates = ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
     body = json.dumps([{"id": number, "shipDate": date} for number, date in enumerate(dates)]).encode()
     for terminal in (False, True):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
-        monkeypatch.setenv("COLUMNS", "200")
-        fake = faulty([], Answered(200, body, {"content-type": "application/json"}))
-        done = run(fake, "orders", "list")
+        on_terminal(monkeypatch, terminal=terminal)
+        done = run(faulty([], Answered(200, body, {"content-type": "application/json"})), "orders", "list")
         assert 0 == done.code
         assert all(date in done.out for date in dates)
 
@@ -222,26 +223,19 @@ def test_a_limit_bounds_the_size_of_the_pages(run: Run) -> None:
     assert 3 == len(fake.requests)
 
 
-def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run) -> None:
     fake = FakePetstore(V2_ORDERS, shipped=[2])
     lines = [line.split() for line in run(fake, "orders", "list", "--pet-id", "7").out.splitlines()]
     assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS", "UPDATED"] == lines[0]
     assert ["2", "7", "-", "2026-11-20T12:00:00Z", "-", "shipped", "2027-01-15T08:00:00Z"] == lines[2]
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    done = run(fake, "orders", "list", "--status", "shipped")
-    assert "STATUS" in done.out
-    assert "1 order" in done.out
 
 
 def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
     body = {"data": [{**order, "status": "a\x1b[2J[red]b"}]}
     for terminal in (False, True):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
-        monkeypatch.setenv("COLUMNS", "200")
-        fake = faulty([], Answered(200, json.dumps(body).encode()))
-        done = run(fake, "orders", "list", "--limit", "1")
+        on_terminal(monkeypatch, terminal=terminal)
+        done = run(faulty([], Answered(200, json.dumps(body).encode())), "orders", "list", "--limit", "1")
         assert r"a\x1b[2J[red]b" in done.out
 
 
@@ -277,17 +271,15 @@ def test_lines_are_flushed_as_they_come(run: Run, monkeypatch: pytest.MonkeyPatc
     assert [(first, 1), (first + second, 2)] == seen[:2]
 
 
-@pytest.mark.parametrize("text", ["1\n2\n", "\ufeff1\r\n\r\n 2 \r\n", "1\n2"])
-def test_ids_are_read_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "ids"), [("1\n2\n", [1, 2]), ("\ufeff1\r\n\r\n 2 \r\n", [1, 2]), ("1\n2", [1, 2]), ("\n", [])]
+)
+def test_ids_are_read_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, text: str, ids: list[int]) -> None:
     fake = FakePetstore([Order(id=1), Order(id=2)])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    done = run(fake, "orders", "cancel", "-")
-    assert (0, "order 1: cancelled\norder 2: cancelled\n", "") == done
-
-
-def test_an_empty_stdin_cancels_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
-    assert (0, "[]\n", "") == run(FakePetstore(), "orders", "cancel", "-", "--json")
+    done = run(fake, "orders", "cancel", "-", "--json")
+    assert (0, "") == (done.code, done.err)
+    assert [{"id": number, "cancelled": True} for number in ids] == json.loads(done.out)
 
 
 def test_a_wrong_id_on_stdin_names_its_line_and_nothing_is_cancelled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,31 +374,37 @@ def test_an_interrupted_cancel_says_that_the_order_may_have_been_cancelled(
     assert (130, f"petstore-client: {says}") == (done.code, done.err.strip())
 
 
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(name="start")
+def _start() -> Iterator[Start]:
+    """Starts the command as a process, with a fake service behind a socket."""
+    with ExitStack() as stack:
+
+        def start(fake: FakePetstore, *arguments: str) -> "subprocess.Popen[str]":
+            environ = {"PETSTORE_BASE_URL": stack.enter_context(served(fake)), "PETSTORE_API_KEY": fake.api_key}
+            command = [sys.executable, "-m", "petstore_client", "orders", *arguments]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, env={**os.environ, **environ}, stdout=pipe, stderr=pipe, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
 @pytest.mark.parametrize(
     ("number", "option"), [(signal.SIGTERM, ["--json"]), (signal.SIGHUP, ["--jsonl"]), (signal.SIGINT, [])], ids=str
 )
-def test_a_signal_keeps_the_list_of_what_was_done(number: signal.Signals, option: list[str]) -> None:
+def test_a_signal_keeps_the_list_of_what_was_done(start: Start, number: signal.Signals, option: list[str]) -> None:
     fake = FakePetstore([Order(id=number) for number in range(9)], per_minute=3, clock=SYSTEM_CLOCK)
-    with served(fake) as base_url:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "petstore_client", "orders", "cancel", "-", *option],
-            env={**os.environ, "PETSTORE_BASE_URL": base_url, "PETSTORE_API_KEY": fake.api_key},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin
-        assert process.stderr
-        process.stdin.write("".join(f"{number}\n" for number in range(9)))
-        process.stdin.close()
-        assert "The limit is used up" in process.stderr.readline()
-        process.send_signal(number)
-        assert process.stdout
-        out, err = process.stdout.read(), process.stderr.read()
-        process.stdout.close()
-        process.stderr.close()
-        assert 128 + number == process.wait(60)
+    process = start(fake, "cancel", *map(str, range(9)), *option)
+    assert process.stderr
+    assert "The limit is used up" in process.stderr.readline()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert 128 + number == process.returncode
     assert {0, 1, 2} == fake.cancelled
     done = [{"id": number, "cancelled": True} for number in range(3)]
     assert {
@@ -417,12 +415,6 @@ def test_a_signal_keeps_the_list_of_what_was_done(number: signal.Signals, option
     assert "Interrupted. Order 3 may have been cancelled: run the command again." in err
 
 
-def test_an_interrupted_list_is_visibly_incomplete(run: Run) -> None:
-    fake = faulty([Order(id=number) for number in range(500)], CutOff(2000))
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(run(fake, "orders", "list", "--json").out)
-
-
 def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
     fake = faulty(ORDERS, RateLimited(5), Failing(503, retry_after=3))
     done = run(fake, "orders", "list", "--jsonl")
@@ -431,8 +423,10 @@ def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
     assert "Retrying in 3 s." in done.err
 
 
-def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
-    fake = faulty([Order(id=number) for number in range(500)], CutOff(2000))
+def test_a_truncated_list_fails_with_one_line_and_is_visibly_incomplete(run: Run) -> None:
+    fake = faulty([Order(id=number) for number in range(500)], CutOff(2000), CutOff(2000))
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(run(fake, "orders", "list", "--json").out)
     done = run(fake, "orders", "list", "--jsonl")
     assert 1 == done.code
     assert "invalid_response_error" == json.loads(done.err)["code"]
@@ -484,6 +478,13 @@ def test_a_boolean_is_refused_with_the_values_of_the_help(run: Run) -> None:
     assert done.err.endswith("Invalid value for '--complete': 'maybe' is not one of 'true', 'false'.\n")
 
 
+def python(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with only these settings of the client."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env={**own, **settings}, capture_output=True, text=True, check=False)
+
+
 BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}
 
 
@@ -497,21 +498,13 @@ BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}
     ],
 )
 def test_without_settings_it_says_what_to_set(settings: dict[str, str], says: str) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
-    done = subprocess.run(
-        [sys.executable, "-m", "petstore_client", "orders", "list"],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert 2 == done.returncode
-    assert f"petstore-client: {says}\n" == done.stderr
+    done = python("-m", "petstore_client", "orders", "list", **settings)
+    assert (2, f"petstore-client: {says}\n") == (done.returncode, done.stderr)
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; from petstore_client.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert 1 == done.returncode
     assert "petstore-client: the command needs click: pip install 'click>=8.2'\n" == done.stderr
 
@@ -534,7 +527,7 @@ def run(*_):
 console.run = run
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert (130, "") == (done.returncode, done.stderr)
 
 
@@ -597,65 +590,44 @@ def test_an_interrupted_placement_says_with_which_key_to_repeat_it(run: Run) -> 
     assert "cancelled" not in done.err
 
 
-class Served(NamedTuple):
-    """A process that runs the command against a fake on a port, and what it writes."""
-
-    process: subprocess.Popen[str]
-    fake: FakePetstore
-
-    def line(self) -> dict[str, Any]:
-        assert self.process.stdout
-        found: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return found
+def change(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """The next line that the process writes."""
+    assert process.stdout
+    found: dict[str, Any] = json.loads(process.stdout.readline())
+    return found
 
 
-@pytest.fixture(name="watch")
-def _watch() -> Iterator[Callable[..., Served]]:
-    with ExitStack() as stack:
-
-        def start(fake: FakePetstore, *arguments: str) -> Served:
-            environ = {"PETSTORE_BASE_URL": stack.enter_context(served(fake)), "PETSTORE_API_KEY": fake.api_key}
-            command = [sys.executable, "-m", "petstore_client", "orders", "watch", *arguments]
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(command, env={**os.environ, **environ}, stdout=pipe, stderr=pipe, text=True)
-            stack.enter_context(process)
-            stack.callback(process.kill)
-            return Served(process, fake)
-
-        yield start
-
-
-def test_changes_are_printed_and_the_token_is_remembered(watch: Callable[..., Served], tmp_path: Path) -> None:
+def test_changes_are_printed_and_the_token_is_remembered(start: Start, tmp_path: Path) -> None:
     state = tmp_path / "position"
     fake = FakePetstore([Order(id=1), Order(id=2)], clock=SYSTEM_CLOCK)
-    first = watch(fake, "--state", str(state))
-    assert [1, 2] == [first.line()["id"] for _ in range(2)]
+    first = start(fake, "watch", "--state", str(state))
+    assert [1, 2] == [change(first)["id"] for _ in range(2)]
     while not state.exists():
         time.sleep(0.01)
     fake.cancelled.add(2)
     before = state.read_text()
-    assert {"id": 2, "status": "cancelled"}.items() <= first.line().items()
+    assert {"id": 2, "status": "cancelled"}.items() <= change(first).items()
     while state.read_text() == before:  # it is written after the line
         time.sleep(0.01)
-    first.process.send_signal(signal.SIGINT)
-    assert 130 == first.process.wait(60)
+    first.send_signal(signal.SIGINT)
+    assert 130 == first.wait(60)
     fake.shipped.add(1)
     before = state.read_text()
-    second = watch(fake, "--state", str(state), "--after", "ignored")
-    assert {"id": 1, "status": "shipped"}.items() <= second.line().items()
+    second = start(fake, "watch", "--state", str(state), "--after", "ignored")
+    assert {"id": 1, "status": "shipped"}.items() <= change(second).items()
     while state.read_text() == before:  # it replaces the file after the line
         time.sleep(0.01)
     assert [state.name] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_a_reader_that_goes_away_ends_a_watch_that_waits(watch: Callable[..., Served]) -> None:
-    following = watch(FakePetstore([Order(id=1)], clock=SYSTEM_CLOCK))
-    assert 1 == following.line()["id"]
-    assert following.process.stdout
-    following.process.stdout.close()
-    assert 141 == following.process.wait(60)
-    assert following.process.stderr
-    assert "" == following.process.stderr.read()
+def test_a_reader_that_goes_away_ends_a_watch_that_waits(start: Start) -> None:
+    following = start(FakePetstore([Order(id=1)], clock=SYSTEM_CLOCK), "watch")
+    assert 1 == change(following)["id"]
+    assert following.stdout
+    following.stdout.close()
+    assert 141 == following.wait(60)
+    assert following.stderr
+    assert "" == following.stderr.read()
 
 
 def test_after_a_restore_a_watch_says_so(run: Run, tmp_path: Path) -> None:

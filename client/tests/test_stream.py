@@ -128,24 +128,17 @@ def test_integers_of_all_64_bits_and_beyond_stay_exact() -> None:
     assert numbers == [order.quantity for order in decoded(json.dumps([{"quantity": n} for n in numbers]).encode())]
 
 
-def test_an_endless_order_does_not_fill_the_memory() -> None:
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [(b'{"note":"', b"x" * 1000), (b'{"lines":[', b'{"sku":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},' * 1000)],
+    ids=["text", "list"],
+)
+def test_an_endless_order_does_not_fill_the_memory(begin: bytes, piece: bytes) -> None:
     decoder = OrdersDecoder()
-    decoder.feed(b'[{"id":1},{"note":"')
+    decoder.feed(b'[{"id":1},' + begin)
+    pieces = [piece] * (MAX_ORDER_BYTES // len(piece) + 10)
     with pytest.raises(InvalidResponseError):
-        _feed(decoder, b"x" * 1000)
-
-
-def test_an_endless_list_in_an_order_does_not_fill_the_memory() -> None:
-    decoder = OrdersDecoder()
-    decoder.feed(b'[{"id":1},{"lines":[')
-    with pytest.raises(InvalidResponseError):
-        _feed(decoder, b'{"sku":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},' * 1000)
-
-
-def _feed(decoder: OrdersDecoder, piece: bytes) -> None:
-    """Feed the same piece until it exceeds the longest order."""
-    for _ in range(MAX_ORDER_BYTES // len(piece) + 10):
-        decoder.feed(piece)
+        list(map(decoder.feed, pieces))
 
 
 def test_memory_does_not_grow_with_the_list() -> None:

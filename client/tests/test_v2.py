@@ -409,21 +409,6 @@ def test_a_base_url_of_version_2_says_what_to_write() -> None:
         FakePetstore().client(base_url="https://api.example.com/v2/")
 
 
-def test_an_order_has_the_reference_that_it_was_placed_with(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    with connect(fake) as petstore:
-        placed = petstore.v2.place_order(pet_id=3, quantity=1, reference="PO 17")
-        petstore.v2.cancel_order(placed.id)
-        other = petstore.v2.place_order(pet_id=3, quantity=1, reference="PO 18")
-        assert ("PO 17", "PO 17", None) == (
-            placed.reference, petstore.v2.get_order(placed.id).reference, petstore.v2.get_order(1).reference
-        )  # fmt: skip
-        assert [placed.id] == ids(petstore.v2.iter_orders(reference="PO 17"))
-        assert [placed.id, other.id] == ids(petstore.v2.list_orders(reference=("PO 17", "PO 18")).data)
-        assert "reference" not in petstore.list_orders()[1].to_dict()
-    assert "reference=PO%2017&limit=1000" in [request.query for request in fake.requests]
-
-
 def test_an_idempotency_key_can_be_a_uuid_and_a_replay_is_shown(connect: Connect) -> None:
     fake = FakePetstore()
     key = uuid.UUID(int=7)
