@@ -17,20 +17,22 @@ from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
 from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
-from testing.engines import PostgresEngine
 from testing.process import new_key, serving
-from testing.redis_engine import shared_redis
 from testing.service import Service, running
-from testing.stores import BY, api_key, new_store_database
+from testing.stores import BY, api_key
 from testing.subprocesses import PATIENCE, within
 
 pytestmark = pytest.mark.anyio
 
 
-async def get(service: Service, path: str) -> httpx2.Response:
+async def get(service: Service, path: str, host: str | None = "127.0.0.1:8081") -> httpx2.Response:
+    """The response to a request with this Host; None sends none."""
     transport = httpx2.ASGITransport(app=service.application.admin)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
-        return await admin.get(path)
+        request = admin.build_request("GET", path, headers={"Host": host or ""})
+        if host is None:
+            del request.headers["host"]
+        return await admin.send(request)
 
 
 async def ready(service: Service) -> str:
@@ -96,11 +98,9 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
 
 
 async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
-    tmp_path: Path, postgres: PostgresEngine
+    tmp_path: Path, scaled_out: dict[str, str]
 ) -> None:
-    name = new_store_database(postgres)
-    settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    async with running(tmp_path, environ=settings) as service:
+    async with running(tmp_path, environ=scaled_out) as service:
         assert {"": 0.0} == values((await get(service, "/metrics")).text, "petstore_last_backup_timestamp_seconds")
         await service.backend.store.audit.record_backup("orders.dump", Actor("operator:ann", START))
         text = (await get(service, "/metrics")).text
@@ -108,7 +108,6 @@ async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
         assert {"": 60} == values(text, "petstore_postgresql_max_connections")
         assert 1 <= values(text, "petstore_postgresql_connections")[""] < 60
         assert {"": 0} == values(text, "petstore_old_primaries_refused_total")
-    postgres.drop_database(name)
 
 
 @pytest.mark.parametrize("name", ["petstore_last_backup_timestamp_seconds", "petstore_start_timestamp_seconds"])
@@ -127,17 +126,7 @@ async def test_health_and_metrics_are_read_under_addresses_and_known_names_and_n
     expected = [(host, 200) for host in (*addresses, "ops.example.com", None)] + [(host, 421) for host in others]
     for host, status in expected:
         for path in ("/livez", "/readyz", "/metrics"):
-            assert status == await status_under(service, path, host), (host, path)
-
-
-async def status_under(service: Service, path: str, host: str | None) -> int:
-    """The status of a request with this Host; None sends none."""
-    transport = httpx2.ASGITransport(app=service.application.admin)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
-        request = admin.build_request("GET", path, headers=None if host is None else {"Host": host})
-        if host is None:
-            del request.headers["host"]
-        return (await admin.send(request)).status_code
+            assert status == (await get(service, path, host)).status_code, (host, path)
 
 
 def test_silent_connections_are_bounded_and_both_ports_respond(tmp_path: Path) -> None:

@@ -10,17 +10,19 @@ import httpx2
 import pytest
 
 from testing.cli import CommandLine
-from testing.process import UNLIMITED, Server, new_key, petstore, serving
+from testing.process import UNLIMITED, Server, new_key, petstore, serving, statuses
 from testing.redis_engine import shared_redis
 from testing.service import Service
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
 
 
-def test_the_link_is_the_only_line_on_stdout(cli: CommandLine) -> None:
-    done = cli.must("console")
+def test_the_link_is_the_only_line_on_stdout_and_the_audit_log_names_who_asked_for_it(cli: CommandLine) -> None:
+    done = cli.must("console", "--as", "ada")
     assert LINK.fullmatch(done.out)
     assert "once and for 5 minutes" in done.err
+    entry = cli.must("audit", "--json").json_lines()[-1]
+    assert ("operator:ada", "console.create_link") == (entry["actor"], entry["action"])
 
 
 def test_json_has_the_link_and_its_end(cli: CommandLine) -> None:
@@ -78,12 +80,6 @@ def test_an_unknown_port_and_a_removed_console_are_explained(cli: CommandLine) -
     assert (2, "PETSTORE_CONSOLE is off" in removed.err) == (removed.code, True)
 
 
-def test_the_operator_is_named_in_the_audit_log(cli: CommandLine) -> None:
-    cli.must("console", "--as", "ada")
-    entries = cli.must("audit", "--json").json_lines()
-    assert ("operator:ada", "console.create_link") == (entries[-1]["actor"], entries[-1]["action"])
-
-
 @pytest.mark.parametrize("value", ["http://ops", "ops:80", "a b", "*"])
 def test_host_names_are_checked(cli: CommandLine, value: str) -> None:
     done = cli("console", PETSTORE_CONSOLE_HOSTS=value)
@@ -136,22 +132,21 @@ async def test_a_server_without_a_console_has_no_such_path(service: Service) -> 
         assert 200 == (await admin.get("/readyz")).status_code
 
 
-def uploaded(browser: httpx2.Client, server: Server, content: str) -> str:
-    """Upload a file of orders, and wait until it was checked; the address of its page."""
-    token = form_token(browser.get(f"{server.admin}/console/imports/new").text)
-    page = browser.post(
-        f"{server.admin}/console/imports/new",
-        data={"form_token": token},
-        files={"file": ("orders.jsonl", content.encode())},
-    )
-    eventually_says(browser, str(page.url), "What importing it would do")
-    return str(page.url)
+def begin_import(browser: httpx2.Client, server: Server, content: str) -> str:
+    """Upload a file of orders, wait until it was checked, and begin to import it; the address of its page."""
+    form = f"{server.admin}/console/imports/new"
+    file = {"file": ("orders.jsonl", content.encode())}
+    address = str(browser.post(form, data=form_token(browser, form), files=file).url)
+    eventually_says(browser, address, "What importing it would do")
+    browser.post(f"{address}/import", data=form_token(browser, address))
+    return address
 
 
-def form_token(page: str) -> str:
-    found = re.search(r'name="form_token" value="([^"]+)"', page)
+def form_token(browser: httpx2.Client, address: str) -> dict[str, str]:
+    """The field that every form of a page has."""
+    found = re.search(r'name="(form_token)" value="([^"]+)"', browser.get(address).text)
     assert found is not None
-    return found[1]
+    return {found[1]: found[2]}
 
 
 def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
@@ -161,27 +156,18 @@ def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_server_imports_an_uploaded_file(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    workers = {"PETSTORE_WORKERS": "2", "PETSTORE_REDIS_URL": shared_redis().empty()}
-    with serving(store, **workers) as server, signed_in(server, store) as browser:
-        address = uploaded(browser, server, '{"id": 1}\n{"id": 2}\n')
-        token = form_token(browser.get(address).text)
-        browser.post(f"{address}/import", data={"form_token": token})
-        eventually_says(browser, address, "The audit log has it as")
-        key, _ = new_key(store, plan=UNLIMITED)
-        with server.client(key) as client:
-            assert [1, 2] == [order["id"] for order in client.get("/v1/store/orders").json()]
-        assert 0 == server.stop()
-        assert "Traceback" not in server.log.read_text()
-
-
-def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(tmp_path: Path) -> None:
+def test_a_server_imports_an_uploaded_file_and_when_it_stops_ends_its_import_and_deletes_the_upload(
+    tmp_path: Path,
+) -> None:
     store, temporary = tmp_path / "store.db", tmp_path / "tmp"
     temporary.mkdir()
-    with serving(store, TMPDIR=str(temporary)) as server, signed_in(server, store) as browser:
-        address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 30_001)))
-        browser.post(f"{address}/import", data={"form_token": form_token(browser.get(address).text)})
+    settings = {"PETSTORE_WORKERS": "2", "PETSTORE_REDIS_URL": shared_redis().empty(), "TMPDIR": str(temporary)}
+    with serving(store, **settings) as server, signed_in(server, store) as browser:
+        small, large = ("".join(f'{{"id": {number}}}\n' for number in range(1, last)) for last in (3, 30_001))
+        address = begin_import(browser, server, small)
+        eventually_says(browser, address, "The audit log has it as")
+        assert {1: "pending", 2: "pending"} == statuses(store)
+        begin_import(browser, server, large)
         assert 0 == server.stop()
         assert [] == list(temporary.iterdir())
         assert "Traceback" not in server.log.read_text()

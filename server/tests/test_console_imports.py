@@ -58,8 +58,32 @@ def open_below(folder: Path) -> int:
     return sum(os.path.realpath(link).startswith(str(folder)) for link in Path("/proc/self/fd").iterdir())
 
 
+async def checked(browser: Browser, content: bytes, name: str = "orders.jsonl", **fields: str) -> str:
+    """Upload a file, and wait until it was checked; the path of its page."""
+    path = await upload(browser, content, 303, name, **fields)
+    await finished(browser, path)
+    return path
+
+
+async def imported(browser: Browser, path: str) -> str:
+    """Import a file that was checked; the text of its page at the end."""
+    await browser.submit(f"{path}/import")
+    return await finished(browser, path)
+
+
 async def ids_of(console: Console) -> list[int]:
     return [order.id async for batch in console.store.orders.scan() for order in batch]
+
+
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+
+
+async def form(browser: Browser, content: bytes, name: str) -> bytes:
+    """The form of an upload, up to the end of the file."""
+    await browser.get("/imports/new")
+    token = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
+    file = f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    return (token + file).encode() + content
 
 
 async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_folder: Path, console: Console) -> None:
@@ -73,8 +97,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
     assert [1, 2, 3] == await ids_of(console)
     assert [] == files(uploads_folder)
 
-    await browser.submit(f"{path}/import")
-    text = await finished(browser, path)
+    text = await imported(browser, path)
     assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
     assert [1, 2, 3, 4] == await ids_of(console)
     entry = [entry for entry in await log(console.store) if entry.action == "orders.import"][-1]
@@ -102,8 +125,7 @@ async def test_rejected_rows_are_downloaded_with_reasons(browser: Browser) -> No
 async def test_a_download_of_rejected_rows_ends_with_the_run_that_rejected_them(
     monkeypatch: pytest.MonkeyPatch, action: str, console: Console, browser: Browser
 ) -> None:
-    path = await upload(browser, GOOD + b'{"id": "x"}\n')
-    await finished(browser, path)
+    path = await checked(browser, GOOD + b'{"id": "x"}\n')
     (job,) = console.sources.imports.all()
     whole, parts = b"".join(job.read_rejects()), job.read_rejects()
     with monkeypatch.context() as patched:
@@ -125,12 +147,10 @@ async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(console:
 
 
 async def test_the_files_of_an_upload_have_no_name_and_are_closed(uploads_folder: Path, browser: Browser) -> None:
-    path = await upload(browser, GOOD)
-    await finished(browser, path)
+    path = await checked(browser, GOOD)
     assert [] == files(uploads_folder)
     assert 2 == open_below(uploads_folder), "the file and its rejects"
-    await browser.submit(f"{path}/import")
-    await finished(browser, path)
+    await imported(browser, path)
     assert 1 == open_below(uploads_folder)
     await browser.submit(f"{path}/discard")
     assert 0 == open_below(uploads_folder)
@@ -149,12 +169,8 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
     uploads_folder: Path, content: bytes, name: str, wrong: str, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 60.0)  # on a busy machine a check begins late
-    await browser.get("/imports/new")
-    form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
-    form += f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-    kind = {"content-type": "multipart/form-data; boundary=b"}
-    body = form.encode() + content + b"\r\n--b--\r\n"
-    response = await browser.http.post("/console/imports/new", content=body, headers=kind)
+    body = await form(browser, content, name) + b"\r\n--b--\r\n"
+    response = await browser.http.post("/console/imports/new", content=body, headers=FORM)
     assert 400 == response.status_code
     assert wrong in text_of(response)
     assert re.search(r'id="file"[^>]*aria-invalid="true"', response.text)
@@ -176,15 +192,12 @@ async def test_a_file_that_is_too_large_is_refused_and_deleted(
 async def test_an_upload_that_breaks_off_leaves_nothing(
     uploads_folder: Path, console: Console, browser: Browser
 ) -> None:
-    await browser.get("/imports/new")
-    form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
-    form += '--b\r\nContent-Disposition: form-data; name="file"; filename="orders.jsonl"\r\n\r\n'
-    kind = {"content-type": "multipart/form-data; boundary=b"}
-    response = await browser.http.post("/console/imports/new", content=form.encode() + GOOD, headers=kind)
+    part = await form(browser, GOOD, "orders.jsonl")
+    response = await browser.http.post("/console/imports/new", content=part, headers=FORM)
     assert 400 == response.status_code
     assert "The upload broke off" in text_of(response)
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.http.cookies.jar)
-    await _disconnected(console, form.encode() + GOOD, cookies)
+    await _disconnected(console, part, cookies)
     assert [] == files(uploads_folder)
     assert "Uploads on this server None." in await browser.get("/imports")
 
@@ -202,7 +215,7 @@ async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
     async def send(_: object) -> None:
         pass
 
-    headers = {"host": "127.0.0.1:8081", "content-type": "multipart/form-data; boundary=b", "cookie": cookies}
+    headers = {"host": "127.0.0.1:8081", "cookie": cookies, **FORM}
     scope = {
         "type": "http",
         "method": "POST",
@@ -220,10 +233,12 @@ async def test_an_upload_without_the_sessions_form_token_is_refused(
     other = await console.another_browser().sign_in("bob")
     assert "The form has expired" in await upload(browser, GOOD, 403, form_token=other.form_token)
     file_first = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'
-    kind = {"content-type": "multipart/form-data; boundary=b"}
-    response = await browser.http.post("/console/imports/new", content=file_first, headers=kind)
+    response = await browser.http.post("/console/imports/new", content=file_first, headers=FORM)
     assert 403 == response.status_code
     assert [] == files(uploads_folder)
+
+
+NOTE = b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n'
 
 
 @pytest.mark.parametrize(
@@ -232,12 +247,9 @@ async def test_an_upload_without_the_sessions_form_token_is_refused(
         (b"form_token=x", "application/x-www-form-urlencoded"),
         (b"x", "multipart/form-data"),
         (b"x", f"multipart/form-data; boundary={'b' * 1000}"),
-        (b"no boundary at all", "multipart/form-data; boundary=b"),
-        (
-            b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n' + b"x" * 70_000,
-            "multipart/form-data; boundary=b",
-        ),
-        (b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n\xff\r\n--b--', "multipart/form-data; boundary=b"),
+        (b"no boundary at all", FORM["content-type"]),
+        (NOTE + b"x" * 70_000, FORM["content-type"]),
+        (NOTE + b"\xff\r\n--b--", FORM["content-type"]),
     ],
 )
 async def test_a_malformed_form_is_refused(uploads_folder: Path, body: bytes, kind: str, browser: Browser) -> None:
@@ -250,10 +262,8 @@ async def test_options_say_how_to_read_a_file(console: Console, browser: Browser
     content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
     options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
     options |= {"zone": "Europe/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
-    path = await upload(browser, content, 303, "export.txt", **options)
-    await finished(browser, path)
-    await browser.submit(f"{path}/import")
-    assert "Created 1" in await finished(browser, path)
+    path = await checked(browser, content, "export.txt", **options)
+    assert "Created 1" in await imported(browser, path)
     assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
 
 
@@ -316,8 +326,7 @@ async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(console: 
 async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
     uploads_folder: Path, monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
-    path = await upload(browser, GOOD)
-    await finished(browser, path)
+    path = await checked(browser, GOOD)
     assert "Deleted orders.jsonl" in await browser.submit(f"{path}/discard")
     assert "There is no such upload here" in await browser.get(path, 404)
     assert [] == files(uploads_folder)
@@ -342,10 +351,8 @@ async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
     console: Console, browser: Browser
 ) -> None:
     rows = b"".join(b'{"id": %d, "petId": "x"}\n' % number for number in range(60))
-    path = await upload(browser, b'{"id": 1}\n' + rows, name="night.jsonl")
-    await finished(browser, path)
-    await browser.submit(f"{path}/import")
-    await finished(browser, path)
+    path = await checked(browser, b'{"id": 1}\n' + rows, name="night.jsonl")
+    await imported(browser, path)
     [run] = (await console.store.imports.page(5)).imports
     assert ("finished", "night.jsonl", "operator:ada") == (run.state, run.file, run.actor)
     text = await browser.get(f"/imports/{run.id}")
@@ -413,8 +420,7 @@ async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_show
 
 
 async def test_an_import_that_is_stopped_keeps_what_it_imported(console: Console, browser: Browser) -> None:
-    path = await upload(browser, b"".join(b'{"id": %d}\n' % number for number in range(1, 40_001)))
-    await finished(browser, path)
+    path = await checked(browser, b"".join(b'{"id": %d}\n' % number for number in range(1, 40_001)))
     await browser.submit(f"{path}/import")
     text = await browser.submit(f"{path}/stop")
     assert "Stopped" in text or "Imported" in text
@@ -425,11 +431,9 @@ async def test_an_import_that_is_stopped_keeps_what_it_imported(console: Console
 async def test_an_import_says_that_the_store_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
-    path = await upload(browser, GOOD)
-    await finished(browser, path)
+    path = await checked(browser, GOOD)
     monkeypatch.setattr(console.sources.imports, "_database_url", "sqlite:////missing/store.db")
-    await browser.submit(f"{path}/import")
-    text = await finished(browser, path)
+    text = await imported(browser, path)
     assert "It failed" in text
     assert "There is no store at /missing/store.db" in text, text
 
@@ -437,11 +441,9 @@ async def test_an_import_says_that_the_store_cannot_be_used(
 async def test_an_import_whose_process_ends_unexpectedly_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, browser: Browser
 ) -> None:
-    path = await upload(browser, GOOD)
-    await finished(browser, path)
+    path = await checked(browser, GOOD)
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", "raise SystemExit(9)"))
-    await browser.submit(f"{path}/import")
-    assert "The import ended unexpectedly; the log of the server says why." in await finished(browser, path)
+    assert "The import ended unexpectedly; the log of the server says why." in await imported(browser, path)
     assert ["import process failed"] == [record.message for record in caplog.records]
     path = await upload(browser, GOOD)
     monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))

@@ -1,6 +1,7 @@
 """What a page shows of sources that are slow or down: the last value with its age, or why there is none."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -49,13 +50,10 @@ async def test_closing_cancels_a_value_that_does_not_come() -> None:
 
 async def test_a_value_that_takes_long_is_shown_later() -> None:
     allowed = asyncio.Event()
-    count = 0
 
     async def read() -> int:
-        nonlocal count
         await allowed.wait()
-        count += 1
-        return count
+        return 1
 
     cached = Cached(read, **IMPATIENT)
     assert Reading() == await cached.get()
@@ -66,40 +64,25 @@ async def test_a_value_that_takes_long_is_shown_later() -> None:
 
 
 async def test_concurrent_callers_share_a_value() -> None:
-    count = 0
-
-    async def read() -> int:
-        nonlocal count
-        count += 1
-        await asyncio.sleep(0.01)
-        return count
-
-    cached = Cached(read, **PATIENT)
+    cached = Cached(AsyncMock(side_effect=[1, 2, 3]), **PATIENT)
     assert [1, 1, 1] == [each.value for each in await asyncio.gather(*[cached.get() for _ in range(3)])]
 
 
 async def test_a_source_that_goes_down_leaves_the_last_value_with_the_reason() -> None:
-    problem: Exception | None = None
-
-    async def read() -> int:
-        if problem is not None:
-            raise problem
-        return 7
-
-    cached = Cached(read, **PATIENT)
-    assert (7, "") == ((await cached.get()).value, (await cached.get()).problem)
     problem = Unreachable("The usage cannot be read", "refused", "Check Redis.")
-    value, age, reason = await cached.get()
-    assert (7, True, "The usage cannot be read (refused). Check Redis.") == (value, age > 0, reason)
-    problem = None
-    assert (7, "") == ((await cached.get()).value, (await cached.get()).problem)
+    cached = Cached(AsyncMock(side_effect=[7, problem, 8]), **PATIENT)
+    first, second, third = [await cached.get() for _ in range(3)]
+    assert (7, "") == (first.value, first.problem)
+    assert (7, True, "The usage cannot be read (refused). Check Redis.") == (
+        second.value,
+        second.age > 0,
+        second.problem,
+    )
+    assert (8, "") == (third.value, third.problem)
 
 
 async def test_a_value_that_cannot_be_read_at_all_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    async def read() -> int:
-        raise RuntimeError("a defect")
-
-    value, _, reason = await Cached(read, **PATIENT).get()
+    value, _, reason = await Cached(AsyncMock(side_effect=RuntimeError("a defect")), **PATIENT).get()
     assert (None, "This cannot be read; the log of the server says why.") == (value, reason)
     assert ["console page lacks a value"] == [record.message for record in caplog.records]
 
@@ -123,12 +106,7 @@ async def test_reading_ends_in_time() -> None:
         await asyncio.Event().wait()
         return 1
 
-    async def down() -> int:
-        raise ServiceUnavailable("the store is gone")
-
-    async def missing() -> int:
-        raise NotFound("There is none.")
-
+    down, missing = AsyncMock(side_effect=ServiceUnavailable("the store is gone")), AsyncMock(side_effect=NotFound(""))
     assert Reading(problem=SLOW) == await read_within(never(), 0.01)
     assert Reading(problem=SLOW) == await read_within(never(), -1)
     assert Reading(problem="The store is gone.") == await read_within(down(), 1)

@@ -6,7 +6,7 @@ import re
 import runpy
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,6 @@ from testing.documents import ROOT, block, headings, read_yaml, table
 from testing.engines import PostgresEngine
 from testing.generated_tables import REFERENCE, subcommands
 from testing.process import PETSTORE, environment, petstore
-from testing.redis_engine import shared_redis
-from testing.stores import new_store_database
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
@@ -159,6 +157,23 @@ def test_the_service_accepts_the_environment_file() -> None:
     assert read_settings({**given, **scaled}).redis_url is not None
 
 
+def installed_as(file: str, places: Mapping[str, object]) -> str:
+    """A script with other places than those of an installation."""
+    script = (DEPLOY / file).read_text()
+    for installed, here in places.items():
+        assert 1 == script.count(installed)
+        script = script.replace(installed, str(here))
+    return script
+
+
+def unit(name: str) -> RawConfigParser:
+    """A unit of systemd."""
+    parser = RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "systemd" / name)
+    return parser
+
+
 def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_path: Path) -> None:
     settings = tmp_path / "petstore.env"
     settings.write_text(
@@ -168,15 +183,9 @@ def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_
         "PATH=/nowhere\n"
         "PETSTORE_REDIS_URL=redis://redis.internal"  # an editor may leave the last line without a line feed
     )
-    script = (DEPLOY / "petstore").read_text()
     service = "setpriv --reuid petstore --regid petstore --init-groups /opt/petstore/bin/petstore"
-    for installed, here in (
-        (service, "env"),
-        ("/etc/petstore/petstore.env", settings),
-        ("/var/lib/petstore", tmp_path),
-    ):
-        assert 1 == script.count(str(installed))
-        script = script.replace(str(installed), str(here))
+    here = {service: "env", "/etc/petstore/petstore.env": settings, "/var/lib/petstore": tmp_path}
+    script = installed_as("petstore", here)
     environ = {"PATH": os.environ["PATH"], "SUDO_USER": "ada"}
     shown = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=True).stdout
     passed = dict(line.split("=", 1) for line in shown.splitlines())
@@ -189,10 +198,7 @@ def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_
 
 
 def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
-    unit = RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "systemd/petstore.service")
-    service = unit["Service"]
+    service = unit("petstore.service")["Service"]
     assert ["/opt/petstore/bin/petstore", "serve"] == shlex.split(service["ExecStart"])
     assert "petstore" == service["StateDirectory"]
     assert "/etc/petstore/petstore.env" == service["EnvironmentFile"]
@@ -200,47 +206,45 @@ def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
 
 
 def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) -> None:
-    unit = RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "systemd/petstore-backup.service")
-    program, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    service = unit("petstore-backup.service")["Service"]
+    program, *arguments = shlex.split(service["ExecStart"])
     assert "/opt/petstore/bin/petstore" == program
     group = subcommands(command_line)[arguments[0]]
     assert isinstance(group, Group)
     file, *options = arguments[2:]
     here = str(tmp_path / Path(file).name)  # the unit's directory is made by systemd
     group.commands[arguments[1]].make_context("backup", [here, *options])  # raises if the arguments are wrong
-    assert Path(file).parent.relative_to("/var/lib") == Path(unit["Service"]["StateDirectory"].split()[-1])
+    assert Path(file).parent.relative_to("/var/lib") == Path(service["StateDirectory"].split()[-1])
     assert "[Timer]\nOnCalendar=" in (DEPLOY / "systemd/petstore-backup.timer").read_text()
 
 
-def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(tmp_path: Path, postgres: PostgresEngine) -> None:
-    name, folder = new_store_database(postgres), tmp_path / "backups"
-    settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    script = (DEPLOY / "postgresql-backup").read_text()
-    for installed, here in (
-        ("/etc/petstore/petstore.env", tmp_path / "petstore.env"),
-        ("folder=/var/backups/petstore", f"folder={folder}"),
-        ("/usr/local/bin/petstore", str(PETSTORE)),
-    ):
-        assert 1 == script.count(installed)
-        script = script.replace(installed, str(here))
+def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(
+    tmp_path: Path, postgres: PostgresEngine, scaled_out: dict[str, str]
+) -> None:
+    folder = tmp_path / "backups"
+    script = installed_as(
+        "postgresql-backup",
+        {
+            "/etc/petstore/petstore.env": tmp_path / "petstore.env",
+            "/var/backups/petstore": folder,
+            "/usr/local/bin/petstore": PETSTORE,
+        },
+    )
     programs = Path(postgres.program("pg_dump")).parent
-    environ = {**environment(tmp_path / "unused"), **settings, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environ = {**environment(tmp_path / "unused"), **scaled_out, "PATH": f"{programs}:{os.environ['PATH']}"}
 
     def backed_up(url: str) -> tuple[bool, bool, int]:
         """Whether the script succeeded, whether the doctor knows of a backup, and how many files there are."""
         (tmp_path / "petstore.env").write_text(f"PETSTORE_DATABASE_URL={url}\n")
         done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
-        found = petstore(tmp_path / "unused", "doctor", "--json", **settings).stdout
+        found = petstore(tmp_path / "unused", "doctor", "--json", **scaled_out).stdout
         [level] = [each["level"] for each in json.loads(found) if each["check"] == "backup"]
         return done.returncode == 0, level == "ok", len(list(folder.glob("orders-*.dump")))
 
     assert (False, False, 0) == backed_up("postgresql://postgres@127.0.0.1:1/none")
-    assert (True, True, 1) == backed_up(settings["PETSTORE_DATABASE_URL"])
+    assert (True, True, 1) == backed_up(scaled_out["PETSTORE_DATABASE_URL"])
     [file] = folder.glob("orders-*.dump")
     assert "TABLE DATA petstore orders" in subprocess.check_output([programs / "pg_restore", "--list", file], text=True)
-    postgres.drop_database(name)
 
 
 @pytest.mark.system

@@ -1,10 +1,8 @@
 """Readiness follows what partners get, and once damage was seen no change is accepted (D19)."""
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 
-import apsw
 import httpx2
 import psycopg
 import pytest
@@ -13,8 +11,9 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres.connections import DAMAGE
 from petstore_server.store.engine import Damage, Query
-from testing.engines import PostgresEngine, running_engine
-from testing.process import UNLIMITED, URLS, new_key, petstore, serving
+from testing.cli import CommandLine
+from testing.engines import running_engine
+from testing.process import UNLIMITED, new_key, petstore, serving
 from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, new_store_database
 from testing.subprocesses import PATIENCE, within
@@ -59,16 +58,14 @@ def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["db", "check"], ["doctor"]])
-def test_damage_that_a_check_finds_stops_changes(tmp_path: Path, command: list[str]) -> None:
-    store = tmp_path / "store.db"
-    assert 0 == petstore(store, "orders", "import", "-", text='{"id":1}\n{"id":2}\n{"id":3}\n').returncode
-    with closing(apsw.Connection(str(store))) as file:
-        file.execute("PRAGMA ignore_check_constraints = ON")
-        file.execute("UPDATE orders SET complete = 7, status = 'lost' WHERE id = 3")
-    assert 0 == petstore(store, "orders", "cancel", "1").returncode
-    assert 1 == petstore(store, *command).returncode
-    refused = petstore(store, "orders", "cancel", "2")
-    assert (1, True) == (refused.returncode, f"the file is damaged; {REMEDY}" in refused.stderr)
+def test_damage_that_a_check_finds_stops_changes(cli: CommandLine, command: list[str]) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":1}\n{"id":2}\n{"id":3}\n')
+    damage = "UPDATE orders SET complete = 7, status = 'lost' WHERE id = 3"
+    cli.execute(f"PRAGMA ignore_check_constraints = ON; {damage}")
+    cli.must("orders", "cancel", "1")
+    assert 1 == cli(*command).code
+    refused = cli("orders", "cancel", "2")
+    assert (1, True) == (refused.code, f"the file is damaged; {REMEDY}" in refused.err)
 
 
 @pytest.mark.anyio
@@ -94,24 +91,17 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
         await store.orders.change(1, CANCEL, BY)
 
 
-def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(tmp_path: Path, postgres: PostgresEngine) -> None:
-    of_postgres = tmp_path / "postgres.db"
-    name = new_store_database(postgres)
-    URLS[of_postgres] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    with psycopg.connect(postgres.url(name)) as database:
+def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(cli: CommandLine, scaled_out: dict[str, str]) -> None:
+    with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as database:
         database.execute(Damage.NOTE.encode(), ("seen",))
-    of_sqlite = tmp_path / "store.db"
-    assert 0 == petstore(of_sqlite, "orders", "import", "-", text='{"id":1}').returncode
-    with closing(apsw.Connection(str(of_sqlite))) as file:
-        file.execute("UPDATE store SET damage = 'seen'")
-    for store in (of_sqlite, of_postgres):
-        assert 1 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
-        checked = petstore(store, "db", "check")
-        assert (0, True) == (checked.returncode, "start the servers again" in checked.stderr)
-        assert "" == petstore(store, "db", "check").stderr
-        assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
-    del URLS[of_postgres]
-    postgres.drop_database(name)
+    cli.must("orders", "import", "-", stdin='{"id":1}')
+    cli.execute("UPDATE store SET damage = 'seen'")
+    create = ("accounts", "create", "acme", "--plan", "free")
+    for settings in ({}, scaled_out):
+        assert 1 == cli(*create, **settings).code
+        assert "start the servers again" in cli.must("db", "check", **settings).err
+        assert "" == cli.must("db", "check", **settings).err
+        cli.must(*create, **settings)
 
 
 @pytest.mark.anyio
@@ -149,28 +139,23 @@ def test_a_folder_that_is_gone_is_a_reason_and_not_an_internal_error(tmp_path: P
         assert "Traceback" not in server.log.read_text().removeprefix(log)
 
 
-def test_a_locked_table_is_seen_within_ten_seconds(tmp_path: Path, postgres: PostgresEngine) -> None:
-    store, name = tmp_path / "store.db", new_store_database(postgres)
-    URLS[store] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    with serving(store) as server:
+def test_a_locked_table_is_seen_within_ten_seconds(tmp_path: Path, scaled_out: dict[str, str]) -> None:
+    with serving(tmp_path / "unused.db", **scaled_out) as server:
         assert 200 == readiness(server.admin)[0]
         for table in ("orders", "keys", "accounts"):
-            with psycopg.connect(postgres.url(name)) as other:
+            with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as other:
                 other.execute(f"LOCK TABLE petstore.{table} IN ACCESS EXCLUSIVE MODE".encode())
                 within(10.0, lambda: "locked" in readiness(server.admin)[1])
                 assert 503 == readiness(server.admin)[0]
                 other.rollback()
             within(10.0, lambda: readiness(server.admin)[0] == 200)
-    del URLS[store]
-    postgres.drop_database(name)
 
 
 def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
     with running_engine(settings={"max_connections": "16", "superuser_reserved_connections": "0"}) as engine:
-        name = new_store_database(engine)
-        URLS[store] = {"PETSTORE_DATABASE_URL": engine.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-        with serving(store) as server:
+        url = engine.url(new_store_database(engine))
+        settings = {"PETSTORE_DATABASE_URL": url, "PETSTORE_REDIS_URL": shared_redis().empty()}
+        with serving(tmp_path / "unused.db", **settings) as server:
             others: list[psycopg.Connection] = []
             found: list[str] = []
             with engine.admin() as admin:
@@ -180,7 +165,7 @@ def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> No
                     admin.execute(ours)
                     try:
                         while True:
-                            others.append(psycopg.connect(engine.url(name)))
+                            others.append(psycopg.connect(url))
                     except psycopg.OperationalError:
                         found.append(readiness(server.admin)[1])
                         return "too many clients" in found[-1]
@@ -189,4 +174,3 @@ def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> No
                 for other in others:
                     other.close()
             within(10.0, lambda: readiness(server.admin)[0] == 200)
-        del URLS[store]
