@@ -5,6 +5,8 @@ import json
 import sys
 from collections import Counter
 from contextlib import redirect_stdout
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -19,19 +21,14 @@ ROWS = [("key_1", "a note that is long", None, "2026-11-21"), ("key_22", None, N
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> "type[Terminal]":
-    Terminal.width = None
-    monkeypatch.setattr(output, "terminal_width", lambda: Terminal.width)
-    return Terminal
+def terminal(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Has the width of the terminal; None if stdout is not one."""
+    terminal = SimpleNamespace(width=None)
+    monkeypatch.setattr(output, "terminal_width", lambda: terminal.width)
+    return terminal
 
 
-class Terminal:
-    """The width of the terminal; None if stdout is not one."""
-
-    width: int | None = None
-
-
-def test_a_table_is_whole_if_stdout_is_not_a_terminal(terminal: type[Terminal]) -> None:
+def test_a_table_is_whole_if_stdout_is_not_a_terminal(terminal: SimpleNamespace) -> None:
     assert (
         "ID      NOTE                 BANNED  END\n"
         "key_1   a note that is long  -       2026-11-21\n"
@@ -39,7 +36,7 @@ def test_a_table_is_whole_if_stdout_is_not_a_terminal(terminal: type[Terminal]) 
     )
 
 
-def test_a_narrow_terminal_gets_no_empty_columns_then_wrapped_cells(terminal: type[Terminal]) -> None:
+def test_a_narrow_terminal_gets_no_empty_columns_then_wrapped_cells(terminal: SimpleNamespace) -> None:
     terminal.width = 40
     assert "ID      NOTE                 END" == table(COLUMNS, ROWS, shrinks=["NOTE"]).splitlines()[0]
     terminal.width = 34
@@ -52,14 +49,14 @@ def test_a_narrow_terminal_gets_no_empty_columns_then_wrapped_cells(terminal: ty
     assert lines == table(COLUMNS, ROWS, shrinks=["NOTE"]).splitlines()
 
 
-def test_a_terminal_that_is_too_narrow_for_the_table_gets_blocks(terminal: type[Terminal]) -> None:
+def test_a_terminal_that_is_too_narrow_for_the_table_gets_blocks(terminal: SimpleNamespace) -> None:
     terminal.width = 29
     assert "id:    key_1\nnote:  a note that is long\nend:   2026-11-21\n\nid:    key_22\nnote:  -\nend:   -" == table(
         COLUMNS, ROWS, shrinks=["NOTE"]
     )
 
 
-def test_a_table_without_values_keeps_its_columns_on_a_narrow_terminal(terminal: type[Terminal]) -> None:
+def test_a_table_without_values_keeps_its_columns_on_a_narrow_terminal(terminal: SimpleNamespace) -> None:
     terminal.width = 10
     assert ["ID", "NOTE", "BANNED", "END"] == table(COLUMNS, []).split()
 
@@ -81,11 +78,11 @@ def test_a_table_with_cells_that_shrink_fits_any_terminal(rows: list[tuple[str, 
     assert [] == [character for character in cells - Counter(text) if not character.isspace()]  # nothing is lost
 
 
-def test_wide_characters_take_two_columns(terminal: type[Terminal]) -> None:
+def test_wide_characters_take_two_columns(terminal: SimpleNamespace) -> None:
     assert "A     B\n東京  x\nab    y" == table(("A", "B"), [("東京", "x"), ("ab", "y")])
 
 
-def test_long_values_are_broken_at_words_under_their_beginning(terminal: type[Terminal]) -> None:
+def test_long_values_are_broken_at_words_under_their_beginning(terminal: SimpleNamespace) -> None:
     terminal.width = 30
     assert "note:  some words that are too\n       long for a line" == details(
         [("note", "some words that are too long for a line")]
@@ -126,13 +123,7 @@ def test_no_sequence_of_a_terminal_is_written(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_closed_stderr_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Closed:
-        encoding = "utf-8"
-
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    monkeypatch.setattr(sys, "stderr", Closed())
+    monkeypatch.setattr(sys, "stderr", Mock(encoding="utf-8", write=Mock(side_effect=BrokenPipeError)))
     output.log_to_stderr("lost")
 
 

@@ -156,10 +156,6 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
     assert "my long note" == (await console.store.accounts.find("zoo")).note
 
 
-async def plan_after(console: Console) -> Plan:
-    return (await console.store.accounts.find("zoo")).plan
-
-
 async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
     zoo: None, console: Console, browser: Browser
 ) -> None:
@@ -167,6 +163,6 @@ async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
     await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
     assert "The plan is “pro” now" in await send(browser, "/accounts/zoo/plan", typed, 409)
     again = form(browser, "/accounts/zoo/plan")
-    assert ("business", Plan.PRO) == (again["plan"], await plan_after(console))
+    assert ("business", Plan.PRO) == (again["plan"], (await console.store.accounts.find("zoo")).plan)
     await send(browser, "/accounts/zoo/plan", again, 200)
-    assert Plan.BUSINESS == await plan_after(console)
+    assert Plan.BUSINESS == (await console.store.accounts.find("zoo")).plan

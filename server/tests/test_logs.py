@@ -152,24 +152,16 @@ def test_lines_arrive_in_order() -> None:
     assert 0 == lines.lost
 
 
-def test_a_closed_pipe_loses_lines_and_counts_them() -> None:
+def test_a_closed_pipe_a_full_disk_and_a_process_without_stderr_lose_lines_and_count_them() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    lines = LineWriter(writer)
-    for _ in range(3):
-        lines.write("lost\n")
-    lines.drain()
-    assert 3 == lines.lost
-    os.close(writer)
-
-
-def test_a_full_disk_and_a_process_without_stderr_lose_lines_and_count_them() -> None:
-    with Path("/dev/full").open("wb") as full:
-        for descriptor in (full.fileno(), -1):
+    with os.fdopen(writer, "wb") as pipe, Path("/dev/full").open("wb") as full:
+        for descriptor in (pipe.fileno(), full.fileno(), -1):
             lines = LineWriter(descriptor)
-            lines.write("lost\n")
+            for _ in range(3):
+                lines.write("lost\n")
             lines.drain()
-            assert 1 == lines.lost
+            assert 3 == lines.lost
 
 
 def test_a_reader_that_has_stopped_delays_neither_a_line_nor_the_end_and_gets_the_lines_that_fit_later() -> None:

@@ -115,50 +115,40 @@ def test_a_url_is_described_without_its_secrets(url: str, described: str) -> Non
     assert described == describe_url(url)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:sec/ret@host/db",
-        "postgresql://me:5?secret@host/db",
-        "postgresql://me:5#secret@host/db",
-        "postgresql://me:5/secret@host/db",
-        "postgresql://host:secret/db",
-        "redis://:secret",
-        "redis://host/0?password=sec@ret",
-        "secret",
-        "redis//:secret@host",
-        "redis://host/sec ret",
-    ],
-)
+UNPARSABLE = [
+    "postgresql://me:SEC/RET@host/db",
+    "postgresql://me:5?SECRET@host/db",
+    "postgresql://me:5#SECRET@host/db",
+    "postgresql://me:5/SECRET@host/db",
+    "postgresql://host:SECRET/db",
+    "redis://:SECRET",
+    "redis://host/0?password=SEC@RET",
+    "SECRET",
+    "redis//:SECRET@host",
+    "redis://host/SEC RET",
+]
+UNUSABLE = [
+    "postgresql://u:SECRET%zz@host/db",
+    "postgresql://u:SECRET%@host/db",
+    "postgresql://u:SECRET%00@host/db",
+    "postgresql://u:SEC RET@host/db",
+    "postgresql://u:SEC\nRET@host/db",
+    "postgresql://u@host/db?password=SECRET%",
+    "sqlite:///x.db?password=SECRET",
+    "sqlite:////srv/x.db?mode=ro&key=SECRET",
+]
+
+
 @pytest.mark.parametrize("name", ["PETSTORE_DATABASE_URL", "PETSTORE_REDIS_URL", "PETSTORE_BASE_URL"])
-def test_no_part_of_a_url_that_cannot_be_parsed_is_shown(name: str, url: str) -> None:
-    assert UNPARSABLE_URL == describe_url(url)
+@pytest.mark.parametrize("url", UNPARSABLE + UNUSABLE)
+def test_no_part_of_a_url_that_is_refused_is_shown(name: str, url: str) -> None:
+    assert UNPARSABLE_URL == describe_url(url) or url in UNUSABLE
     with pytest.raises(SettingsError) as caught:
         read_settings({name: url})
-    assert name in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert "ret" not in str(caught.value).split()
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://u:SECRET%zz@host/db",
-        "postgresql://u:SECRET%@host/db",
-        "postgresql://u:SECRET%00@host/db",
-        "postgresql://u:SEC RET@host/db",
-        "postgresql://u:SEC\nRET@host/db",
-        "postgresql://u@host/db?password=SECRET%",
-        "sqlite:///x.db?password=SECRET",
-        "sqlite:////srv/x.db?mode=ro&key=SECRET",
-    ],
-)
-def test_a_url_that_cannot_be_decoded_is_a_bad_setting_and_not_shown(url: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read_settings({"PETSTORE_DATABASE_URL": url})
-    assert "SEC" not in str(caught.value)
+    assert str(caught.value).startswith(name)
     assert "\n" not in str(caught.value)
-    assert "SEC" not in describe_url(url)
+    for shown in (str(caught.value), describe_url(url)):
+        assert not re.search("SEC|RET", shown)
 
 
 RANGES = {
