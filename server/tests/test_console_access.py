@@ -8,7 +8,7 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from testing.console import Console, running_console, text_of
+from testing.console import Browser, Console, running_console, text_of
 from testing.stores import BY, SqlitePlaces, Stores, log
 
 pytestmark = pytest.mark.anyio
@@ -75,13 +75,12 @@ async def test_the_token_of_a_link_is_not_a_session(console: Console) -> None:
     assert 303 == (await console.browser.http.get(link)).status_code
 
 
-async def test_a_session_ends_after_twelve_hours_without_a_request(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_a_session_ends_after_twelve_hours_without_a_request(console: Console, browser: Browser) -> None:
     for _ in range(3):
         console.clock.now += SESSION_LIFETIME - 1
-        await console.browser.get("/")
+        await browser.get("/")
     console.clock.now += SESSION_LIFETIME + 60
-    await console.browser.get("/", 401)
+    await browser.get("/", 401)
 
 
 async def test_a_session_works_on_every_host_and_ends_on_all_of_them(each_backend: Stores) -> None:
@@ -101,20 +100,18 @@ async def test_ending_all_sessions_makes_unused_links_invalid(console: Console) 
     assert 401 == (await console.browser.http.get(link)).status_code
 
 
-async def test_signing_out_ends_only_this_session(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_signing_out_ends_only_this_session(console: Console, browser: Browser) -> None:
     other = await console.another_browser().sign_in("bob")
-    stolen = dict(console.browser.http.cookies)
-    page = await console.browser.submit("/sign-out")
+    stolen = dict(browser.http.cookies)
+    page = await browser.submit("/sign-out")
     assert "You are signed out" in page
     assert "The link works once and for 5 minutes." in page
-    console.browser.http.cookies.update(stolen)
-    await console.browser.get("/", 401)
+    browser.http.cookies.update(stolen)
+    await browser.get("/", 401)
     await other.get("/")
 
 
-async def test_access_is_audited_without_secrets(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_access_is_audited_without_secrets(console: Console, browser: Browser) -> None:
     await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
     entries = await log(console.store)
     assert [
@@ -123,7 +120,7 @@ async def test_access_is_audited_without_secrets(console: Console) -> None:
         ("operator:bob", "console.end_sessions"),
     ] == [(entry.actor, entry.action) for entry in entries]
     assert {"sessions": 1} == entries[-1].after
-    assert console.browser.http.cookies["petstore_session_8081"] not in repr(entries)
+    assert browser.http.cookies["petstore_session_8081"] not in repr(entries)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +180,8 @@ async def test_a_form_without_the_sessions_token_changes_nothing(console: Consol
     ("path", "status"),
     [("/console/", 200), ("/console/missing", 404), ("/console/static/console.css", 200), ("/console", 307)],
 )
-async def test_every_response_carries_the_protective_headers(path: str, status: int, console: Console) -> None:
-    await console.browser.sign_in()
-    response = await console.browser.http.get(path)
+async def test_every_response_carries_the_protective_headers(path: str, status: int, browser: Browser) -> None:
+    response = await browser.http.get(path)
     assert status == response.status_code
     assert "no-store" == response.headers["cache-control"]
     assert "DENY" == response.headers["x-frame-options"]
@@ -193,10 +189,9 @@ async def test_every_response_carries_the_protective_headers(path: str, status: 
     assert "default-src 'none'" in response.headers["content-security-policy"]
 
 
-async def test_a_form_that_is_too_large_is_refused(console: Console) -> None:
-    await console.browser.sign_in()
-    data = {"form_token": console.browser.form_token, "more": "x" * 300_000}
-    assert 413 == (await console.browser.http.post("/console/sign-out", data=data)).status_code
+async def test_a_form_that_is_too_large_is_refused(browser: Browser) -> None:
+    data = {"form_token": browser.form_token, "more": "x" * 300_000}
+    assert 413 == (await browser.http.post("/console/sign-out", data=data)).status_code
 
 
 async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None:

@@ -427,10 +427,9 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
     assert "1 account" in await browser.get("/accounts?state=banned")
 
 
-async def test_a_warning_leads_to_the_button_that_helps(console: Console) -> None:
+async def test_a_warning_leads_to_the_button_that_helps(console: Console, browser: Browser) -> None:
     await add_key(console.store)
     await console.store.keys.create(replace(api_key("two"), expires_at=START + 60), BY)
-    browser = await console.browser.sign_in()
 
     async def examine() -> list[CheckResult]:
         return [each async for each in check_partners(console.store, START)]

@@ -11,7 +11,7 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.health import HostHealth
 from petstore_server.operations.health import CheckResult
-from testing.console import Console, running_console
+from testing.console import Browser, Console, running_console
 from testing.stores import Stores, add_key
 from testing.subprocesses import busy
 
@@ -28,15 +28,14 @@ async def strip(console: Console, path: str = "/orders") -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", f"{found[1]}: {found[2]}").split())
 
 
-async def test_every_page_says_how_the_service_is_and_when_that_was_found(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_every_page_says_how_the_service_is_and_when_that_was_found(console: Console, browser: Browser) -> None:
     for path in ("/", "/accounts", "/orders", "/imports", "/audit", "/bans"):
         assert "ready: Ready · checked 0 s ago" == await strip(console, path)
-    await console.browser.get("/missing", 404)
-    assert "Check again" in console.browser.page
-    console.browser.http.cookies.clear()
-    await console.browser.get("/orders", 401)
-    assert "Check again" not in console.browser.page
+    await browser.get("/missing", 404)
+    assert "Check again" in browser.page
+    browser.http.cookies.clear()
+    await browser.get("/orders", 401)
+    assert "Check again" not in browser.page
 
 
 async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backend: Stores) -> None:
@@ -64,8 +63,7 @@ async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backe
         assert "not-ready: Not ready since 08:06 (0 s) The disk is full. · checked 0 s ago" == await strip(console)
 
 
-async def test_a_stop_does_not_begin_another_state(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_a_stop_does_not_begin_another_state(console: Console, browser: Browser) -> None:
     console.service.detail = DEGRADED
     await console.check()
     console.service.ready = False
@@ -74,8 +72,7 @@ async def test_a_stop_does_not_begin_another_state(console: Console) -> None:
     assert "Degraded since 07:33" in await strip(console)
 
 
-async def test_the_worst_host_is_shown_and_a_silent_one_named(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_the_worst_host_is_shown_and_a_silent_one_named(console: Console, browser: Browser) -> None:
     now = console.clock.now
     other = HostHealth("web2:8081", "degraded", "Redis is gone", now - 600, now - 8)
     await console.store.health.save(other)
@@ -90,13 +87,12 @@ async def test_the_worst_host_is_shown_and_a_silent_one_named(console: Console) 
     console.clock.now += 130
     assert "warn: Ready · checked 0 s ago · web2:8081 has not reported for 2 min" == await strip(console)
     console.clock.now += 86_400
-    await console.browser.sign_in()
+    await browser.sign_in()
     await console.check()
     assert "ready: Ready · checked 0 s ago" == await strip(console)
 
 
-async def test_a_service_that_does_not_answer_is_not_shown_as_ready(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_a_service_that_does_not_answer_is_not_shown_as_ready(console: Console, browser: Browser) -> None:
     await strip(console)
     answered = asyncio.Event()
     readiness = console.service.readiness
@@ -117,18 +113,18 @@ async def test_a_service_that_does_not_answer_is_not_shown_as_ready(console: Con
     assert "not-ready: Not ready since 07:35 (0 s) Worker 2 is frozen." in await strip(console)
 
 
-async def test_what_is_live_outranks_older_checks(console: Console) -> None:
+async def test_what_is_live_outranks_older_checks(console: Console, browser: Browser) -> None:
     await add_key(console.store)
-    await console.browser.sign_in()
     await console.check()
-    page = await console.browser.get("/")
+    page = await browser.get("/")
     for name in ("server", "store", "redis"):  # what readiness says: no older check repeats it
         assert name not in {each.check for each in console.sources.monitor.checks or ()}
     assert "integrity" not in page
 
 
-async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_page(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_page(
+    console: Console, browser: Browser
+) -> None:
     results = [
         CheckResult("disk", "fail", "1 MiB is free.", "Free some space."),
         CheckResult("x", "warn", "advice"),
@@ -139,27 +135,27 @@ async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_pag
 
     await console.check()
     console.sources.monitor._examine = examine
-    await console.browser.get("/orders?status=pending")
-    fields = {"here": console.browser.hidden("here"), "form_token": console.browser.form_token}
-    response = await console.browser.http.post("/console/check", data=fields)
+    await browser.get("/orders?status=pending")
+    fields = {"here": browser.hidden("here"), "form_token": browser.form_token}
+    response = await browser.http.post("/console/check", data=fields)
     assert (303, "/console/orders?status=pending") == (response.status_code, response.headers["location"])
     assert "degraded: Degraded since 07:33 (0 s) 1 MiB is free. · checked 0 s ago" == await strip(console)
-    overview = await console.browser.get("/")
+    overview = await browser.get("/")
     assert "A check has failed" in overview
     assert "1 recommendation" in overview
-    assert 303 == (await console.browser.http.post("/console/check", data=fields)).status_code  # works again
+    assert 303 == (await browser.http.post("/console/check", data=fields)).status_code  # works again
 
 
 @pytest.mark.parametrize("here", ["//evil.example", "/sign-in?token=x", "https://evil.example/", "/a;b", ""])
-async def test_checking_again_leads_to_no_other_site(here: str, console: Console) -> None:
-    await console.browser.sign_in()
-    data = {"form_token": console.browser.form_token, "here": here}
-    response = await console.browser.http.post("/console/check", data=data)
+async def test_checking_again_leads_to_no_other_site(here: str, browser: Browser) -> None:
+    data = {"form_token": browser.form_token, "here": here}
+    response = await browser.http.post("/console/check", data=data)
     assert (303, "/console/") == (response.status_code, response.headers["location"])
 
 
-async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(console: Console) -> None:
-    await console.browser.sign_in()
+async def test_a_store_that_is_down_is_shown_with_the_time_at_which_that_began(
+    console: Console, browser: Browser
+) -> None:
     await strip(console)
     engine: Any = console.store.engine
     query: Callable[..., Any] = engine.query
