@@ -25,6 +25,8 @@ POST = b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
 
 Respond = Callable[[Request], Coroutine[Any, Any, Response | None]]
 
+_opened: list[asyncio.StreamWriter] = []
+
 
 def plain(body: bytes) -> Response:
     return body_response((body,), len(body), "text/plain")
@@ -48,7 +50,7 @@ async def respond(request: Request) -> Response | None:
 async def serving(
     answer: Respond = respond, max_connections: int = 100, *, tick: float = 0.1, **deadlines: float
 ) -> AsyncIterator[tuple[PublicServer, int]]:
-    """A server with these deadlines, in ticks of so many seconds, and its port."""
+    """A server with these deadlines, in ticks of so many seconds, and its port. Closes what `connect` has opened."""
 
     async def answered(request: Request) -> Answer | None:
         response = error_response(request.refusal) if request.refusal else await answer(request)
@@ -58,8 +60,12 @@ async def serving(
     with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
         patch.setattr(listening, "TICK_SECONDS", tick)
         await server.start(listener)
-        yield server, listener.getsockname()[1]
-        await server.stop(0)
+        try:
+            yield server, listener.getsockname()[1]
+        finally:
+            while _opened:
+                _opened.pop().close()
+            await server.stop(0)
 
 
 async def connect(port: int, *, receive_buffer: int = 4096) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -68,7 +74,9 @@ async def connect(port: int, *, receive_buffer: int = 4096) -> tuple[asyncio.Str
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     connection.setblocking(False)
     await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
-    return await asyncio.open_connection(sock=connection, limit=4096)
+    reader, writer = await asyncio.open_connection(sock=connection, limit=4096)
+    _opened.append(writer)
+    return reader, writer
 
 
 async def until_closed(reader: asyncio.StreamReader, seconds: float = PATIENCE) -> bytes:

@@ -42,8 +42,6 @@ async def test_the_kernel_keeps_little_of_a_response_that_is_not_read() -> None:
             writer.write(GET)
         await until(lambda: len([each for each in sockets_of(port) if each.unread > WRITE_MARK // 2]) == len(clients))
         assert [] == [each for each in sockets_of(port) if each.unread > 3 * WRITE_MARK]
-        for _, writer in clients:
-            writer.close()
 
 
 async def short(request: Request) -> Response:
@@ -64,7 +62,6 @@ async def test_a_response_that_only_the_kernel_still_has_is_waited_for_and_then_
         assert [] == [each for each in sockets_of(port) if each.unread]
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert len(await until_closed(reader)) < 40_000
-        writer.close()
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -78,7 +75,6 @@ async def test_a_response_is_whole_if_its_client_reads_late(closes: bool) -> Non
         await until(lambda: any(each.unread for each in sockets_of(port)))
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert bytes(40_000) in await until_closed(reader)
-        writer.close()
 
 
 async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_cut_off(
@@ -98,8 +94,6 @@ async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_c
         while taken < LIST:
             taken += len(await asyncio.wait_for(reader.read(1 << 20), PATIENCE))
         assert 1 == len([each for each in caplog.records if each.getMessage() == "connections refused"])
-        for _, other in [*silent, (reader, writer)]:
-            other.close()
 
 
 async def test_of_too_many_incomplete_requests_the_oldest_are_refused(
@@ -127,8 +121,6 @@ async def test_of_too_many_incomplete_requests_the_oldest_are_refused(
                 assert b"\r\nconnection: close\r\n" in refused
             known[1].write(b"llo")
             await known[0].readuntil(b"\r\n\r\n5")
-            for _, writer in [*silent, known]:
-                writer.close()
     logged = [each for each in caplog.records if each.getMessage() == "connections refused"]
     assert ["unfinished"] == [each.__dict__["reason"] for each in logged]
 

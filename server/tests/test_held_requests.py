@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from petstore_server.api.v2_changes import MAX_HELD_FOR_KEY
@@ -16,7 +15,7 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.store import Store
 from testing.process import Server, serving
 from testing.stores import BY, opened
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE, within
 from testing.wire import head, read_response
 
 pytestmark = pytest.mark.anyio
@@ -62,14 +61,9 @@ class Follower:
         self._writer.close()
 
 
-async def held(server: Server, number: int) -> None:
+def held(server: Server, number: int) -> None:
     """Wait until the server holds so many requests."""
-    async with asyncio.timeout(PATIENCE), httpx2.AsyncClient(timeout=PATIENCE) as admin:
-        while True:
-            metrics = (await admin.get(f"{server.admin}/metrics")).text
-            if f"\npetstore_held_requests {number}.0\n" in metrics:
-                return
-            await asyncio.sleep(0.02)
+    within(PATIENCE, lambda: server.metrics()["petstore_held_requests"] == number)
 
 
 def memory(server: Server) -> int:
@@ -87,13 +81,13 @@ async def test_held_requests_take_little_memory_and_one_change_answers_all(tmp_p
                 followers.append(Follower(*await asyncio.open_connection("127.0.0.1", server.port), key))
                 followers[-1].ask()
                 token = re.findall(rb'"next":"([^"]+)"', await followers[-1].page())[0].decode()
-            await held(server, 0)
+            held(server, 0)
             before = memory(server)
             for number, follower in enumerate(followers):
                 if number % TOGETHER == 0:
-                    await held(server, number)
+                    held(server, number)
                 follower.ask(f"&wait=30&after={token}")
-            await held(server, HELD)
+            held(server, HELD)
             took = memory(server) - before
             await store.orders.change(1, CANCEL, BY)
             bodies = await asyncio.gather(*(follower.page() for follower in followers))

@@ -93,6 +93,16 @@ def each_backend(request: pytest.FixtureRequest) -> Limiters:
     return made
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1_000_000.25)
+
+
+@pytest.fixture
+def memory(clock: Clock) -> MemoryLimiter:
+    return MemoryLimiter(POLICY, clock)
+
+
 def now(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that never blocks, without an event loop."""
     try:
@@ -105,6 +115,11 @@ def now(work: Coroutine[Any, Any, T]) -> T:
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Principal:
     return Principal(key, account, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
+
+
+def ask(limiter: MemoryLimiter, times: int = 1, **of: Any) -> Outcome:
+    """The outcome of the last of so many requests of one principal."""
+    return [now(limiter.admit(principal(**of))).outcome for _ in range(times)][-1]
 
 
 def admitted(decisions: Sequence[Decision]) -> int:
@@ -146,8 +161,8 @@ def test_keys_of_one_account_share_its_windows(each_backend: Limiters, keys: lis
     assert min(3, len(keys)) == admitted([each_backend.run(limiter.admit(principal(key=key))) for key in keys])
 
 
-def test_a_plan_change_preserves_usage(each_backend: Limiters) -> None:
-    limiter, _ = each_backend.make(POLICY, Clock(1_000_000.25))
+def test_a_plan_change_preserves_usage(each_backend: Limiters, clock: Clock) -> None:
+    limiter, _ = each_backend.make(POLICY, clock)
     for _ in range(3):
         each_backend.run(limiter.admit(principal()))
     larger = each_backend.run(limiter.admit(principal(limits=Limits(10, 100))))
@@ -156,19 +171,9 @@ def test_a_plan_change_preserves_usage(each_backend: Limiters) -> None:
     assert (Outcome.LIMITED, (0, 0)) == (smaller.outcome, tuple(window.remaining for window in smaller.windows))
 
 
-def test_the_request_that_causes_the_last_strike_gets_the_banned_response(each_backend: Limiters) -> None:
-    clock = Clock(1_000_000.25)
-    limiter, local = each_backend.make(POLICY, clock)
-    for _ in range(4):
-        each_backend.run(limiter.admit(principal()))
-    clock.now += 3
-    decisions = [each_backend.run(limiter.admit(principal())) for _ in range(21)]
-    assert [Outcome.LIMITED] * 19 + [Outcome.BANNED] * 2 == [decision.outcome for decision in decisions]
-    assert (20, 1) == (local.strikes, local.bans)
-
-
-def test_requests_during_a_ban_never_extend_it(each_backend: Limiters) -> None:
-    clock = Clock(1_000_000.25)
+def test_requests_during_a_ban_never_extend_it_or_affect_the_accounts_other_keys(
+    each_backend: Limiters, clock: Clock
+) -> None:
     limiter, local = each_backend.make(POLICY, clock)
     local.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
     resets = set()
@@ -176,20 +181,12 @@ def test_requests_during_a_ban_never_extend_it(each_backend: Limiters) -> None:
         clock.now += 1
         resets.add(each_backend.run(limiter.admit(principal())).shown.reset)
     assert {1_000_120} == resets
+    assert each_backend.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
     clock.now = 1_000_120.0
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
-def test_a_ban_is_per_key_and_does_not_affect_the_accounts_other_keys(each_backend: Limiters) -> None:
-    clock = Clock(1_000_000.25)
-    limiter, local = each_backend.make(POLICY, clock)
-    local.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
-    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
-    assert each_backend.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
-
-
-def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Limiters) -> None:
-    clock = Clock(1_000_000.25)
+def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Limiters, clock: Clock) -> None:
     limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
@@ -206,75 +203,56 @@ def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Lim
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
-def test_counts_survive_from_one_limiter_to_the_next() -> None:
-    clock = Clock(1_000_000.25)
-    first = MemoryLimiter(POLICY, clock)
-    for _ in range(3):
-        now(first.admit(principal()))
-    unsaved = first.take_unsaved()
+def test_counts_survive_from_one_limiter_to_the_next(memory: MemoryLimiter, clock: Clock) -> None:
+    ask(memory, 3)
+    unsaved = memory.take_unsaved()
     second = MemoryLimiter(POLICY, clock)
     second.load(*unsaved)
-    assert now(second.admit(principal())).outcome is Outcome.LIMITED
-    assert ({}, ()) == first.take_unsaved()
-    first.put_back(unsaved)
-    assert unsaved == first.take_unsaved()
+    assert Outcome.LIMITED is ask(second)
+    assert ({}, ()) == memory.take_unsaved()
+    memory.put_back(unsaved)
+    assert unsaved == memory.take_unsaved()
     assert {1: Usage(Count(1_000_000, 3), Count(1_000_000, 3))} == unsaved.usage
 
 
-def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute() -> None:
-    limiter = MemoryLimiter(POLICY, Clock(1_000_000.25))
-    limiter.load({1: Usage(Count(1_000_000, 0), Count(990_000, 10))}, [])
-    assert now(limiter.admit(principal())).outcome is Outcome.LIMITED
+def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute(memory: MemoryLimiter) -> None:
+    memory.load({1: Usage(Count(1_000_000, 0), Count(990_000, 10))}, [])
+    assert Outcome.LIMITED is ask(memory)
 
 
-def test_bans_survive_from_one_limiter_to_the_next() -> None:
-    limiter = MemoryLimiter(POLICY, Clock(1_000_000.25))
-    limiter.load({}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
-    assert now(limiter.admit(principal())).outcome is Outcome.BANNED
+def test_bans_survive_from_one_limiter_to_the_next(memory: MemoryLimiter) -> None:
+    memory.load({}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
+    assert Outcome.BANNED is ask(memory)
 
 
-def test_an_account_is_noted_once_until_it_is_saved() -> None:
-    limiter = MemoryLimiter(POLICY, Clock(1_000_000.25))
+def test_an_account_is_noted_once_until_it_is_saved(memory: MemoryLimiter) -> None:
     for _ in range(2):
-        for _ in range(3):
-            now(limiter.admit(principal(limits=Limits(60, 1000))))
-        assert {1} == limiter._unsaved_accounts
-        limiter.take_unsaved()
+        ask(memory, 3, limits=Limits(60, 1000))
+        assert {1} == memory._unsaved_accounts
+        memory.take_unsaved()
 
 
-def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved() -> None:
-    clock = Clock(1_000_000.25)
-    limiter = MemoryLimiter(POLICY, clock)
-    assert 3 == admitted([now(limiter.admit(principal())) for _ in range(4)])
-    limiter.take_unsaved()
+def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved(memory: MemoryLimiter, clock: Clock) -> None:
+    ask(memory, 3)
+    memory.take_unsaved()
     clock.now -= 100
-    assert Outcome.LIMITED is now(limiter.admit(principal())).outcome
-    [usage] = limiter.take_unsaved().usage.values()
+    assert Outcome.LIMITED is ask(memory)
+    [usage] = memory.take_unsaved().usage.values()
     assert Count(int(clock.now), 3) == usage.minute
 
 
-def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Limiters) -> None:
-    clock = Clock(1_000_000.25)
+@pytest.mark.parametrize("asked", ["192.0.2.1", "192.0.2.2", "192.0.2.3"])
+def test_an_address_gets_no_new_window_from_a_clock_that_is_set_back_and_waits_no_longer_than_the_response_says(
+    each_backend: Limiters, clock: Clock, asked: str
+) -> None:
     limiter, _ = each_backend.make(POLICY, clock)
-    for address in ("192.0.2.1", "192.0.2.2"):
-        assert 60 == admitted([each_backend.run(limiter.admit_address(address)) for _ in range(61)])
-    clock.now -= 100
-    for address in ("192.0.2.1", "192.0.2.2"):
-        assert Outcome.LIMITED is each_backend.run(limiter.admit_address(address)).outcome
-    clock.now += 60
-    assert Outcome.ADMITTED is each_backend.run(limiter.admit_address("192.0.2.1")).outcome
-
-
-def test_after_a_clock_was_set_back_an_address_waits_no_longer_than_the_response_says() -> None:
-    clock = Clock(1_000_000.25)
-    limiter = MemoryLimiter(POLICY, clock)
     for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):  # a request looks at the two oldest, and at its own
-        assert 60 == admitted([now(limiter.admit_address(address)) for _ in range(61)])
+        assert 60 == admitted(each_backend.run(ask_address(limiter, address, True, 61)))
     clock.now -= 100
-    refused = now(limiter.admit_address("192.0.2.3"))
+    refused = each_backend.run(limiter.admit_address(asked))
     assert Outcome.LIMITED is refused.outcome
     clock.now += refused.retry_after
-    assert Outcome.ADMITTED is now(limiter.admit_address("192.0.2.3")).outcome
+    assert Outcome.ADMITTED is each_backend.run(limiter.admit_address(asked)).outcome
 
 
 def test_a_full_table_of_addresses_drops_the_oldest_window_and_locks_no_new_address_out() -> None:
@@ -286,26 +264,21 @@ def test_a_full_table_of_addresses_drops_the_oldest_window_and_locks_no_new_addr
     assert 58 == now(limiter.admit_address("10.0.19.135")).shown.remaining  # the last of them keeps its window
 
 
-def test_reading_the_windows_of_addresses_adds_none_to_the_table() -> None:
-    limiter = MemoryLimiter(POLICY, Clock(1_000_000.25), max_addresses=2)
-    for address in "abcd":
-        assert 60 == now(limiter.admit_address(address, charge=False)).shown.remaining
-    assert not limiter._addresses
+def test_reading_the_windows_of_addresses_adds_none_to_the_table(memory: MemoryLimiter) -> None:
+    assert 60 == now(memory.admit_address("a", charge=False)).shown.remaining
+    assert not memory._addresses
 
 
-def test_each_request_removes_two_windows_of_addresses_that_have_ended() -> None:
-    clock = Clock(1_000_000.0)
-    limiter = MemoryLimiter(POLICY, clock)
+def test_each_request_removes_two_windows_of_addresses_that_have_ended(memory: MemoryLimiter, clock: Clock) -> None:
     for number in range(20):
-        now(limiter.admit_address(f"10.0.0.{number}"))
+        now(memory.admit_address(f"10.0.0.{number}"))
     clock.now += 60
     for _ in range(5):
-        now(limiter.admit_address("192.0.2.1"))
-    assert 20 - 2 * 5 + 1 == len(limiter._addresses)
+        now(memory.admit_address("192.0.2.1"))
+    assert 20 - 2 * 5 + 1 == len(memory._addresses)
 
 
-def test_a_new_window_of_an_address_does_not_keep_older_ones() -> None:
-    clock = Clock(1_000_000.25)
+def test_a_new_window_of_an_address_does_not_keep_older_ones(clock: Clock) -> None:
     limiter = MemoryLimiter(POLICY, clock, max_addresses=4)
     for address in "abcd":
         now(limiter.admit_address(address))
@@ -315,62 +288,26 @@ def test_a_new_window_of_an_address_does_not_keep_older_ones() -> None:
     assert ["c", "e", "f", "g"] == list(limiter._addresses)
 
 
-def test_the_abuse_records_of_keys_that_behave_well_are_dropped() -> None:
-    clock = Clock(1_000_000.25)
-    limiter = MemoryLimiter(POLICY, clock)
-    for number in range(100):
-        for _ in range(4):
-            now(limiter.admit(principal(account=number, key=f"key_{number}")))
-    assert 100 == len(limiter._abuse)
-    clock.now += 61
-    limiter.forget()
-    assert 0 == len(limiter._abuse)
-
-
-def test_a_refusal_is_remembered_until_its_retry_after_has_passed() -> None:
-    clock = Clock(1_000_000.25)
-    limiter = MemoryLimiter(POLICY, clock)
-    for _ in range(4):
-        now(limiter.admit(principal()))
+def test_a_refusal_is_remembered_until_its_retry_after_has_passed(memory: MemoryLimiter, clock: Clock) -> None:
+    ask(memory, 4)
     clock.now += 3  # after the grace
-    limiter.forget()
-    now(limiter.admit(principal()))
-    assert 1 == limiter.strikes
+    memory.forget()
+    ask(memory)
+    assert 1 == memory.strikes
 
 
-def test_recent_strikes_are_kept_when_records_are_dropped() -> None:
-    clock = Clock(1_000_000.25)
-    limiter = MemoryLimiter(POLICY._replace(strikes=3), clock)
-
-    def admit() -> Outcome:
-        return now(limiter.admit(principal(limits=Limits(1, 9)))).outcome
-
-    assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
-    clock.now += 3
-    assert ([Outcome.LIMITED] * 2, 2) == ([admit(), admit()], limiter.strikes)
-    clock.now += 60  # after Retry-After
-    limiter.forget()
-    assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
-    clock.now += 3
-    assert Outcome.BANNED is admit()
-
-
-def test_records_behind_one_with_recent_strikes_are_dropped_too() -> None:
-    clock = Clock(1_000_000.25)
+def test_records_behind_one_with_recent_strikes_are_dropped(clock: Clock) -> None:
     limiter = MemoryLimiter(POLICY._replace(grace_seconds=0), clock)
-    for _ in range(5):
-        now(limiter.admit(principal(1, "key_struck")))
-    for _ in range(4):
-        now(limiter.admit(principal(2, "key_b")))
+    ask(limiter, 5, account=1, key="key_struck")
+    ask(limiter, 4, account=2, key="key_b")
     clock.now += 61
     limiter.forget()
     assert ["key_struck"] == list(limiter._abuse)
 
 
-def test_one_recent_strike_is_kept_when_records_are_dropped() -> None:
-    clock = Clock(1_000_000.25)
+def test_one_recent_strike_is_kept_when_records_are_dropped(clock: Clock) -> None:
     limiter = MemoryLimiter(POLICY._replace(grace_seconds=0), clock)
-    assert 3 == admitted([now(limiter.admit(principal())) for _ in range(5)])
+    ask(limiter, 5)
     struck_at = clock.now
     for seconds, kept in ((0, True), (599.9, True), (600, False)):
         clock.now = struck_at + seconds
@@ -379,18 +316,17 @@ def test_one_recent_strike_is_kept_when_records_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(("length", "kept_for"), [(120, 86_400), (100_000, 100_000)])
-def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_lasts(length: int, kept_for: int) -> None:
-    clock = Clock(1_000_000.0)
-    limiter = MemoryLimiter(POLICY, clock)
-    limiter.replace_bans([Ban("key_a", 1_000_000, 1_000_000 + length, 1)])
+def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_lasts(
+    memory: MemoryLimiter, clock: Clock, length: int, kept_for: int
+) -> None:
+    memory.replace_bans([Ban("key_a", 1_000_000, 1_000_000 + length, 1)])
     for seconds, kept in ((kept_for - 1, True), (kept_for, False)):
         clock.now = 1_000_000.0 + seconds
-        limiter.forget()
-        assert kept is ("key_a" in limiter.latest_bans)
+        memory.forget()
+        assert kept is ("key_a" in memory.latest_bans)
 
 
-def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limiters) -> None:
-    clock = Clock(1_000_000.25)
+def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limiters, clock: Clock) -> None:
     limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     for _ in range(4):
         each_backend.run(limiter.admit(principal()))
@@ -400,10 +336,9 @@ def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limite
     assert Outcome.BANNED is each_backend.run(limiter.admit(principal())).outcome
 
 
-def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters) -> None:
+def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters, clock: Clock) -> None:
     [most] = [setting for setting in SETTINGS if setting.name == "PETSTORE_BAN_STRIKES"]
     strikes = most.read("10000")
-    clock = Clock(1_000_000.25)
     limiter, local = each_backend.make(BanPolicy(strikes=strikes), clock)
 
     async def outcomes(number: int) -> set[Outcome]:

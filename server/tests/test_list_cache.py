@@ -135,20 +135,6 @@ async def test_on_sqlite_a_current_list_is_returned_without_waiting(tmp_path: Pa
         assert b'[{"id":1},{"id":2}]' == text(await cache.current())
 
 
-async def test_callers_of_one_turn_share_one_look_at_the_store(file_store: Stores) -> None:
-    async with cached(file_store) as (_, cache, engine):
-        await cache.current()
-        turn = object()
-        before = engine.peeks
-        held = await cache.current(turn)
-        assert {held} == {await cache.current(turn) for _ in range(10)}
-        assert before + 1 == engine.peeks
-        await cache.current(object())
-        await cache.current()
-        await cache.current()
-        assert before + 4 == engine.peeks
-
-
 async def test_the_next_turn_and_callers_without_a_turn_see_a_change(each_backend: Stores) -> None:
     async with cached(each_backend) as (store, cache, _):
         first, second = object(), object()

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.runtime.installation import opened_store
 from petstore_server.store.listing import Listing, OrderList
+from testing import wire
 from testing.process import exchange
-from testing.service import Service, in_service
+from testing.service import UNLIMITED, Service, in_service
 
 pytestmark = pytest.mark.anyio
 
-UNLIMITED = Limits(1_000_000, 1_000_000)
 TARGET = "/v1/store/orders"
 
 
@@ -29,20 +29,13 @@ async def writer_key(service: Service) -> str:
 
 
 def request(key: str, method: str, target: str, *lines: str, body: str = "") -> bytes:
-    head = [f"{method} {target} HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*head, *lines, "", body]).encode()
+    return wire.head(method, target, f"Content-Length: {len(body)}", *lines, key=key) + body.encode()
 
 
 def lists(raw: bytes) -> list[list[int]]:
     """The identifiers in each list among the responses on a connection."""
-    found = []
-    decoder = json.JSONDecoder()
-    while (start := raw.find(b"\r\n\r\n[")) >= 0:
-        text = raw[start + 4 :].decode()
-        orders, end = decoder.raw_decode(text)
-        found.append([order["id"] for order in orders])
-        raw = text[end:].encode()
-    return found
+    bodies = [response.body for response in wire.responses(raw)]
+    return [[order["id"] for order in json.loads(body)] for body in bodies if body.startswith(b"[")]
 
 
 async def sent(service: Service, *payloads: bytes) -> list[bytes]:
@@ -68,7 +61,7 @@ async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(ser
     await sent(service, last)
     received = await sent(service, plain + place + plain + cancel + last, *[plain + last] * 10)
     assert [[7, 8], [7, 8, 9], [7, 8, 9]] == lists(received[0])
-    assert [200, 201, 200, 204, 200] == [int(part[:3]) for part in received[0].split(b"HTTP/1.1 ")[1:]]
+    assert [200, 201, 200, 204, 200] == [response.status for response in wire.responses(received[0])]
     assert all(len(found) == 2 and found[0] in ([7, 8], [7, 8, 9]) for found in map(lists, received[1:]))
     assert [[[7, 8, 9]]] * 5 == [lists(one) for one in await sent(service, *[last] * 5)]
 

@@ -63,15 +63,6 @@ def test_any_other_form_is_not_an_identifier(text: str) -> None:
         parse_order_id(text)
 
 
-@given(st.text(max_size=25))
-def test_an_identifier_has_one_form_only(text: str) -> None:
-    try:
-        number = parse_order_id(text)
-    except errors.InvalidOrderId:
-        return
-    assert text == str(number)
-
-
 @given(ORDERS)
 def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(order: Order) -> None:
     record = json.loads(order.record())

@@ -162,17 +162,6 @@ async def test_accounts_share_each_turn_however_many_connections_they_have() -> 
 
 
 @pytest.mark.anyio
-async def test_more_accounts_than_a_turn_has_connections_follow_each_other() -> None:
-    server = PublicServer(_unused, lambda: 0.0, 1_000, owner_of=lambda request: cast(int, request) % 200)
-    advanced = list[int]()
-    for number in range(400):
-        server.schedule(cast(Connection, Waiting(number, advanced, number)))
-    for _ in range(50):  # turns
-        await asyncio.sleep(0)
-    assert advanced == list(range(400))
-
-
-@pytest.mark.anyio
 async def test_a_defect_in_one_turn_does_not_end_the_turns() -> None:
     server, advanced = PublicServer(_unused, lambda: 0.0, 1_000), list[int]()
     errors = list[object]()

@@ -2,27 +2,29 @@
 
 import asyncio
 import shutil
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from petstore_server.domain.audit import Actor
 from petstore_server.engines.sqlite.maintenance import backup, restore
+from petstore_server.store import Store
 from testing.engines import PostgresEngine
 from testing.stores import Stores, opened, opened_at
 
 pytestmark = pytest.mark.anyio
 
 
-async def identity(stores: Stores) -> str:
-    async with stores.opened() as store:
+async def identity(opening: AbstractAsyncContextManager[Store]) -> str:
+    async with opening as store:
         return await store.engine.identity()
 
 
 async def test_an_identity_stays_the_same_and_no_other_store_has_it(each_backend: Stores) -> None:
-    first = await identity(each_backend)
-    assert first == await identity(each_backend)
-    assert first != await identity(each_backend.another())
+    first = await identity(each_backend.opened())
+    assert first == await identity(each_backend.opened())
+    assert first != await identity(each_backend.another().opened())
 
 
 async def test_the_epoch_of_a_store_is_the_same_in_all_processes_and_after_a_restart(each_backend: Stores) -> None:
@@ -35,35 +37,26 @@ async def test_the_epoch_of_a_store_is_the_same_in_all_processes_and_after_a_res
 
 
 async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_path: Path) -> None:
-    async def identity_at(path: Path) -> str:
-        async with opened(path) as store:
-            return await store.engine.identity()
-
     production, staging, file = tmp_path / "production.db", tmp_path / "staging.db", tmp_path / "backup.db"
-    before = [await identity_at(production), await identity_at(staging)]
+    before = [await identity(opened(production)), await identity(opened(staging))]
     backup(production, file)
     for store in (production, staging):
         restore(store, file, Actor("operator:test", 1.0))
-    assert before == [await identity_at(production), await identity_at(staging)]
+    assert before == [await identity(opened(production)), await identity(opened(staging))]
     shutil.copyfile(production, tmp_path / "copy.db")
-    assert await identity_at(tmp_path / "copy.db") not in before
+    assert await identity(opened(tmp_path / "copy.db")) not in before
     restore(tmp_path / "new.db", file, Actor("operator:test", 1.0))
-    assert await identity_at(tmp_path / "new.db") not in before
+    assert await identity(opened(tmp_path / "new.db")) not in before
 
 
 def test_a_postgresql_dump_restored_into_another_database_has_another_identity(postgres: PostgresEngine) -> None:
     names = [postgres.new_database() for _ in range(2)]
     dump = postgres.data / "dump.sql"
     try:
-        first = asyncio.run(identity_of(postgres.url(names[0])))
+        first = asyncio.run(identity(opened_at(postgres.url(names[0]))))
         postgres.tool("pg_dump", "--format=plain", f"--file={dump}", postgres.url(names[0]))
         postgres.tool("psql", "--quiet", f"--file={dump}", postgres.url(names[1]))
-        assert first != asyncio.run(identity_of(postgres.url(names[1])))
+        assert first != asyncio.run(identity(opened_at(postgres.url(names[1]))))
     finally:
         for name in names:
             postgres.drop_database(name)
-
-
-async def identity_of(url: str) -> str:
-    async with opened_at(url) as store:
-        return await store.engine.identity()

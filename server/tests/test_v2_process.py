@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
 
 import httpx2
 
@@ -41,12 +40,9 @@ def place(client: httpx2.Client, number: int) -> tuple[int, httpx2.Response | No
 
 
 def all_orders(client: httpx2.Client) -> list[dict[str, Any]]:
-    orders: list[dict[str, Any]] = []
-    target: str | None = f"{ORDERS}?limit=1000"
-    while target:
-        response = client.get(target)
-        orders += response.json()["data"]
-        target = urljoin(target, response.links["next"]["url"]) if "next" in response.links else None
+    page = client.get(f"{ORDERS}?limit=1000").json()
+    orders: list[dict[str, Any]] = page["data"]
+    assert "nextCursor" not in page
     return orders
 
 
