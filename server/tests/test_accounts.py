@@ -30,6 +30,7 @@ def test_the_character_that_is_not_allowed_is_named(name: str, char: str) -> Non
 
 @pytest.mark.parametrize("limits", [(0, 50), (51, 50), (-1, -1), (1, 1_000_000_001)])
 def test_limits_of_an_enterprise_account_are_at_least_one_and_at_most_a_billion(limits: tuple[int, int]) -> None:
-    assert (1, 1_000_000_000) == plan_limits(Plan.ENTERPRISE, 1, 1_000_000_000)
+    for allowed in ((1, 1_000_000_000), (5, 5)):
+        assert allowed == plan_limits(Plan.ENTERPRISE, *allowed)
     with pytest.raises(InvalidInput):
         plan_limits(Plan.ENTERPRISE, *limits)

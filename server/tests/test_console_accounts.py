@@ -219,6 +219,7 @@ async def test_a_key_is_rotated_once(zoo: None, console: Console, browser: Brows
     old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
     assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
     assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h"}, 409)
+    assert "already rotated" in await browser.get("/keys/key_one/rotate", 409)
 
 
 async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(

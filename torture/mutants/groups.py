@@ -46,7 +46,7 @@ GROUPS = {
             "server/tests",
             "accounts domain_values errors orders keys bans windows timestamps search placements audit auth "
             "operations limits usage_history v2_parameters v2_orders import_formats import_rejects cli_accounts_keys "
-            "console_access storage_search",
+            "cli_failures console_access storage_search texts leaked_keys import_records",
         ),
     ),
     "gate": Group(
