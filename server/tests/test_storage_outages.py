@@ -155,6 +155,14 @@ async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: l
         assert "the store cannot be used: it is not writable" == caught.value.reason
 
 
+async def test_a_store_whose_folder_is_gone_is_unusable(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    async with opened(tmp_path / "disk" / "store.db") as store:
+        shutil.rmtree(tmp_path / "disk")
+        with pytest.raises(ServiceUnavailable):
+            await store.engine.verify()
+
+
 async def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with opened(path) as store:

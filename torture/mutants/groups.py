@@ -70,7 +70,7 @@ GROUPS = {
     "store": Group(_server("store"), _STORE, postgres=True),
     "engines": Group(
         _server("engines", "engines/sqlite", "engines/postgres"),
-        (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files writer")),
+        (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files writer readiness cli_store")),
         postgres=True,
     ),
     "server": Group(

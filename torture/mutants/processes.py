@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 _PR_SET_CHILD_SUBREAPER = 36
-_OPTIONS = ["-q", "-m", "not system", "-p", "no:cacheprovider", "--timeout=15"]
+_OPTIONS = ["-q", "-m", "not system", "-p", "no:cacheprovider", "--timeout=30"]
 _WITHOUT_POSTGRES = ["-k", "not postgres and not scaled"]
 
 
