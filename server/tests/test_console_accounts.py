@@ -79,30 +79,34 @@ async def test_wrong_input_is_explained_and_kept(
 
 async def test_accounts_are_searched_sorted_and_paged(console: Console, browser: Browser) -> None:
     for number in range(60):
-        await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
+        by = BY._replace(at=BY.at + number)
+        await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), by)
     accounts = {account.name: account.id for account in await console.store.accounts.list()}
-    used = Usage(Count(int(START), 9), Count(int(START), 20))
-    where = accounts["shop 42"], int(START) // 3600 * 3600, "listOrders"
-    counted = Activity({where: UsageCounts(refused_day=1234)}, {}, {})
-    await console.store.usage.save({accounts["shop 55"]: used}, [], counted)
+    now, hour = int(START), int(START) // 3600 * 3600
+    windows = {"shop 55": Usage(Count(now, 9), Count(now, 20)), "shop 07": Usage(Count(now, 10), Count(now, 10))}
+    counts = {"shop 42": UsageCounts(refused_day=1234), "shop 31": UsageCounts(admitted=5)}
+    counted = Activity({(accounts[name], hour, "listOrders"): each for name, each in counts.items()}, {}, {})
+    await console.store.usage.save({accounts[name]: used for name, used in windows.items()}, [], counted)
     first = await browser.get("/accounts")
     assert (True, True, False) == ("shop 00" in first, "shop 49" in first, "shop 50" in first)
-    assert "60 accounts." in first
-    assert "Page 1 of 2" in first
+    for shown in ("60 accounts.", "Page 1 of 2", "Requests in 24 h", "10 of 10", "1,234"):
+        assert shown in first
     assert "shop 59" in await browser.get("/accounts?page=2")
     assert "shop 59" in await browser.get("/accounts?page=99999999999999999")
     found = await browser.get("/accounts?search=SHOP+5")
     assert (True, False) == ("10 accounts" in found, "shop 49" in found)
     assert "No account has “unknown”" in await browser.get("/accounts?search=unknown")
-    closest = await browser.get("/accounts?sort=-share")
-    assert closest.index("shop 55") < closest.index("shop 00")
-    assert "9 of 10" in closest
-    assert "Requests in 24 h" in closest
-    most = await browser.get("/accounts?sort=-requests")
-    assert most.index("shop 42") < most.index("shop 55") < most.index("shop 00")  # the second has used its day
-    refused = await browser.get("/accounts?sort=-refused")
-    assert refused.index("shop 42") < refused.index("shop 00")
-    assert "1,234" in refused
+    for sort, expected in (
+        ("-share", "55 07 00"),
+        ("-minute", "07 55 00"),
+        ("-requests", "42 31 55 00"),  # the third has used most of its day
+        ("-refused", "42 55 00"),
+        ("-admitted", "31 55 00"),
+        ("-created", "59 58 57"),
+    ):
+        page = await browser.get(f"/accounts?sort={sort}")
+        places = [page.index(f"shop {number}") for number in expected.split()]
+        assert sorted(places) == places, sort
     assert "shop 55" in await browser.get("/")  # closest to the day's limit
     assert "shop 42" in await browser.get("/")  # most refused
 
