@@ -1,6 +1,6 @@
 """What searches must return: a model of the store that is a dictionary, and its filters and sorts in plain Python."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import product
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import Order, Status, TrackedOrder
 from petstore_server.store import Store
+from testing.stores import BY
 
 SORTS = [Sort(field, descending) for field in SortField for descending in (False, True)]
 
@@ -125,3 +126,9 @@ async def model_of(store: Store) -> Model:
             found = await store.search.find(order.id)
             model[order.id] = Entry(order, found.updated_at, found.created_at)
     return model
+
+
+async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000) -> None:
+    """Import the orders in batches: those of a batch have one time."""
+    for start in range(0, len(orders), size):
+        await store.orders.import_batch(orders[start : start + size], "import:1", BY)

@@ -29,15 +29,6 @@ class Doubler:
         return [number * 2 if number % 2 == 0 else ValueError(number) for number in numbers]
 
 
-async def test_items_of_one_turn_share_a_batch_and_each_caller_gets_its_own_outcome() -> None:
-    doubler = Doubler()
-    batcher = Batcher(doubler.perform)
-    outcomes = await asyncio.gather(*(batcher.submit(number) for number in (2, 3, 4)), return_exceptions=True)
-    assert [[2, 3, 4]] == doubler.batches
-    assert [4, 8] == [outcomes[0], outcomes[2]]
-    assert isinstance(outcomes[1], ValueError)
-
-
 async def test_what_comes_while_a_batch_is_under_way_shares_the_next() -> None:
     doubler = Doubler()
     doubler.gate.clear()
@@ -75,13 +66,6 @@ async def test_so_many_batches_are_under_way_as_allowed() -> None:
     assert [0, 4, 8] == await asyncio.gather(*calls)
 
 
-async def test_a_call_that_follows_at_once_is_performed() -> None:
-    """The worker of the batch before may still be ending."""
-    batcher = Batcher(Doubler().perform)
-    for number in range(0, 200, 2):
-        assert 2 * number == await batcher.submit(number)
-
-
 async def test_an_outage_ends_waiting_calls_too_and_any_other_error_only_its_batch() -> None:
     doubler = Doubler()
     batcher = Batcher(doubler.perform)
@@ -95,16 +79,6 @@ async def test_an_outage_ends_waiting_calls_too_and_any_other_error_only_its_bat
         doubler.gate.set()
         outcomes = await asyncio.gather(first, second, return_exceptions=True)
         assert [fault] * refused == [outcome for outcome in outcomes if outcome != 8]
-
-
-async def test_a_caller_that_is_cancelled_stops_neither_its_item_nor_the_others() -> None:
-    doubler = Doubler()
-    batcher = Batcher(doubler.perform)
-    calls = [asyncio.create_task(batcher.submit(number)) for number in (2, 4)]
-    await asyncio.sleep(0)
-    calls[0].cancel()
-    assert 8 == await calls[1]
-    assert [[2, 4]] == doubler.batches
 
 
 async def test_an_item_whose_time_is_over_while_it_waits_is_never_performed() -> None:
@@ -136,14 +110,6 @@ async def test_an_item_whose_time_is_over_while_it_is_performed_ends_no_other() 
     doubler.gate.set()
     assert 8 == await patient
     assert [[2, 4]] == doubler.batches
-
-
-async def test_closing_finishes_what_was_submitted() -> None:
-    batcher = Batcher(Doubler().perform, limit=1)
-    calls = [asyncio.create_task(batcher.submit(number)) for number in (2, 4, 6)]
-    await asyncio.sleep(0)
-    await batcher.close()
-    assert [4, 8, 12] == [call.result() for call in calls]
 
 
 async def test_a_shared_call_serves_everyone_who_came_before_it_began() -> None:

@@ -10,7 +10,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import AddressDecision, Count, Outcome, evaluate_address
 from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
-from petstore_server.limits.memory import MemoryLimiter, Unsaved
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from testing.clock import Clock
 
@@ -201,17 +201,6 @@ async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Sh
     limiter.local.replace_bans([BAN])
     await limiter.admit(PRINCIPAL)
     assert [Ban("key_a", BAN.began, 0, 0), BAN] == shared.stored
-
-
-async def test_bans_are_to_be_saved_until_they_have_been(shared: Shared, limiter: FallbackLimiter) -> None:
-    shared.banned_now, shared.ban = True, BAN
-    await limiter.admit(PRINCIPAL)
-    unsaved = limiter.local.take_unsaved()
-    assert Unsaved({}, (BAN,)) == unsaved
-    limiter.local.put_back(unsaved)
-    assert unsaved == limiter.local.take_unsaved()
-    limiter.local.saved(unsaved)
-    assert ({}, ()) == limiter.local.take_unsaved()
 
 
 async def test_the_newest_is_that_of_the_counters_or_the_own_without_them(

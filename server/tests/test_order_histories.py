@@ -292,10 +292,19 @@ async def assert_pages_agree(reader: Store, model: Model, asked: list[Asked]) ->
     assert {status: counts[status] for status in Status} == await reader.search.count_by_status()
 
 
-async def assert_agrees(
-    stores: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(STEPS, min_size=1, max_size=20),
+    st.lists(ASKED, min_size=2, max_size=4),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    BOUNDS,
+)
+async def test_a_history_agrees_with_a_dictionary(
+    each_backend: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
 ) -> None:
     """Take the steps, and compare the store with the model. The follower looks after `every` steps."""
+    stores = each_backend.another()
     async with stores.opened() as writer, stores.opened() as reader:
         await add_key(writer)
         history = History(writer, reader, (await writer.accounts.find("zoo")).id)
@@ -313,31 +322,6 @@ async def assert_agrees(
             await assert_pages_agree(reader, history.model, asked)
         async with stores.opened() as new:
             assert (await new.listing.current()).digest == (await reader.listing.current()).digest
-
-
-HISTORY = given(
-    st.lists(STEPS, min_size=1, max_size=20),
-    st.lists(ASKED, min_size=2, max_size=4),
-    st.integers(1, 4),
-    st.integers(1, 9),
-    BOUNDS,
-)
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@HISTORY
-async def test_a_history_on_sqlite_agrees_with_a_dictionary(
-    file_store: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
-) -> None:
-    await assert_agrees(file_store.another(), steps, asked, every, limit, most)
-
-
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@HISTORY
-async def test_a_history_on_postgresql_agrees_with_a_dictionary(
-    postgres_stores: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
-) -> None:
-    await assert_agrees(postgres_stores.another(), steps, asked, every, limit, most)
 
 
 async def test_every_combination_of_filters_agrees_in_every_sort(each_backend: Stores) -> None:

@@ -60,26 +60,6 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) ->
         assert access != await store.access_version()
 
 
-async def test_after_a_failover_that_lost_changes_the_list_is_read_again_though_revisions_are_given_again(
-    pair: Pair,
-) -> None:
-    async with opened_at(pair.url) as store:
-        cache = ListCache(store.listing)
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        disconnect(pair)
-        await store.orders.import_batch([Order(2)], "import:2", BY)
-        assert b'[{"id":1},{"id":2}]' == await served(cache)
-        lost = await store.listing.current()
-        await asyncio.to_thread(pair.primary.stop, signal.SIGQUIT)
-        await asyncio.to_thread(promote, pair.replica)
-        async with opened_at(pair.replica.url("postgres")) as other:
-            await other.orders.import_batch([Order(3)], "import:3", BY)
-        assert b'[{"id":1},{"id":3}]' == await served(cache)
-        found = await store.listing.current()
-        assert lost.mark.revision == found.mark.revision
-        assert lost.mark.history != found.mark.history
-
-
 @pytest.fixture(name="store")
 def _store(pair: Pair, tmp_path: Path) -> Iterator[Path]:
     """The name of a store on the pair, whose processes share a Redis."""

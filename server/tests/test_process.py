@@ -368,6 +368,7 @@ def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: P
         assert 204 == client.delete(f"{ORDERS}/2").status_code
         assert 200 == admin.get(f"{server.admin}/readyz").status_code
         assert {"cancelled": 2, "pending": 18} == dict(Counter(statuses(store).values()))
+        assert 2 == petstore(store, "audit", "--json").stdout.count('"order.cancel"')
         assert "Traceback" not in server.log.read_text()
 
 

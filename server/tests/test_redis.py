@@ -14,8 +14,7 @@ from redis import Redis
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
-from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
+from petstore_server.domain.windows import ADDRESS_LIMIT, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
@@ -156,19 +155,6 @@ async def test_stores_that_share_a_redis_do_not_share_counters_bans_or_addresses
             refused = await one.admit_address("192.0.2.1")
         assert Outcome.LIMITED is refused.outcome
         assert ADDRESS_LIMIT == (await other.admit_address("192.0.2.1", charge=False)).shown.remaining
-
-
-async def test_what_an_account_used_can_be_read(engine: RedisEngine) -> None:
-    async with limiter(engine.url) as one:
-        for _ in range(3):
-            decision = await one.admit(principal(7))
-    counters = RedisCounters(engine.url, POLICY)
-    counters.use_store("store")
-    await counters.connect()
-    start = decision.windows[0].reset - 60
-    assert Usage(Count(start, 3), Count(start, 3)) == (await counters.usages([7]))[7]
-    assert {8: Usage()} == await counters.usages([8])
-    await counters.close()
 
 
 async def test_the_newest_that_any_process_has_seen_is_known_to_all_for_90_days(engine: RedisEngine) -> None:

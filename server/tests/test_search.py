@@ -1,7 +1,6 @@
 """Pages of orders: a walk finds every match once, also where pages end short because the work for a page is bounded."""
 
 import json
-from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -10,7 +9,7 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.store import Store, pages
 from testing import search_model
-from testing.search_model import SORTS, in_order, instant, matches, model_of, position_of, walk
+from testing.search_model import SORTS, import_orders, in_order, instant, matches, model_of, position_of, walk
 from testing.stores import BY, Stores
 
 pytestmark = pytest.mark.anyio
@@ -23,12 +22,6 @@ def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page walks 10 orders, and sorts 3, at most."""
     monkeypatch.setattr(pages, "MAX_WORK", 10)
     monkeypatch.setattr(pages, "NARROW", 3)
-
-
-async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000) -> None:
-    """Import the orders in batches: the orders of a batch have one time."""
-    for start in range(0, len(orders), size):
-        await store.orders.import_batch(orders[start : start + size], "import:1", BY)
 
 
 async def ids(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[int]:

@@ -20,7 +20,7 @@ from petstore_server.engines.sqlite import dialect
 from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
 from testing.damage import execute
-from testing.search_model import SORTS, Entry, Model, all_filters, in_order, instant, position_of, walk
+from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
 from testing.stores import BY, SqlitePlaces, Stores
 
 pytestmark = pytest.mark.anyio
@@ -32,12 +32,6 @@ UPDATED = Sort(SortField.UPDATED_AT)
 
 def order_of(tracked: TrackedOrder) -> Order:
     return order_from_fields({**json.loads(tracked.record), "status": str(tracked.status)})
-
-
-async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000) -> None:
-    """Import the orders in batches: those of a batch have one time."""
-    for start in range(0, len(orders), size):
-        await store.orders.import_batch(orders[start : start + size], "import:1", BY)
 
 
 async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(
