@@ -27,7 +27,7 @@ from petstore_server.runtime.installation import rows_at_once, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.cli import CommandLine
-from testing.stores import BY, SqlitePlaces, Stores, locked
+from testing.stores import BY, Stores, locked
 
 
 async def ended(batches: AsyncIterator[None]) -> None:
@@ -38,10 +38,11 @@ async def ended(batches: AsyncIterator[None]) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("restores", [False, True])
-async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: Path, restores: bool) -> None:
-    stores = Stores(SqlitePlaces(tmp_path))
-    async with stores.opened() as store:
-        backup(sqlite_path(stores.url), tmp_path / "backup")
+async def test_an_import_during_which_the_store_was_restored_says_so(
+    tmp_path: Path, file_store: Stores, restores: bool
+) -> None:
+    async with file_store.opened() as store:
+        backup(sqlite_path(file_store.url), tmp_path / "backup")
         begun, may_go_on = asyncio.Event(), asyncio.Event()
 
         async def import_batch(*given: Any, **more: Any) -> list[Import]:
@@ -54,7 +55,7 @@ async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: P
         running = asyncio.create_task(ended(run.run(store, lambda: BY)))
         await begun.wait()
         if restores:
-            restore(sqlite_path(stores.url), tmp_path / "backup", BY)
+            restore(sqlite_path(file_store.url), tmp_path / "backup", BY)
         may_go_on.set()
         await running
         assert restores is run.history_changed
@@ -170,9 +171,9 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("at_once", "commits"), [(1, 6), (2_500, 2), (16_000, 1)])
-async def test_rows_share_transactions_as_the_caller_asks(tmp_path: Path, at_once: int, commits: int) -> None:
+async def test_rows_share_transactions_as_the_caller_asks(file_store: Stores, at_once: int, commits: int) -> None:
     rows = b"\n".join(b'{"id":%d}' % (number % 5_500) if number % 100 else b"{" for number in range(6_000))
-    async with Stores(SqlitePlaces(tmp_path)).opened() as store:
+    async with file_store.opened() as store:
         sizes: list[int] = []
         store.engine.stats.committed = sizes.append
         run = FileImport(ORDERS, Source(io.BytesIO(rows), "-", None), ReadOptions(), Rejects())

@@ -1,6 +1,5 @@
 """Finding, creating and migrating the store in PostgreSQL; every failure is one sentence that says what to do."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from petstore_server.engines.postgres.opening import SCHEMA
 from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
 from testing.cli import CommandLine
+from testing.damage import set_record
 from testing.engines import PostgresEngine
 from testing.stores import BY, Stores, refusal
 from testing.subprocesses import free_port
@@ -67,22 +67,16 @@ def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Store
             admin.execute("DROP ROLE clerk")
 
 
-def test_a_check_names_the_orders_that_are_not_as_the_service_writes_them(
-    postgres_stores: Stores, postgres: PostgresEngine
-) -> None:
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            await store.orders.import_batch([Order(number) for number in range(3)], "i", BY)
-
-    asyncio.run(run())
-    assert [] == asyncio.run(check(postgres_stores.url))
-    with postgres.admin(name_of(postgres_stores)) as admin:
-        admin.execute("""UPDATE petstore.orders SET record = '{"id": 1}' WHERE id = 1""")
-        admin.execute("""UPDATE petstore.orders SET record = '{"id":7}' WHERE id = 2""")
+async def test_a_check_names_the_orders_that_are_not_as_the_service_writes_them(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await store.orders.import_batch([Order(number) for number in range(3)], "i", BY)
+    assert [] == await check(postgres_stores.url)
+    set_record(postgres_stores, 1, '{"id": 1}')
+    set_record(postgres_stores, 2, '{"id":7}')
     assert [
         "Order 1 has a record in another form than the service writes.",
         "Order 2 has a record that names order 7.",
-    ] == asyncio.run(check(postgres_stores.url))
+    ] == await check(postgres_stores.url)
 
 
 def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -> None:

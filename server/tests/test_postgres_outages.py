@@ -164,13 +164,9 @@ async def test_the_list_is_current_after_the_server_crashed_and_recovered(
 
 def terminate(stores: Stores, engine: PostgresEngine) -> int:
     """End all connections to the store, as an administrator does; return how many there were."""
+    ending = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
     with engine.admin() as admin:
-        return len(
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-                (stores.url.rpartition("/")[2],),
-            ).fetchall()
-        )
+        return len(admin.execute(ending, (stores.url.rpartition("/")[2],)).fetchall())
 
 
 async def test_connections_that_were_ended_while_idle_are_not_noticed(

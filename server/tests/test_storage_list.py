@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import apsw
-import psycopg
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from petstore_server.domain.errors import OrderConflict, OrderNotFound, ServiceU
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Placement, Status, ship
 from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
+from testing.damage import execute
 from testing.stores import BY, Stores, body, opened_at, pieces_of, records_of, watched_listing
 
 pytestmark = pytest.mark.anyio
@@ -198,24 +198,13 @@ async def test_a_list_is_read_in_one_snapshot(each_backend: Stores) -> None:
         assert b',{"id":9000,"petId":7}' in records_of(await listing.current())
 
 
-def analyze(stores: Stores) -> None:
-    """Have the engine collect statistics of all tables, as an operator may."""
-    if stores.is_sqlite:
-        connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
-        connection.execute("ANALYZE")
-        connection.close()
-        return
-    with psycopg.connect(stores.url, autocommit=True) as other:
-        other.execute("ANALYZE")
-
-
 async def test_what_a_renewal_reads_is_found_by_an_index(each_backend: Stores) -> None:
     explain = "EXPLAIN QUERY PLAN " if each_backend.is_sqlite else "EXPLAIN "
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(20_000)], "import:1", BY)
         for analyzed in (False, True):
-            if analyzed:
-                analyze(each_backend)
+            if analyzed:  # with statistics of all tables, as an operator may collect them
+                execute(each_backend, "ANALYZE")
             async with watched_listing(each_backend.url) as (listing, engine):
                 await listing.current()
                 await store.orders.change(7 + analyzed, SHIP, BY)

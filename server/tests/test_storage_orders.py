@@ -4,7 +4,6 @@ import asyncio
 import tracemalloc
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 
 import apsw
 import psycopg
@@ -17,7 +16,7 @@ from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 from testing.damage import execute, set_record
 from testing.preloaded import forking
-from testing.stores import BY, SqlitePlaces, Stores, batches, log, opened_at
+from testing.stores import BY, Stores, batches, log, opened_at
 
 pytestmark = pytest.mark.anyio
 
@@ -95,8 +94,8 @@ async def test_orders_can_be_looked_at_with_an_sql_shell(each_backend: Stores, s
     ] == execute(each_backend, f"SELECT {columns} FROM petstore.orders ORDER BY id")
 
 
-async def test_a_bulk_transaction_leaves_no_large_cache(tmp_path: Path) -> None:
-    async with Stores(SqlitePlaces(tmp_path)).opened() as store:
+async def test_a_bulk_transaction_leaves_no_large_cache(file_store: Stores) -> None:
+    async with file_store.opened() as store:
         engine = store.engine
         assert isinstance(engine, SqliteEngine)
         usual = engine._writing.pragma("cache_size")

@@ -3,9 +3,8 @@
 import json
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
@@ -21,7 +20,7 @@ from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
-from testing.stores import BY, SqlitePlaces, Stores
+from testing.stores import BY, Stores
 
 pytestmark = pytest.mark.anyio
 
@@ -94,10 +93,12 @@ def hostile_queries(model: Model) -> list[PageQuery]:
 
 def deep_queries(model: Model) -> list[PageQuery]:
     """Pages of one index late in a list: nearly all orders are before them, most with the same value."""
+    places = (1, MANY // 2, 4_900, MANY - 200)
+    sorted_orders = [(sort, in_order(model.values(), sort)) for sort in SORTS]
     return [
-        PageQuery(Filters(), sort, after=position_of(in_order(model.values(), sort)[place], sort))
-        for sort in SORTS
-        for place in (1, MANY // 2, 4_900, MANY - 200)
+        PageQuery(Filters(), sort, after=position_of(orders[place], sort))
+        for sort, orders in sorted_orders
+        for place in places
     ]
 
 
@@ -108,14 +109,11 @@ def instructions(url: str, queries: Sequence[PageQuery]) -> list[int]:
     def count(event: dict[str, Any]) -> None:
         counts[-1] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
-    connection = apsw.Connection(url.removeprefix("sqlite:///"))
-    try:
+    with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         for query in queries:
             counts.append(0)
             run(connection, pages.read_page(query))
-    finally:
-        connection.close()
     return counts
 
 
@@ -130,17 +128,14 @@ async def test_sqlite_executes_a_bounded_number_of_instructions_for_any_page(fil
     assert max(instructions(file_store.url, queries)) < 25_000  # to examine every order would take twice as many
 
 
-async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(tmp_path: Path) -> None:
+async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(file_store: Stores) -> None:
     work = dialect.update_orders([(1, "cancelled", None, None, None, None)], [], 0.0)
     next(work)
     statement = work.send([(1, 1)])
     assert isinstance(statement, engine.Commands)
-    stores = Stores(SqlitePlaces(tmp_path))
-    async with stores.opened():
-        connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
-        program = connection.execute(f"EXPLAIN {statement.sql}", statement.parameters[0]).fetchall()
-        roots = connection.execute("SELECT rootpage, name FROM sqlite_schema WHERE tbl_name = 'orders'").fetchall()
-        connection.close()
+    async with file_store.opened():
+        program = execute(file_store, f"EXPLAIN {statement.sql}", *statement.parameters[0])
+        roots = execute(file_store, "SELECT rootpage, name FROM sqlite_schema WHERE tbl_name = 'orders'")
     written = {root for _, operation, _, root, *_ in program if operation == "OpenWrite"}
     assert {"orders", "orders_by_status", "orders_by_updated_at"} == {name for root, name in roots if root in written}
 
@@ -161,11 +156,9 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def explained(url: str, queries: Sequence[PageQuery]) -> AsyncIterator[tuple[PageQuery, Plan]]:
     """Read pages as the store does, and explain each of their statements."""
     database = PostgresEngine(url)
-    try:
-        for query in queries:
-            yield query, await explained_page(database, pages.read_page(query))
-    finally:
-        await database.close()
+    for query in queries:
+        yield query, await explained_page(database, pages.read_page(query))
+    await database.close()
 
 
 async def explained_page(database: PostgresEngine, work: engine.Work[Page]) -> Plan:
