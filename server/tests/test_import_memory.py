@@ -1,6 +1,5 @@
 """The memory of an import is bounded, whatever a JSON array contains."""
 
-import asyncio
 import io
 import json
 import re
@@ -81,17 +80,15 @@ def test_the_memory_of_an_import_is_bounded(tmp_path: Path, name: str) -> None:
     assert used < 1.5 * SIZE + MOST
 
 
-def test_what_is_stored_at_a_time_is_bounded_in_bytes() -> None:
+@pytest.mark.anyio
+async def test_what_is_stored_at_a_time_is_bounded_in_bytes() -> None:
     content = b'{"id":1,"note":"%b"}\n' % (b"x" * 1_000_000) * 40
 
     async def in_turn() -> AsyncIterator[Batch[Order]]:
         for batch in batches(io.BytesIO(content), ReadOptions("jsonl")):
             yield batch
 
-    async def largest() -> int:
-        return max([len(group) async for group in _groups(in_turn(), lambda: 16_000)])
-
-    assert asyncio.run(largest()) <= 10
+    assert max([len(group) async for group in _groups(in_turn(), lambda: 16_000)]) <= 10
 
 
 ELEMENTS = st.lists(

@@ -15,6 +15,8 @@ from petstore_server.domain.windows import Count
 from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.redis import RedisCounters, _bounded, _client, _is_refusal, _reason
 
+pytestmark = pytest.mark.anyio
+
 URL = "redis://localhost:1/0"
 
 
@@ -149,19 +151,16 @@ def counters(connection: Any = None) -> RedisCounters:
     return made
 
 
-def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them() -> None:
-    async def info(connection: Connection) -> dict[str, Any]:
-        return await counters(connection).info()
-
-    assert {"redis_version": "7", "appendfsync": "everysec"} == asyncio.run(info(Connection()))
-    assert {"redis_version": "7"} == asyncio.run(info(Connection(appendfsync=ResponseError("NOPERM"))))
+async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them() -> None:
+    assert {"redis_version": "7", "appendfsync": "everysec"} == await counters(Connection()).info()
+    assert {"redis_version": "7"} == await counters(Connection(appendfsync=ResponseError("NOPERM"))).info()
 
 
 @pytest.mark.parametrize("fault", [RedisTimeoutError("slow."), OSError("slow."), None], ids=repr)
 @pytest.mark.parametrize(
     "call", [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest("store:timeline", 1)]
 )
-def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
+async def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
     call: Callable[[RedisCounters], Coroutine[Any, Any, object]], fault: Exception | None
 ) -> None:
     connection = None
@@ -169,26 +168,22 @@ def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
         connection = Connection(fail=fault)
         connection.mget = connection.eval = lambda *_: connection.info()  # type: ignore[attr-defined]
     with pytest.raises(CountersUnavailable, match="^not connected$" if fault is None else "^slow$") as caught:
-        asyncio.run(call(counters(connection)))
+        await call(counters(connection))
     assert not caught.value.refused
 
 
-def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_not_kept(
+async def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, new = Connection(), Connection(fail=OSError("gone"))
     monkeypatch.setattr("petstore_server.limits.redis._client", lambda _: new)
-
-    async def connect() -> RedisCounters:
-        made = counters(old)
-        with pytest.raises(CountersUnavailable, match="gone"):
-            await made.connect()
-        return made
-
-    assert (None, 1, 1) == (asyncio.run(connect())._client, old.closed, new.closed)
+    made = counters(old)
+    with pytest.raises(CountersUnavailable, match="gone"):
+        await made.connect()
+    assert (None, 1, 1) == (made._client, old.closed, new.closed)
 
 
-def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("petstore_server.limits.redis._MAX_READ", 2)
     asked: list[list[str]] = []
 
@@ -196,17 +191,14 @@ def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(keys)
         return [msgspec.msgpack.encode((1, 2, 3, int(key[-2]))) if key[-2] != "5" else None for key in keys]
 
-    async def read() -> dict[int, Usage]:
-        connection: Any = Connection()
-        connection.mget = mget
-        return await counters(connection).usages([1, 2, 3, 4, 5])
-
-    found = asyncio.run(read())
+    connection: Any = Connection()
+    connection.mget = mget
+    found = await counters(connection).usages([1, 2, 3, 4, 5])
     assert [2, 2, 1] == [len(keys) for keys in asked]
     assert {**{number: Usage(Count(1, 2), Count(3, number)) for number in range(1, 5)}, 5: Usage()} == found
 
 
-def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     made, sent = counters(Connection()), []
 
     async def submit(call: tuple[tuple[str, ...], tuple[int, ...]]) -> tuple[float, Counted]:
@@ -215,5 +207,5 @@ def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(made._batcher, "submit", submit)
     made.use_store("store")
-    assert (5.0, 7) == asyncio.run(made.prove())
+    assert (5.0, 7) == await made.prove()
     assert [(("petstore:store:since",), ())] == sent

@@ -220,19 +220,18 @@ class Dying(supervision.Worker):
         return 1
 
 
-def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = io.StringIO()
     configure_logging("info", log)
-
-    async def supervise() -> None:
-        service = supervision.Workers([], {})
-        dying = Dying(service, [1, 1, 1, 1, 31, 1, 1])
-        monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
-        monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
-        monkeypatch.setattr(supervision, "_MAX_PAUSE", 0.004)
-        await service._keep(dying)
-
-    asyncio.run(supervise())
+    service = supervision.Workers([], {})
+    dying = Dying(service, [1, 1, 1, 1, 31, 1, 1])
+    monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
+    monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(supervision, "_MAX_PAUSE", 0.004)
+    await service._keep(dying)
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     pauses = [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
     assert [0.001, 0.002, 0.004, 0.004, 0.001, 0.002] == pauses
@@ -254,33 +253,22 @@ def samples(worker: supervision.Worker) -> dict[str, float]:
     return {sample.name: sample.value for metric in worker.metrics() for sample in metric.samples}
 
 
-def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_does_not() -> None:
-    async def end() -> None:
-        worker = supervision.Worker(1, cast(Any, None), {})
-        worker._process, worker._latest = cast(Any, Ended()), METRICS
-        assert {"served_total": 3.0, "open": 7.0} == samples(worker)
-        await worker.ended()
-        assert {"served_total": 3.0} == samples(worker)
-
-    asyncio.run(end())
-
-
-def test_a_report_that_comes_after_the_end_of_its_worker_is_not_counted_again() -> None:
-    async def end() -> None:
-        ours, theirs = socket.socketpair()
-        worker = supervision.Worker(1, cast(Any, None), {})
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        worker._process, worker._channel, worker._latest = cast(Any, Ended()), (reader, writer), METRICS
-        asking = asyncio.create_task(worker.report())
-        await asyncio.sleep(0)  # it asks
-        await asyncio.sleep(0)
-        await worker.ended()
-        reader.feed_data(msgspec.json.encode(supervision.Report(Readiness(True, {}), METRICS)) + b"\n")
-        assert await asking
-        assert {"served_total": 3.0} == samples(worker)
-        theirs.close()
-
-    asyncio.run(end())
+@pytest.mark.anyio
+async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_comes_later_is_not_counted() -> None:
+    ours, theirs = socket.socketpair()
+    worker = supervision.Worker(1, cast(Any, None), {})
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    worker._process, worker._channel, worker._latest = cast(Any, Ended()), (reader, writer), METRICS
+    asking = asyncio.create_task(worker.report())
+    await asyncio.sleep(0)  # it asks
+    await asyncio.sleep(0)
+    assert {"served_total": 3.0, "open": 7.0} == samples(worker)
+    await worker.ended()
+    assert {"served_total": 3.0} == samples(worker)
+    reader.feed_data(msgspec.json.encode(supervision.Report(Readiness(True, {}), METRICS)) + b"\n")
+    assert await asking
+    assert {"served_total": 3.0} == samples(worker)
+    theirs.close()
 
 
 OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "degraded", "reason": "redis"})
@@ -302,7 +290,8 @@ def test_workers_together_are_as_ready_as_the_least_ready(
     assert expected == supervision.Workers([], {})._evaluate(reports)
 
 
-def test_a_worker_that_starts_while_the_service_stops_is_stopped_too() -> None:
+@pytest.mark.anyio
+async def test_a_worker_that_starts_while_the_service_stops_is_stopped_too() -> None:
     signals: list[int] = []
 
     class Late(supervision.Worker):
@@ -325,10 +314,7 @@ def test_a_worker_that_starts_while_the_service_stops_is_stopped_too() -> None:
             signals.append(number)
             self._ends.set()
 
-    async def supervise() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await service._keep(Late())
-
     service = supervision.Workers([], {})
-    asyncio.run(supervise())
+    async with asyncio.timeout(PATIENCE):
+        await service._keep(Late())
     assert [signal.SIGTERM] == signals
