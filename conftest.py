@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,7 @@ from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import configure_logging
 from testing import engines, process, service
+from testing.browser import chromium
 from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
 from testing.console import Browser, Console, running_console
@@ -29,6 +31,9 @@ from testing.redis_engine import close_shared, shared_redis
 from testing.service import Service
 from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key, new_store_database
 from testing.subprocesses import PATIENCE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
 
 _CLOSING_SECONDS = 10.0
 
@@ -164,6 +169,12 @@ async def _console(request: pytest.FixtureRequest) -> AsyncIterator[Console]:
 async def _browser(console: Console) -> Browser:
     """The first operator's browser, signed in to the console."""
     return await console.browser.sign_in()
+
+
+@pytest.fixture(name="chromium", scope="module")  # its event loop is in the way of the asynchronous tests of others
+def _chromium() -> Iterator["Chromium"]:
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(name="zoo")

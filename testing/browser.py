@@ -15,7 +15,7 @@ from testing import needs
 from testing.subprocesses import PATIENCE, demo_output
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 FLAGS = [
@@ -59,6 +59,12 @@ class Visit:
         page.on("request", lambda request: self.requested.append(request.url))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", lambda message: self._note(message.type, message.text))
+
+    def shows(self, where: "Locator", text: str) -> None:
+        """Wait until this part of the page contains the text."""
+        from playwright.sync_api import expect
+
+        expect(where).to_contain_text(text)
 
     def _note(self, kind: str, text: str) -> None:
         # Chromium logs every response of 400 and above; those are asked for here.

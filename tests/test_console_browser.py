@@ -1,14 +1,14 @@
 """The operator console in a real browser, over a server with sample data: without scripts, on a phone, in dark mode."""
 
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+import httpx2
 import pytest
 
-from testing.browser import ServedDemo, Visit, chromium, served_demo
+from testing.browser import ServedDemo, Visit, served_demo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -20,7 +20,7 @@ DESKTOP, LAPTOP, TABLET = (
     {"width": 1024, "height": 768},
     {"width": 768, "height": 1024},
 )
-PHONE, SMALL = {"width": 390, "height": 844}, {"width": 320, "height": 640}
+PHONE = {"width": 390, "height": 844}
 LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Scandinavia"
 PAGES = {
     "overview": "",
@@ -65,10 +65,20 @@ class ConsoleVisit(Visit):
     def press(self, name: "str | re.Pattern[str]") -> None:
         self.page.get_by_role("button", name=name, exact=True).first.click()
 
-    def says(self, text: str) -> None:
-        from playwright.sync_api import expect
+    def upload(self, name: str, content: str) -> None:
+        file: Any = {"name": name, "mimeType": "text/csv", "buffer": content.encode()}
+        self.page.set_input_files("#file", file)
+        self.press("Check the file")
 
-        expect(self.page.locator("main")).to_contain_text(text)
+    def width(self) -> int:
+        """How many pixels wide the page is."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
+    def says(self, text: str) -> None:
+        self.shows(self.page.locator("main"), text)
+
+
+Visiting = Callable[..., AbstractContextManager[ConsoleVisit]]
 
 
 @pytest.fixture(name="demo", scope="module")
@@ -77,16 +87,10 @@ def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
         yield demo
 
 
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture(name="session", scope="module")
-def _session(browser: "Browser", demo: ServedDemo) -> Any:
+def _session(chromium: "Browser", demo: ServedDemo) -> Any:
     """The cookies of an operator who opened the link that the demo printed."""
-    context = browser.new_context()
+    context = chromium.new_context()
     page = context.new_page()
     page.goto(demo.link)
     assert f"{demo.console}" == page.url
@@ -100,32 +104,47 @@ def _session(browser: "Browser", demo: ServedDemo) -> Any:
     return state
 
 
+@pytest.fixture(name="visiting")
+def _visiting(chromium: "Browser", demo: ServedDemo, session: Any) -> Visiting:
+    """Opens a browser with these options, in which the operator has signed in."""
+
+    @contextmanager
+    def visiting(**options: Any) -> Iterator[ConsoleVisit]:
+        context = chromium.new_context(storage_state=session, **options)
+        visit = ConsoleVisit(context.new_page(), demo)
+        yield visit
+        context.close()
+        assert [] == visit.complaints
+        assert [] == visit.requests_elsewhere()
+
+    return visiting
+
+
 @pytest.fixture(name="visit")
-def _visit(browser: "Browser", demo: ServedDemo, session: Any) -> Iterator[ConsoleVisit]:
+def _visit(visiting: Visiting) -> Iterator[ConsoleVisit]:
     """A browser without scripts, in which every action has to work."""
-    context = browser.new_context(java_script_enabled=False, storage_state=session, viewport=DESKTOP)  # type: ignore[arg-type]
-    visit = ConsoleVisit(context.new_page(), demo)
-    yield visit
-    assert [] == visit.complaints
-    assert [] == visit.requests_elsewhere()
-    context.close()
+    with visiting(java_script_enabled=False, viewport=DESKTOP) as visit:
+        yield visit
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE], ids=lambda size: f"{size['width']}")
 def test_every_page_is_accessible_and_fits(
-    browser: "Browser", demo: ServedDemo, session: Any, scheme: Literal["light", "dark"], size: Any
+    visiting: Visiting, scheme: Literal["light", "dark"], size: dict[str, int]
 ) -> None:
+    with visiting(viewport=size, color_scheme=scheme) as visit:
+        assert [] == _problems(visit, size["width"])
+
+
+def _problems(visit: ConsoleVisit, width: int) -> list[str]:
+    """What is wrong with every page in a window of this width."""
     from axe_playwright_python.sync_playwright import Axe
 
-    context = browser.new_context(storage_state=session, viewport=size, color_scheme=scheme)
-    visit = ConsoleVisit(context.new_page(), demo)
     axe, problems = Axe(), []
     visit.open("imports/new")
-    visit.page.set_input_files("#file", {"name": "november.csv", "mimeType": "text/csv", "buffer": FILE.encode()})
-    visit.press("Check the file")
+    visit.upload("november.csv", FILE)
     visit.page.get_by_role("button", name="Import", exact=True).wait_for()
-    checked = visit.page.url.removeprefix(demo.console)
+    checked = visit.page.url.removeprefix(visit.demo.console)
     visit.open(PAGES["account with a banned key"])
     key = "keys/" + visit.page.locator("tr th .id").first.inner_text()
     more = {"key": key, "rotating a key": f"{key}/rotate", "revoking a key": f"{key}/revoke", "checked upload": checked}
@@ -133,29 +152,19 @@ def test_every_page_is_accessible_and_fits(
         if name == "without a session":
             visit.open(checked)
             visit.press("Delete upload")  # there is room for a few only
-            context.clear_cookies()
+            visit.page.context.clear_cookies()
         visit.open(path)
         found = axe.run(visit.page, options={"runOnly": RULES}).response["violations"]
         problems += [f"{name}: {each['id']}: {each['nodes'][0]['html']}" for each in found]
-        width = visit.page.evaluate("document.documentElement.scrollWidth")
-        if width > size["width"]:
-            problems.append(f"{name}: {width} pixels wide")
+        if (needed := visit.width()) > width:
+            problems.append(f"{name}: {needed} pixels wide")
         small = visit.page.evaluate(_SMALL_TARGETS)
         problems += [f"{name}: less than 24 pixels: {each}" for each in small]
-    context.close()
-    assert [] == problems
-    assert [] == visit.complaints
-    assert [] == visit.requests_elsewhere()
+    return problems
 
 
 def _status(demo: ServedDemo, key: str) -> int:
-    request = urllib.request.Request(f"{demo.api}/v1/store/orders", headers={"Authorization": f"Bearer {key}"})
-    try:
-        with urllib.request.urlopen(request) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
+    return httpx2.get(f"{demo.api}/v1/store/orders", headers={"Authorization": f"Bearer {key}"}).status_code
 
 
 def test_accounts_and_keys_are_managed(visit: ConsoleVisit) -> None:
@@ -229,11 +238,9 @@ def test_a_file_is_imported(visit: ConsoleVisit) -> None:
     page = visit.page
     visit.open("orders")
     visit.press("Import")
-    page.set_input_files("#file", {"name": "table.xlsx", "mimeType": "text/csv", "buffer": b"PK\x03\x04"})
-    visit.press("Check the file")
+    visit.upload("table.xlsx", "PK\x03\x04")
     visit.says("The file is an Excel workbook")
-    page.set_input_files("#file", {"name": "november.csv", "mimeType": "text/csv", "buffer": FILE.encode()})
-    visit.press("Check the file")
+    visit.upload("november.csv", FILE)
     page.get_by_role("button", name="Import", exact=True).wait_for()  # the page loads itself again until then
     visit.says("petId 'two' is not a whole number in plain digits.")
     with page.expect_download() as download:
@@ -246,17 +253,13 @@ def test_a_file_is_imported(visit: ConsoleVisit) -> None:
     visit.says("Imported orders")
 
 
-def test_a_page_at_twice_its_size_needs_no_scrolling_to_the_side(
-    browser: "Browser", demo: ServedDemo, session: Any
-) -> None:
+def test_a_page_at_twice_its_size_needs_no_scrolling_to_the_side(visiting: Visiting) -> None:
     """A zoom of 200 % halves the pixels of CSS that a window has."""
-    context = browser.new_context(storage_state=session, viewport={"width": 640, "height": 400}, device_scale_factor=2)
-    visit = ConsoleVisit(context.new_page(), demo)
-    for name, path in PAGES.items():
-        visit.open(path)
-        assert 640 >= visit.page.evaluate("document.documentElement.scrollWidth"), name
-        assert visit.page.get_by_role("button", name="Check again").is_visible()
-    context.close()
+    with visiting(viewport={"width": 640, "height": 400}, device_scale_factor=2) as visit:
+        for name, path in PAGES.items():
+            visit.open(path)
+            assert 640 >= visit.width(), name
+            assert visit.page.get_by_role("button", name="Check again").is_visible()
 
 
 def test_a_leaked_key_is_found_without_an_address_that_has_it(visit: ConsoleVisit) -> None:
@@ -268,10 +271,9 @@ def test_a_leaked_key_is_found_without_an_address_that_has_it(visit: ConsoleVisi
     assert [] == [url for url in visit.requested if visit.demo.key in url]
 
 
-def test_a_new_key_is_made_with_the_keyboard(browser: "Browser", demo: ServedDemo, session: Any) -> None:
-    context = browser.new_context(storage_state=session, viewport=DESKTOP)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.goto(f"{demo.console}accounts/Harbour%20Pets")
+def test_a_new_key_is_made_with_the_keyboard(visit: ConsoleVisit) -> None:
+    page = visit.page
+    visit.open("accounts/Harbour%20Pets")
     for _ in range(100):
         page.keyboard.press("Tab")
         if "Create key" == page.evaluate("document.activeElement.textContent"):
@@ -280,22 +282,18 @@ def test_a_new_key_is_made_with_the_keyboard(browser: "Browser", demo: ServedDem
     page.locator(".secret").wait_for()
     page.reload()  # submits the form again
     assert "This form was submitted before" in page.inner_text("main") or page.locator(".secret").count()
-    page.goto(f"{demo.console}accounts/Harbour%20Pets")
+    visit.open("accounts/Harbour%20Pets")
     assert "2 keys." == page.inner_text(".matches")
-    context.close()
 
 
-def test_the_console_is_used_with_the_keyboard_and_left(browser: "Browser", demo: ServedDemo, session: Any) -> None:
-    context = browser.new_context(storage_state=session, viewport=PHONE)  # type: ignore[arg-type]
-    visit = ConsoleVisit(context.new_page(), demo)
-    visit.open("")
-    visit.page.keyboard.press("Tab")
-    assert "Skip to content" == visit.page.evaluate("document.activeElement.textContent")
-    visit.page.keyboard.press("Enter")
-    assert "content" == visit.page.evaluate("document.activeElement.id")
-    visit.press("Sign out")
-    visit.says("You are signed out")
-    visit.open("accounts")
-    visit.says("petstore console")
-    context.close()
-    assert [] == visit.complaints
+def test_the_console_is_used_with_the_keyboard_and_left(visiting: Visiting) -> None:
+    with visiting(viewport=PHONE) as visit:
+        visit.open("")
+        visit.page.keyboard.press("Tab")
+        assert "Skip to content" == visit.page.evaluate("document.activeElement.textContent")
+        visit.page.keyboard.press("Enter")
+        assert "content" == visit.page.evaluate("document.activeElement.id")
+        visit.press("Sign out")
+        visit.says("You are signed out")
+        visit.open("accounts")
+        visit.says("petstore console")

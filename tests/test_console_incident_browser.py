@@ -2,33 +2,26 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testing.browser import chromium, served_demo
+from testing.browser import served_demo
 from testing.busy_store import LONG_NAME, ORDERS, fill_busy_store
 from testing.process import Server, petstore_process, serving
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.system
 
 WIDTHS = (1280, 768, 390, 320)
-ACME = "/accounts/acme"
+ACME = "accounts/acme"
 PAGES = (
-    *("/", "/?period=week", "/accounts", f"/accounts/{LONG_NAME}", ACME, "/bans", "/orders", "/orders/120"),
-    *("/imports", "/imports/new", "/audit", f"/accounts/{LONG_NAME}/suspend", "/orders?petId=cat"),
+    *("", "?period=week", "accounts", f"accounts/{LONG_NAME}", ACME, "bans", "orders", "orders/120"),
+    *("imports", "imports/new", "audit", f"accounts/{LONG_NAME}/suspend", "orders?petId=cat"),
 )
-
-
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(name="store", scope="module")
@@ -44,88 +37,66 @@ def _server(store: Path) -> Iterator[Server]:
         yield server
 
 
-def sign_in_link(store: Path, server: Server, name: str = "ada") -> str:
-    done = petstore_process(store, "console", "--as", name, "--url", server.admin)
-    assert 0 == done.returncode, done.stderr
-    return done.stdout.strip()
+@pytest.fixture(name="page")
+def _page(request: pytest.FixtureRequest, chromium: "Browser", store: Path, server: Server) -> Iterator["Page"]:
+    """A page of a browser without scripts, for an operator who has signed in; addresses begin at the console's.
 
-
-@contextmanager
-def signed_in(browser: "Browser", store: Path, server: Server, **options: Any) -> Iterator["Page"]:
-    """A page of a browser without scripts, for an operator who has signed in."""
-    context: BrowserContext = browser.new_context(java_script_enabled=False, **options)
+    A test may give the options of the browser as its parameter.
+    """
+    options: Any = getattr(request, "param", {"viewport": {"width": 1280, "height": 900}})
+    context = chromium.new_context(java_script_enabled=False, base_url=f"{server.admin}/console/", **options)
     page = context.new_page()
-    page.goto(sign_in_link(store, server))
+    done = petstore_process(store, "console", "--as", "ada", "--url", server.admin)
+    assert 0 == done.returncode, done.stderr
+    page.goto(done.stdout.strip())
     yield page
     context.close()
 
 
-@pytest.fixture(name="page")
-def _page(browser: "Browser", store: Path, server: Server) -> Iterator["Page"]:
-    with signed_in(browser, store, server, viewport={"width": 1280, "height": 900}) as page:
-        yield page
-
-
-def address(server: Server, path: str) -> str:
-    return f"{server.admin}/console{path}"
-
-
-def test_pages_fit_tables_become_rows_with_names_and_meters_are_next_to_their_text(
-    browser: "Browser", store: Path, server: Server
-) -> None:
+def test_pages_fit_tables_become_rows_with_names_and_meters_are_next_to_their_text(page: "Page") -> None:
     problems = []
-    with signed_in(browser, store, server) as page:
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 800})
-            for path in PAGES:
-                page.goto(address(server, path))
-                found = page.evaluate("document.documentElement.scrollWidth")
-                if found > width:
-                    problems.append(f"{path} at {width}: {found} pixels")
-            page.goto(address(server, "/orders"))
-            is_open = page.get_by_label("Pet id").is_visible()
-            assert is_open is (width > 704), f"filters at {width}"
-            name = page.evaluate("getComputedStyle(document.querySelector('td[data-name=Status]'), '::before').content")
-            assert ('"Status"' if width <= 768 else "none") == name, f"names at {width}"
-            page.goto(address(server, "/accounts"))
-            used = page.locator(".used:visible").first
-            meter, text = used.locator("meter").bounding_box(), used.locator("span").bounding_box()
-            assert meter is not None
-            assert text is not None
-            assert abs(meter["y"] + meter["height"] / 2 - text["y"] - text["height"] / 2) < 8, f"meters at {width}"
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        for path in PAGES:
+            page.goto(path)
+            found = page.evaluate("document.documentElement.scrollWidth")
+            if found > width:
+                problems.append(f"{path} at {width}: {found} pixels")
+        page.goto("orders")
+        is_open = page.get_by_label("Pet id").is_visible()
+        assert is_open is (width > 704), f"filters at {width}"
+        name = page.evaluate("getComputedStyle(document.querySelector('td[data-name=Status]'), '::before').content")
+        assert ('"Status"' if width <= 768 else "none") == name, f"names at {width}"
+        page.goto("accounts")
+        used = page.locator(".used:visible").first
+        meter, text = used.locator("meter").bounding_box(), used.locator("span").bounding_box()
+        assert meter is not None
+        assert text is not None
+        assert abs(meter["y"] + meter["height"] / 2 - text["y"] - text["height"] / 2) < 8, f"meters at {width}"
     assert [] == problems
 
 
-def test_filters_that_are_set_do_not_push_the_list_off_a_phone(browser: "Browser", store: Path, server: Server) -> None:
-    with signed_in(browser, store, server, viewport={"width": 390, "height": 844}) as page:
-        for path in (
-            "/orders?status=pending&sort=-id",
-            "/accounts?state=banned",
-            "/bans?name=shop+07",
-            "/audit?actor=ann",
-        ):
-            page.goto(address(server, path))
-            assert 1 == page.get_by_text("Filters: 1 set", exact=True).count(), path
-            matches = page.locator(".matches").bounding_box()
-            assert matches is not None
-            assert matches["y"] < 844, path
-        page.goto(address(server, "/orders?petId=cat"))
-        assert page.get_by_label("Pet id").is_visible()
+@pytest.mark.parametrize("page", [{"viewport": {"width": 390, "height": 844}}], indirect=True)
+def test_filters_that_are_set_do_not_push_the_list_off_a_phone(page: "Page") -> None:
+    for path in ("orders?status=pending&sort=-id", "accounts?state=banned", "bans?name=shop+07", "audit?actor=ann"):
+        page.goto(path)
+        assert 1 == page.get_by_text("Filters: 1 set", exact=True).count(), path
+        matches = page.locator(".matches").bounding_box()
+        assert matches is not None
+        assert matches["y"] < 844, path
+    page.goto("orders?petId=cat")
+    assert page.get_by_label("Pet id").is_visible()
 
 
-def test_a_legend_keeps_its_colours_where_the_system_forces_others(
-    browser: "Browser", store: Path, server: Server
-) -> None:
-    with signed_in(browser, store, server, forced_colors="active") as page:
-        page.goto(address(server, ACME))
-        colours = page.locator(".swatch").evaluate_all(
-            "found => found.map(each => getComputedStyle(each).backgroundColor)"
-        )
-        assert len(set(colours)) > 1
+@pytest.mark.parametrize("page", [{"forced_colors": "active"}], indirect=True)
+def test_a_legend_keeps_its_colours_where_the_system_forces_others(page: "Page") -> None:
+    page.goto(ACME)
+    colours = page.locator(".swatch").evaluate_all("found => found.map(each => getComputedStyle(each).backgroundColor)")
+    assert len(set(colours)) > 1
 
 
-def test_a_refused_form_leads_to_its_first_error(page: "Page", server: Server) -> None:
-    page.goto(address(server, "/accounts"))
+def test_a_refused_form_leads_to_its_first_error(page: "Page") -> None:
+    page.goto("accounts")
     page.get_by_label("Name", exact=True).fill("a/b")
     page.get_by_label("Requests per minute").fill("60")
     page.get_by_role("button", name="Create account").click()
@@ -139,28 +110,28 @@ def test_a_refused_form_leads_to_its_first_error(page: "Page", server: Server) -
     assert "The plan free has fixed limits" in page.get_by_role("alert").inner_text()
 
 
-def test_a_double_click_creates_one_key_and_shows_it(page: "Page", server: Server, store: Path) -> None:
-    page.goto(address(server, "/accounts/shop 00"))
+def test_a_double_click_creates_one_key_and_shows_it(page: "Page") -> None:
+    page.goto("accounts/shop 00")
     page.get_by_role("button", name="Create key").dblclick()
     assert page.locator(".secret").inner_text().startswith("pso_live_")
-    page.goto(address(server, "/accounts/shop 00"))
+    page.goto("accounts/shop 00")
     assert "2 keys." == page.inner_text(".matches")
 
 
-def test_a_double_click_uploads_and_imports_a_file_once(page: "Page", server: Server) -> None:
-    page.goto(address(server, "/imports/new"))
+def test_a_double_click_uploads_and_imports_a_file_once(page: "Page") -> None:
+    page.goto("imports/new")
     row = b'{"id": 5, "petId": 7, "quantity": 3}'
     page.set_input_files("#file", {"name": "one.jsonl", "mimeType": "application/jsonl", "buffer": row})
     page.get_by_role("button", name="Check the file").dblclick(delay=200)
     page.get_by_role("button", name="Import", exact=True).dblclick()
     page.get_by_role("heading", name="Imported", exact=True).wait_for()
-    page.goto(address(server, "/imports"))
+    page.goto("imports")
     assert 1 == page.get_by_role("link", name="one.jsonl").count()
     assert "2 imports." == page.inner_text(".matches")
 
 
-def test_orders_are_selected_together_and_the_question_names_what_it_does(page: "Page", server: Server) -> None:
-    page.goto(address(server, "/orders?status=pending"))
+def test_orders_are_selected_together_and_the_question_names_what_it_does(page: "Page") -> None:
+    page.goto("orders?status=pending")
     page.get_by_role("link", name="Select all on this page").first.click()
     assert 50 == page.locator("input[name=order]:checked").count()
     page.get_by_role("link", name="Select none").first.click()
@@ -174,9 +145,9 @@ def test_orders_are_selected_together_and_the_question_names_what_it_does(page: 
     assert f"{ORDERS - 1} orders match." in page.inner_text("main")
 
 
-def test_the_sample_data_is_entered_again_as_the_page_says(browser: "Browser", tmp_path: Path) -> None:
+def test_the_sample_data_is_entered_again_as_the_page_says(chromium: "Browser", tmp_path: Path) -> None:
     with served_demo(tmp_path / "log") as demo:
-        page = browser.new_page()
+        page = chromium.new_page()
         page.goto(f"{demo.admin}/console/accounts")
         command = page.inner_text("pre")
         link = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.strip()
@@ -185,13 +156,13 @@ def test_the_sample_data_is_entered_again_as_the_page_says(browser: "Browser", t
         page.close()
 
 
-def test_bans_are_lifted_together(page: "Page", server: Server) -> None:
+def test_bans_are_lifted_together(page: "Page") -> None:
     """The last test: the others need the bans. One of them lifts one."""
-    page.goto(address(server, "/bans"))
+    page.goto("bans")
     before = int(page.inner_text(".matches").split()[0])
     assert 1 == page.get_by_text("did not wait for the Retry-After").count()
     page.get_by_role("link", name="Select all on this page").click()
     page.get_by_role("button", name="Lift selected bans").click()
     assert "Lifted 50 bans; these keys work again within a second." in page.inner_text("main")
-    page.goto(address(server, "/bans"))
+    page.goto("bans")
     assert f"{before - 50} banned keys." == page.inner_text(".matches")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from testing.browser import ServedDemo, Visit, chromium, served_demo
+from testing.browser import ServedDemo, Visit, served_demo
 from testing.documents import SOURCE
 from testing.process import petstore_process, serving
 from testing.subprocesses import busy
@@ -40,6 +40,15 @@ class DocsVisit(Visit):
         block.locator(".opblock-summary-control").click()
         return block
 
+    def execute(self, operation: "Locator", status: int, order: str = "") -> "Locator":
+        """Send the request of an open operation; its response, once it has the status."""
+        if order:
+            operation.get_by_placeholder("orderId").fill(order)
+        operation.locator(".execute").click()
+        response = operation.locator(".live-responses-table")
+        self.shows(response.locator(".response-col_status").nth(1), str(status))
+        return response
+
 
 @pytest.fixture(name="demo", scope="module")
 def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
@@ -47,53 +56,33 @@ def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
         yield demo
 
 
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture(name="visit")
-def _visit(browser: "Browser", demo: ServedDemo) -> Iterator[DocsVisit]:
-    context = browser.new_context(viewport={"width": 1280, "height": 1000})
+def _visit(chromium: "Browser", demo: ServedDemo) -> Iterator[DocsVisit]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
     yield DocsVisit(context.new_page(), demo)
     context.close()
 
 
 def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
     visit.authorize()
-    listing = visit.open("listOrders")
-    listing.locator(".execute").click()
-    response = listing.locator(".live-responses-table")
-    expect(response.locator(".response-col_status").nth(1)).to_contain_text("200")
-    expect(response).to_contain_text('"shipDate"')
-    for shown in ("x-ratelimit-limit: 60", "x-ratelimit-remaining: 59", "x-ratelimit-reset: ", "ratelimit-policy: "):
-        expect(response).to_contain_text(shown)
+    response = visit.execute(visit.open("listOrders"), 200)
+    for shown in ('"shipDate"', "x-ratelimit-limit: 60", "x-ratelimit-remaining: 59", "x-ratelimit-reset: "):
+        visit.shows(response, shown)
+    visit.shows(response, "ratelimit-policy: ")
 
     cancelling = visit.open("cancelOrder")
-    cancelling.get_by_placeholder("orderId").fill(visit.demo.pending)
-    cancelling.locator(".execute").click()
-    response = cancelling.locator(".live-responses-table")
-    expect(response.locator(".response-col_status").nth(1)).to_contain_text("204")
-    expect(response).to_contain_text("x-ratelimit-remaining: 58")
-    cancelling.locator(".execute").click()
-    expect(response.locator(".response-col_status").nth(1)).to_contain_text("409")
-    expect(response).to_contain_text('"order_already_cancelled"')
-    expect(response).to_contain_text("x-ratelimit-remaining: 57")
+    visit.shows(visit.execute(cancelling, 204, visit.demo.pending), "x-ratelimit-remaining: 58")
+    response = visit.execute(cancelling, 409)
+    visit.shows(response, '"order_already_cancelled"')
+    visit.shows(response, "x-ratelimit-remaining: 57")
 
     assert visit.requests_elsewhere() == []
     assert visit.complaints == []
 
 
 def test_the_example_order_exists_in_the_sample_data(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
     visit.authorize()
-    cancelling = visit.open("cancelOrder")
-    cancelling.locator(".execute").click()
-    expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("204")
+    visit.execute(visit.open("cancelOrder"), 204)
     assert f"{visit.demo.api}/v1/store/orders/7" in visit.requested
 
 
@@ -127,61 +116,40 @@ def _luminance(colour: tuple[int, ...]) -> float:
 
 
 def test_without_a_key_the_page_shows_what_is_missing(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
-    listing = visit.open("listOrders")
-    listing.locator(".execute").click()
-    response = listing.locator(".live-responses-table")
-    expect(response.locator(".response-col_status").nth(1)).to_contain_text("401")
-    expect(response).to_contain_text('"missing_api_key"')
+    visit.shows(visit.execute(visit.open("listOrders"), 401), '"missing_api_key"')
     assert visit.complaints == []
 
 
 def test_the_page_names_the_public_address_but_sends_to_its_own(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
-    expect(visit.page.locator(".info")).to_contain_text(OTHER_HOST)
+    visit.shows(visit.page.locator(".info"), OTHER_HOST)
     assert visit.page.locator(".servers option").all_inner_texts() == ["/v1 - This server"]
 
 
 def test_the_reader_chooses_the_version_of_the_api(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
-    chooser = visit.page.get_by_role("navigation", name="Version of the API")
-    expect(chooser.locator("[aria-current]")).to_have_text("Version 1 (stable)")
-    chooser.get_by_text("Version 2").click()
-    expect(chooser.locator("[aria-current]")).to_have_text("Version 2 (beta)")
-    expect(visit.page.locator(".info")).to_contain_text(OTHER_HOST.replace("v1", "v2"))
+    current = visit.page.locator("nav[aria-label='Version of the API'] [aria-current]")
+    visit.shows(current, "Version 1 (stable)")
+    visit.page.get_by_role("navigation", name="Version of the API").get_by_text("Version 2").click()
+    visit.shows(current, "Version 2 (beta)")
+    visit.shows(visit.page.locator(".info"), OTHER_HOST.replace("v1", "v2"))
     assert visit.page.locator(".servers option").all_inner_texts() == ["/v2 - This server"]
     assert visit.page.locator("#yaml").get_attribute("href") == "openapi-v2.yaml"
     visit.authorize()
-    listing = visit.open("listOrders")
-    listing.locator(".execute").click()
-    response = listing.locator(".live-responses-table")
-    expect(response.locator(".response-col_status").nth(1)).to_contain_text("200")
-    expect(response).to_contain_text('"updatedAt"')
+    visit.shows(visit.execute(visit.open("listOrders"), 200), '"updatedAt"')
     assert visit.requested[-1].startswith(f"{visit.demo.api}/v2/store/orders?")
     visit.page.goto(f"{visit.demo.api}/docs?api=v9")
-    expect(chooser.locator("[aria-current]")).to_have_text("Version 1 (stable)")
+    visit.shows(current, "Version 1 (stable)")
     assert visit.complaints == []
 
 
 def test_identifiers_of_64_bits_are_sent_with_every_digit(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
-    cancelling = visit.open("cancelOrder")
-    cancelling.get_by_placeholder("orderId").fill("9223372036854775807")
-    cancelling.locator(".execute").click()
-    expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("401")
+    visit.execute(visit.open("cancelOrder"), 401, "9223372036854775807")
     assert f"{visit.demo.api}/v1/store/orders/9223372036854775807" in visit.requested
 
 
 def test_the_guide_is_readable_and_complains_of_nothing(visit: DocsVisit) -> None:
-    from playwright.sync_api import expect
-
     visit.page.get_by_role("navigation", name="On this page").get_by_text("Guide").click()
-    expect(visit.page.locator("h1")).to_have_text("Using the API")
-    expect(visit.page.locator("main")).to_contain_text(OTHER_HOST)
+    visit.shows(visit.page.locator("h1"), "Using the API")
+    visit.shows(visit.page.locator("main"), OTHER_HOST)
     visit.page.get_by_role("link", name="follow changes").first.click()
     assert visit.page.url.endswith("/docs/guide#following-changes")
     assert visit.complaints == []
@@ -208,22 +176,17 @@ def test_what_the_pages_policy_refuses_would_be_noticed(visit: DocsVisit) -> Non
     assert "Content Security Policy" in visit.complaints[0]
 
 
-def test_a_response_of_megabytes_does_not_freeze_the_page(browser: "Browser", tmp_path: Path) -> None:
-    from playwright.sync_api import expect
-
+def test_a_response_of_megabytes_does_not_freeze_the_page(chromium: "Browser", tmp_path: Path) -> None:
     store, file = tmp_path / "store.db", tmp_path / "orders.csv"
     file.write_text("id,petId,quantity\n" + "".join(f"{number},{number % 9},2\n" for number in range(1, 200_001)))
     with serving(store) as server:
         assert 0 == petstore_process(store, "orders", "import", str(file)).returncode
         assert 0 == petstore_process(store, "accounts", "create", "acme", "--plan", "free").returncode
         key = petstore_process(store, "keys", "create", "acme").stdout.strip()
-        demo = ServedDemo(server.api, server.admin, key, "", "1")
-        visit = DocsVisit(browser.new_page(), demo)
+        visit = DocsVisit(chromium.new_page(), ServedDemo(server.api, server.admin, key, "", "1"))
         visit.authorize()
-        listing = visit.open("listOrders")
-        listing.locator(".execute").click()
-        response = listing.locator(".live-responses-table")
-        expect(response).to_contain_text("is shown here. The curl command above gets everything.", timeout=20_000)
+        response = visit.execute(visit.open("listOrders"), 200)
+        visit.shows(response, "is shown here. The curl command above gets everything.")
         assert len(response.inner_text()) < 120_000
         began = time.monotonic()
         visit.page.evaluate("document.title")
@@ -232,9 +195,9 @@ def test_a_response_of_megabytes_does_not_freeze_the_page(browser: "Browser", tm
         visit.page.close()
 
 
-def test_the_guide_has_its_contents_and_the_address_of_this_server(browser: "Browser", tmp_path: Path) -> None:
+def test_the_guide_has_its_contents_and_the_address_of_this_server(chromium: "Browser", tmp_path: Path) -> None:
     with serving(tmp_path / "store.db") as server:
-        page = browser.new_page()
+        page = chromium.new_page()
         page.goto(f"{server.api}/docs/guide")
         assert f"export API={server.api}/v1" in page.inner_text("main")
         assert "127.0.0.1:8080" not in page.inner_text("main")
