@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any, Protocol, SupportsIndex, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeVar, cast
 
 import httpx2
 
-from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent, v2
+from petstore_client import AsyncClient, Clock, Order, Pet, RateLimit, ResponseEvent, v2
 from petstore_client._versions import AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore, Fault
+from petstore_client.testing.faults import Raw, Serve
 
 T = TypeVar("T")
 
@@ -55,6 +56,12 @@ def faulty(orders: Iterable[Order], *faults: Fault, **options: Any) -> FakePetst
     fake = FakePetstore(orders, **options)
     fake.then(*faults)
     return fake
+
+
+class Own(NamedTuple):
+    """A fault of a test's own: a function of the request, the clock, and what carries the request out."""
+
+    apply: Callable[[httpx2.Request, Clock, Serve], Raw]
 
 
 class Silent(httpx2.BaseTransport, httpx2.AsyncBaseTransport):

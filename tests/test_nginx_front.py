@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx2
 import pytest
 
 from petstore_server.api.v2_input import MAX_WAIT
@@ -69,23 +68,22 @@ def test_an_answer_comes_through_as_the_service_gave_it(site: Site) -> None:
     assert "private, no-cache" == found.headers["cache-control"]
 
 
-def test_a_list_is_answered_304_and_in_gzip_under_the_services_own_etags(site: Site) -> None:
+def test_a_list_is_answered_304_in_gzip_and_to_head_under_the_services_own_etags(site: Site) -> None:
     with site.front.client(site.key) as client:
         plain = client.get(TARGET, headers=PLAIN)
         zipped = client.get(TARGET, headers={"Accept-Encoding": "gzip"})
         unchanged = client.get(TARGET, headers={"If-None-Match": zipped.headers["etag"], "Accept-Encoding": "gzip"})
+        head = client.head(TARGET, headers=PLAIN)
     assert (None, "gzip") == (plain.headers.get("content-encoding"), zipped.headers["content-encoding"])
     assert plain.headers["etag"][:-1] + '-gzip"' == zipped.headers["etag"]
     assert plain.content == zipped.content
     assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"])
     assert (304, zipped.headers["etag"]) == (unchanged.status_code, unchanged.headers["etag"])
-
-
-def test_head_has_the_headers_of_the_body_and_sends_none(site: Site) -> None:
-    with site.front.client(site.key) as client:
-        length = len(client.get(TARGET, headers=PLAIN).content)
-        head = client.head(TARGET, headers=PLAIN)
-    assert (200, str(length), b"") == (head.status_code, head.headers["content-length"], head.content)
+    assert (200, plain.headers["content-length"], b"") == (
+        head.status_code,
+        head.headers["content-length"],
+        head.content,
+    )
 
 
 def test_cancels_and_refusals_keep_their_statuses_and_bodies(site: Site) -> None:
@@ -226,10 +224,13 @@ def test_http_2_is_served(site: Site) -> None:
     assert ("2 200", 500) == (summary, len(json.loads(body)))
 
 
-def test_no_key_is_logged(site: Site) -> None:
+@pytest.mark.parametrize("given", ["mine", None])
+def test_the_log_has_the_id_that_the_response_has_and_no_key(site: Site, given: str | None) -> None:
     with site.front.client(site.key) as client:
-        request_id = client.get(TARGET).headers["x-request-id"]
-    assert request_id in site.front.log()
+        headers = {"X-Request-Id": given} if given else {}
+        found = client.get(TARGET, headers=headers).headers["x-request-id"]
+    assert given in (None, found)
+    within(PATIENCE, lambda: site.front.log().rstrip().endswith(f" {found}"))
     written = [path.read_text() for path in site.front.folder.glob("*.log")]
     assert [] == [found for text in written for found in re.findall(r"pso_(?:live|test)_\w+", text)]
 
@@ -355,14 +356,8 @@ def test_a_request_for_changes_is_held_through_the_front_and_ends_with_its_clien
     head = f"GET {CHANGES}?after={token}&wait=30 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.key}\r\n\r\n"
     with site.front.connect() as connection:
         connection.sendall(head.encode())
-        within(PATIENCE, lambda: _held(site.server) == 1)
-    within(PATIENCE, lambda: _held(site.server) == 0)
-
-
-def _held(server: Server) -> int:
-    """The number of requests that the service holds."""
-    metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE).text
-    return int(float(*re.findall(r"^petstore_held_requests (\S+)", metrics, re.MULTILINE)))
+        within(PATIENCE, lambda: site.server.metrics()["petstore_held_requests"] == 1)
+    within(PATIENCE, lambda: site.server.metrics()["petstore_held_requests"] == 0)
 
 
 def test_connections_to_the_service_are_kept_open(failing: tuple[Service, Front]) -> None:
@@ -392,12 +387,3 @@ def test_a_service_that_is_down_is_503_with_retry_after_and_the_clients_request_
         assert ("A cancellation may have been applied." in response) == request_line.startswith("DELETE")
         assert f"\r\nX-Request-Id: mine-{request_line[:3]}\r\n" in response
         within(PATIENCE, lambda: f"mine-{request_line[:3]}" in before.log())
-
-
-@pytest.mark.parametrize("given", ["mine", None])
-def test_the_log_has_the_id_that_the_response_has(site: Site, given: str | None) -> None:
-    with site.front.client(site.key) as client:
-        headers = {"X-Request-Id": given} if given else {}
-        found = client.get(TARGET, headers=headers).headers["x-request-id"]
-    assert given in (None, found)
-    within(PATIENCE, lambda: site.front.log().rstrip().endswith(f" {found}"))

@@ -1,8 +1,6 @@
 """Proxies and certificates that environment variables name."""
 
 import os
-import subprocess
-import sys
 
 import httpx2
 import pytest
@@ -79,16 +77,3 @@ def test_the_proxy_is_not_named_if_a_transport_bypasses_it(monkeypatch: pytest.M
     ):
         petstore.list_orders()
     assert "proxy" not in str(caught.value)
-
-
-def test_the_command_names_the_invalid_setting_and_exits_with_2() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "petstore_client", "--base-url", "http://127.0.0.1:1/v1", "orders", "list"],
-        env={**os.environ, "PETSTORE_API_KEY": "key", "SSL_CERT_FILE": "/nonexistent/ca.pem"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (2, "") == (done.returncode, done.stdout)
-    assert "SSL_CERT_FILE=/nonexistent/ca.pem" in done.stderr
-    assert 1 == len(done.stderr.splitlines())

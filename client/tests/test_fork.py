@@ -18,7 +18,7 @@ import pytest
 from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order
 from petstore_client.testing import Answered, FakePetstore
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect, faulty
+from testing.client_variants import Connect, Own, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]
 JSON = {"content-type": "application/json"}
@@ -210,14 +210,12 @@ def test_a_cancel_with_the_response_to_another_request_may_have_been_applied(con
 def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> None:
     fake = FakePetstore([Order(id=1), Order(id=2)], shipped=[2])
 
-    class Front(Answered):
-        """Replaces the X-Request-Id of a request, so that the service returns the new one."""
+    def replace(request: httpx2.Request, _: Clock, serve: Serve) -> Raw:
+        """Replace the X-Request-Id of a request, so that the service returns the new one."""
+        request.headers["x-request-id"] = replaced
+        return serve()
 
-        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            request.headers["x-request-id"] = replaced
-            return serve()
-
-    fake.then(*[Front(200)] * 4)
+    fake.then(*[Own(replace)] * 4)
     with connect(fake) as petstore:
         assert 2 == len(petstore.list_orders())
         petstore.cancel_order(1)

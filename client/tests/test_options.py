@@ -28,7 +28,7 @@ from petstore_client import (
 )
 from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import AnyClient, Connect, Silent, faulty
+from testing.client_variants import AnyClient, Connect, Own, Silent, faulty
 
 URL = "http://x.test/v1"
 ORDERS = [
@@ -156,12 +156,11 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     seen: list[Any] = []
 
-    class Recorded(Answered):
-        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            seen.append(request.extensions["timeout"])
-            return serve()
+    def record(request: httpx2.Request, _: Clock, serve: Serve) -> Raw:
+        seen.append(request.extensions["timeout"])
+        return serve()
 
-    fake.then(Recorded(200), Recorded(200), Recorded(200), TimedOut())
+    fake.then(*[Own(record)] * 3, TimedOut())
     with connect(fake, timeout=httpx2.Timeout(20, connect=3), max_retries=0) as petstore:
         petstore.list_orders()
         petstore.with_options(deadline=10).list_orders()
@@ -249,11 +248,10 @@ def test_a_successful_response_is_described(connect: Connect) -> None:
 
 
 def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
-    class Untrusted(Answered):
-        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            raise httpx2.ConnectError("self-signed certificate") from ssl.SSLCertVerificationError()
+    def distrust(*_: object) -> Raw:
+        raise httpx2.ConnectError("self-signed certificate") from ssl.SSLCertVerificationError()
 
-    fake = faulty(ORDERS, *[Untrusted(200)] * 5)
+    fake = faulty(ORDERS, *[Own(distrust)] * 5)
     with connect(fake) as petstore, pytest.raises(APIConnectionError, match="certificate of") as caught:
         petstore.list_orders()
     assert (False, False, None) == (caught.value.sent, caught.value.retryable, caught.value.ended_by)

@@ -29,8 +29,7 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
-from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect, faulty
+from testing.client_variants import Connect, Own, faulty
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]
 TRANSIENT: list[Fault] = [
@@ -158,24 +157,9 @@ def test_the_hook_receives_every_retry(connect: Connect) -> None:
     assert {fake.requests[0].headers["x-request-id"]} == {event.request_id for event in seen}
 
 
-def test_a_failing_hook_does_not_affect_the_call(connect: Connect) -> None:
-    def broken(event: object) -> None:
-        raise RuntimeError("broken hook")
-
-    fake = faulty(ORDERS, Dropped(applied=True), RateLimited(1))
-    with connect(fake, on_retry=broken, on_rate_limit=broken) as petstore:
-        petstore.cancel_order(1)
-    assert {1} == fake.cancelled
-
-
 def test_a_truncated_error_body_keeps_the_status(connect: Connect) -> None:
-    fake = FakePetstore(ORDERS)
-
-    class Broken(Failing):
-        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            return super().apply(request, clock, serve)._replace(cut=True)
-
-    fake.then(Broken(500), Broken(500))
+    broken = Own(lambda *sent: Failing(500).apply(*sent)._replace(cut=True))
+    fake = faulty(ORDERS, broken, broken)
     with connect(fake, max_retries=1) as petstore, pytest.raises(ServerError) as caught:
         petstore.list_orders()
     assert 500 == caught.value.status

@@ -15,13 +15,6 @@ from testing.client_variants import Connect
 pytest_plugins = ["pytester"]
 
 
-def test_the_list_is_in_ascending_order(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=3), Order(id=-1), Order(id=2)])
-    fake.orders[0] = Order(id=0)
-    with connect(fake) as petstore:
-        assert [-1, 0, 2, 3] == [order.id for order in petstore.list_orders()]
-
-
 def impatient(fake: FakePetstore) -> httpx2.Response:
     """A request of a program that ignores limits."""
     with httpx2.Client(transport=fake) as http:
@@ -160,10 +153,3 @@ def test_identifiers_that_the_service_refuses_are_refused(number: str) -> None:
             refused = http.delete(f"{fake.base_url.removesuffix('v1')}{version}/store/orders/{number}")
             assert (404, "invalid_order_id") == (refused.status_code, refused.json()["code"])
     assert set() == fake.cancelled
-
-
-@pytest.mark.parametrize("number", ["7", "-7", "0", "9223372036854775807", "-9223372036854775808"])
-def test_identifiers_of_64_bits_are_accepted(number: str) -> None:
-    fake = FakePetstore([Order(id=int(number))])
-    with httpx2.Client(transport=fake, headers={"authorization": f"Bearer {fake.api_key}"}) as http:
-        assert 204 == http.delete(f"{fake.base_url}/store/orders/{number}").status_code

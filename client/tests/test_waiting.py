@@ -20,7 +20,7 @@ from petstore_client import (
 from petstore_client._types import SYSTEM_CLOCK, Clock
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect, faulty
+from testing.client_variants import Connect, Own, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]
 
@@ -70,12 +70,11 @@ def test_a_deadline_that_ends_just_before_a_request_is_sent_leaves_a_valid_timeo
 ) -> None:
     timeouts: list[float] = []
 
-    class Recorded(Failing):
-        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            timeouts.extend(request.extensions["timeout"].values())
-            return serve()
+    def record(request: httpx2.Request, _: Clock, serve: Serve) -> Raw:
+        timeouts.extend(request.extensions["timeout"].values())
+        return serve()
 
-    fake = faulty(ORDERS, Recorded(), clock=Busy())
+    fake = faulty(ORDERS, Own(record), clock=Busy())
     with connect(fake, deadline=deadline) as petstore, suppress(PetstoreError):
         petstore.list_orders()
     assert all(timeout > 0 for timeout in timeouts)  # a socket raises ValueError for less
