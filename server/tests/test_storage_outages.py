@@ -140,6 +140,7 @@ async def test_a_store_whose_folder_is_gone_is_unusable(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "disk")
         with pytest.raises(ServiceUnavailable):
             await store.engine.verify()
+        assert "moved or deleted" in (await refused(store, range(1)))[0].reason
 
 
 async def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
