@@ -180,6 +180,7 @@ def test_doctor_reports_invalid_settings(cli: CommandLine) -> None:
 
 def test_doctor_hints_at_settings_that_a_deployment_forgets(cli: CommandLine) -> None:
     assert "warn" == results(cli)["address"][0]
+    assert "Set PETSTORE_STAGING_BASE_URL," in cli("doctor", PETSTORE_ENVIRONMENT="staging", **NO_PORTS).out
     found = results(cli, PETSTORE_BASE_URL="https://api.example.com/v1", PETSTORE_ADMIN_HOST="0.0.0.0")
     assert "address" not in found
     assert ("warn", "warn") == (found["proxies"][0], found["admin"][0])

@@ -32,7 +32,8 @@ ACTOR = Actor("operator:test", NOW)
 
 
 async def account(store: Store, name: str = "acme") -> None:
-    await accounts.create_account(store, name, Plan.FREE, PLAN_LIMITS[Plan.FREE], ACTOR)
+    made = await accounts.create_account(store, name, Plan.FREE, PLAN_LIMITS[Plan.FREE], ACTOR)
+    assert ("", "") == (made.contact, made.note)
 
 
 async def issue(store: Store, expires_at: float | None = None, note: str = "") -> IssuedKey:
