@@ -202,7 +202,8 @@ def test_doctor_reports_equal_ports(cli: CommandLine) -> None:
 
 
 def test_doctor_reports_an_access_log_that_the_log_level_omits(cli: CommandLine) -> None:
-    assert "log" not in results(cli, PETSTORE_ACCESS_LOG="all")
+    for settings in ({"PETSTORE_ACCESS_LOG": "all"}, {"PETSTORE_ACCESS_LOG": "off", "PETSTORE_LOG_LEVEL": "warning"}):
+        assert "log" not in results(cli, **settings)
     level, message = results(cli, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="warning")["log"]
     assert "warn" == level
     assert "PETSTORE_ACCESS_LOG is errors" in message

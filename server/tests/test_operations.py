@@ -109,6 +109,8 @@ async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(store: 
     assert ["order:4"] == await found(actor="a", since=NOW + 1)
     assert ["order:1"] == await found(actor="a", until=NOW + 3)
     assert ["import", "order:3"] == await found(order=3)
+    assert ["import"] == await found(order=3, until=NOW + 2)
+    assert [] == await found(order=3, until=NOW)
     assert ["account:acme"] == await found(account="acme")
     newest = (await store.audit.page(AuditFilters(), 10)).entries
     assert "order:5" == newest[0].subject

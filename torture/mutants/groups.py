@@ -94,6 +94,7 @@ GROUPS = {
             "operations accounts audit keys leaked_keys cli_* console_* usage_history "
             "storage_maintenance redis_processes",
         ),
+        postgres=True,
     ),
     "imports": Group(_server("imports"), _tests("server/tests", "import_* console_imports cli_orders")),
     "console": Group(_server("console", "console/pages"), _tests("server/tests", "console_*")),
