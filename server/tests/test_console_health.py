@@ -51,6 +51,9 @@ async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backe
         console.service.detail = DEGRADED
         await console.sources.monitor._ask()
     async with running_console(each_backend) as console:
+        found = await console.store.health.find(console.sources.monitor._host)
+        assert found is not None
+        assert (console.clock.now + 31 * 60, True) == (found.checked_at, found.stopped)
         console.clock.now += 32 * 60
         console.service.detail = DEGRADED
         await console.browser.sign_in()
