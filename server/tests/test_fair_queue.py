@@ -37,3 +37,10 @@ def test_owners_that_one_take_has_no_place_for_come_first_in_the_next() -> None:
     assert ["a1", "b1"] == queue.take(2)
     queue.add("e", "e1")
     assert [["c1", "d1"], ["a2", "b2"], ["e1"], []] == [queue.take(2) for _ in range(4)]
+
+
+def test_owners_with_few_items_come_before_those_that_have_more_than_their_share() -> None:
+    queue = FairQueue[str]()
+    for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
+        queue.add(item[0], item)
+    assert [["b1", "c1", "c2", "a1", "a2"], ["a3"]] == [queue.take(6), queue.take(6)]

@@ -21,7 +21,7 @@ from petstore_server.engines.sqlite import connections
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import ACCEPTED_TOGETHER, PublicServer
 from petstore_server.server.messages import Answer, Request
-from petstore_server.server.state import CONNECTIONS_PER_TURN
+from petstore_server.server.state import CONNECTIONS_PER_SHORT_TURN, CONNECTIONS_PER_TURN, MANY_WAITING
 from petstore_server.server.writer import ResponseWriter
 from testing.service import UNLIMITED, Service, bearer, code, in_service
 from testing.subprocesses import PATIENCE
@@ -144,6 +144,56 @@ async def test_other_work_goes_on_between_the_requests_of_many_connections() -> 
         seen.append(len(advanced))
     assert list(range(3 * CONNECTIONS_PER_TURN + 1)) == advanced
     assert CONNECTIONS_PER_TURN >= max(after - before for before, after in pairwise([0, *seen]))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("waiting", "add", "next_turn"),
+    [
+        pytest.param(MANY_WAITING, 1, CONNECTIONS_PER_SHORT_TURN, id="more than 64 wait"),
+        pytest.param(MANY_WAITING - 1, 1, CONNECTIONS_PER_TURN, id="64 wait"),
+        pytest.param(2 * MANY_WAITING, 0, CONNECTIONS_PER_TURN, id="none of the turn waits"),
+    ],
+)
+async def test_a_turn_is_shorter_after_requests_that_join_many_waiting(waiting: int, add: int, next_turn: int) -> None:
+    server, advanced, ends = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), asyncio.Event()
+    tasks = list[asyncio.Task[object]]()
+
+    def wait(number: int) -> None:
+        for _ in range(number):
+            tasks.append(asyncio.create_task(ends.wait()))
+            server.started(tasks[-1])
+
+    class First(Waiting):
+        def advance(self) -> None:
+            super().advance()
+            wait(add)
+
+    wait(waiting)
+    server.schedule(cast(Connection, First(0, advanced)))
+    for number in range(1, 3 * CONNECTIONS_PER_TURN):
+        server.schedule(cast(Connection, Waiting(number, advanced)))
+    await asyncio.sleep(0)
+    assert list(range(CONNECTIONS_PER_TURN)) == advanced
+    await asyncio.sleep(0)
+    assert list(range(CONNECTIONS_PER_TURN + next_turn)) == advanced
+    ends.set()
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.anyio
+async def test_responses_that_had_to_wait_are_written_before_the_requests_of_a_turn() -> None:
+    server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
+
+    class Held:
+        def flush(self) -> None:
+            seen.extend(advanced)
+            seen.append(-1)
+
+    server.schedule(cast(Connection, Waiting(1, advanced)))
+    server.hold(cast(ResponseWriter, Held()))
+    await asyncio.sleep(0)
+    assert ([-1], [1]) == (seen, advanced)
 
 
 @pytest.mark.anyio

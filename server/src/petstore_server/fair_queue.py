@@ -22,13 +22,19 @@ class FairQueue(Generic[Item]):
         self._waiting.setdefault(owner, []).append(item)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return up to `most` items, an equal share of each owner. Owners with items left go last."""
+        """Remove and return up to `most` items, an equal share of each owner. Owners with items left go last.
+
+        What those get of this share comes last in it, too.
+        """
         owners = list(islice(self._waiting, most))
         share = most // max(len(owners), 1)
         taken: list[Item] = []
+        last: list[Item] = []
         for owner in owners:
             items = self._waiting.pop(owner)
-            taken += items[:share]
-            if len(items) > share:
+            if len(items) <= share:
+                taken += items
+            else:
+                last += items[:share]
                 self._waiting[owner] = items[share:]
-        return taken
+        return taken + last

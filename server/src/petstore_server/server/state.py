@@ -15,17 +15,18 @@ READ_BUFFER = 16 * 1024
 """Bytes read from a connection at once, and kept of one whose requests are still being answered."""
 
 CONNECTIONS_PER_TURN = 16
-"""Connections that get their turn before the event loop does other work.
-
-A request waits several times for the store or for Redis. If hundreds of others were answered between each response and
-what follows it, a client with few requests would be late by several times as long as they take together.
-"""
-
-RESPONSES_TOGETHER = 16
-"""Connections whose responses are written one right after the other.
+"""Connections that get their turn before the event loop does other work, at most: their responses are written together.
 
 A write wakes the client, or the proxy, that waits for it. It need not be woken again for those that follow at once. The
 first response waits until the others are computed, so there are not too many.
+"""
+
+CONNECTIONS_PER_SHORT_TURN = 6
+MANY_WAITING = 64
+"""Requests that wait for the store or for Redis. After a turn that added to more of them, the next one is short.
+
+Such a request comes back to the event loop several times, each time behind a turn and what follows from it. A client
+with few requests would be late by several times what the requests of many others take.
 """
 
 MAX_UNFINISHED = 64 * 1024 * 1024
@@ -114,6 +115,7 @@ class ServerState:
         self._scheduled: FairQueue[OpenConnection] = FairQueue()  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
         self._turn_follows = False
+        self._per_turn = CONNECTIONS_PER_TURN
         self._loop = asyncio.get_running_loop()
         self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -192,18 +194,19 @@ class ServerState:
         self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        connections = self._scheduled.take(CONNECTIONS_PER_TURN)
-        self.turn = object()
-        self.update_date()
         try:
-            for connection in connections:
-                if len(self._holding) >= RESPONSES_TOGETHER:
-                    self._flush()
+            self._flush()  # what has waited for the store is not to wait for this turn as well
+            self.turn = object()
+            self.update_date()
+            waiting = len(self._tasks)
+            for connection in self._scheduled.take(self._per_turn):
                 try:
                     connection.advance()
                 except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
                     connection.cut()
                     self.report(error)
+            more_wait = len(self._tasks) > max(waiting, MANY_WAITING)
+            self._per_turn = CONNECTIONS_PER_SHORT_TURN if more_wait else CONNECTIONS_PER_TURN
             self._flush()
         finally:
             self._turn_follows = False
