@@ -41,9 +41,7 @@ async def respond(request: Request) -> Response | None:
     if request.method == "POST":
         return plain(b"%d" % len(request.body))
     chunk = bytes(100_000)
-    return plain(b"")._replace(
-        headers=b"content-length: %d\r\n" % LIST, chunks=[chunk] * (LIST // len(chunk)), length=LIST
-    )
+    return Response(200, b"content-length: %d\r\n" % LIST, [chunk] * (LIST // len(chunk)), LIST)
 
 
 @asynccontextmanager

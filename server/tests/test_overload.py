@@ -119,9 +119,8 @@ async def test_more_new_keys_than_connections_wait_for_their_turn(service: Servi
 class Waiting:
     """A connection as far as a server's turns concern it."""
 
-    def __init__(self, number: int, advanced: list[int], next_request: object = None) -> None:
+    def __init__(self, number: int, advanced: list[int]) -> None:
         self.scheduled = False
-        self.next_request = next_request
         self._number = number
         self._advanced = advanced
 
@@ -138,7 +137,7 @@ async def _unused(request: Request) -> Answer | None:
 async def test_other_work_goes_on_between_the_requests_of_many_connections() -> None:
     server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
     for number in range(3 * CONNECTIONS_PER_TURN + 1):
-        server.schedule(cast(Connection, Waiting(number, advanced)))
+        server.schedule(cast(Connection, Waiting(number, advanced)), None)
     while len(advanced) <= 3 * CONNECTIONS_PER_TURN:
         await asyncio.sleep(0)  # as long as a response of the store or of Redis has to wait
         seen.append(len(advanced))
@@ -170,9 +169,9 @@ async def test_a_turn_is_shorter_after_requests_that_join_many_waiting(waiting: 
             wait(add)
 
     wait(waiting)
-    server.schedule(cast(Connection, First(0, advanced)))
+    server.schedule(cast(Connection, First(0, advanced)), None)
     for number in range(1, 3 * CONNECTIONS_PER_TURN):
-        server.schedule(cast(Connection, Waiting(number, advanced)))
+        server.schedule(cast(Connection, Waiting(number, advanced)), None)
     await asyncio.sleep(0)
     assert list(range(CONNECTIONS_PER_TURN)) == advanced
     await asyncio.sleep(0)
@@ -190,7 +189,7 @@ async def test_responses_that_had_to_wait_are_written_before_the_requests_of_a_t
             seen.extend(advanced)
             seen.append(-1)
 
-    server.schedule(cast(Connection, Waiting(1, advanced)))
+    server.schedule(cast(Connection, Waiting(1, advanced)), None)
     server.hold(cast(ResponseWriter, Held()))
     await asyncio.sleep(0)
     assert ([-1], [1]) == (seen, advanced)
@@ -202,7 +201,7 @@ async def test_accounts_share_each_turn_however_many_connections_they_have() -> 
     server = PublicServer(_unused, lambda: 0.0, 1_000, owner_of=lambda request: owners[cast(int, request)])
     advanced = list[int]()
     for number in range(len(owners)):
-        server.schedule(cast(Connection, Waiting(number, advanced, number)))
+        server.schedule(cast(Connection, Waiting(number, advanced)), cast(Request, number))
     for _ in range(2 * len(owners) // CONNECTIONS_PER_TURN):  # turns
         await asyncio.sleep(0)
     assert sorted(advanced) == list(range(len(owners)))
@@ -223,7 +222,7 @@ async def test_a_defect_in_one_turn_does_not_end_the_turns() -> None:
 
     server.hold(cast(ResponseWriter, Broken()))
     for number in range(2 * CONNECTIONS_PER_TURN):
-        server.schedule(cast(Connection, Waiting(number, advanced)))
+        server.schedule(cast(Connection, Waiting(number, advanced)), None)
     for _ in range(5):  # turns
         await asyncio.sleep(0)
     assert [OSError] == [type(error) for error in errors]

@@ -5,6 +5,7 @@ it. Until then the connection parses nothing more, and reads at most one buffer 
 """
 
 import asyncio
+from asyncio import Task
 from contextlib import suppress
 from http import HTTPStatus
 from typing import cast
@@ -54,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
             self._refuse(refusal)
-            self._server.schedule(self)
+            self._schedule()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
@@ -72,13 +73,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._ended or self._input_ended:
             return
         parser = self._parser
-        parser.feed(bytes(self._server.buffer[:nbytes]))
+        parser.feed(self._server.buffer[:nbytes].tobytes())
         self._parse()
         if not (parser.starved or self._reading_paused):
             self._reading_paused = True
             self._transport.pause_reading()
-        if self._current is None and not self.scheduled:
-            self._server.schedule(self)
+        if self._current is None:
+            self._schedule()
         if not parser.requests:  # what has arrived is part of a request
             self._server.received(nbytes)
 
@@ -91,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
             self._parser.incoming.lose()
         if self._current is not None:
             self._current.end_client()
-        self._server.schedule(self)
+        self._schedule()
         return True
 
     def pause_writing(self) -> None:
@@ -101,14 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._writer.resume():
             self._finish()
         if not self._writer.paused:
-            self._server.schedule(self)
+            self._schedule()
 
     # Called by the server
-
-    @property
-    def next_request(self) -> Request | None:
-        """The request that is answered next, if it has been parsed."""
-        return self._parser.requests[0] if self._parser.requests else None
 
     def advance(self) -> None:
         """Answer requests one after another until there is something to wait for."""
@@ -119,11 +115,12 @@ class Connection(asyncio.BufferedProtocol):
             if not parser.starved:
                 self._parse()
             if not parser.requests or self._ended or self._current is not None or self._writer.paused:
-                self._read_on_or_end()
+                if self._input_ended or self._reading_paused or self._server.closing:
+                    self._read_on_or_end()
                 return
             self._answer(parser.requests.popleft(), turn)
             turn = None  # a later request sees what an earlier one has changed
-        self._server.schedule(self)
+        self._schedule()
 
     def check_progress(self) -> tuple[int, int]:
         """Called once a second: end the connection if it has been waiting for the same thing for too long.
@@ -156,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         """Refuse the request that is incomplete, for lack of memory, and forget it."""
         self._refuse(TooManyConnections())
         if self._current is None:
-            self._server.schedule(self)
+            self._schedule()
 
     def cut(self) -> None:
         """End the connection at once: a response that was not sent completely must not look complete."""
@@ -174,6 +171,11 @@ class Connection(asyncio.BufferedProtocol):
                 parser.parse()
             except RequestError as failure:
                 self._refuse(failure)
+
+    def _schedule(self) -> None:
+        """Advance in one of the next turns, as the next request's owner gets them."""
+        if not self.scheduled:
+            self._server.schedule(self, self._parser.requests[0] if self._parser.requests else None)
 
     def _refuse(self, failure: RequestError) -> None:
         """Parse nothing more; the last response is `failure`."""
@@ -202,17 +204,18 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, request: Request, turn: object | None) -> None:
         self._current = request
         request.turn = turn
-        request.client_ended = self._input_ended
+        if self._input_ended:
+            request.client_ended = True
         if request.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request))
-        if isinstance(outcome, asyncio.Task):
+        if isinstance(outcome, Task):
             self._server.started(outcome)
             outcome.add_done_callback(self._answered)
         else:
             self._respond(request, outcome)
 
-    def _answered(self, task: "asyncio.Task[Answer | None]") -> None:
+    def _answered(self, task: "Task[Answer | None]") -> None:
         if task.cancelled() or self._ended or self._current is None:
             return
         if task.exception() is not None:
@@ -222,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.update_date()
         self._respond(self._current, task.result())
         if self._parser.requests or not self._parser.starved:
-            self._server.schedule(self)
+            self._schedule()
         elif not self.scheduled:
             self._read_on_or_end()
 
@@ -239,8 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
         response, more = answer
         head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, more, end)
-        chunks = () if request.method == "HEAD" else response.chunks
-        if self._writer.write(head, chunks, response.length):
+        if self._writer.write(head, () if request.method == "HEAD" else response.chunks, response.length):
             self._finish()
 
     # Writing

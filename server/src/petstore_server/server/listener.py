@@ -49,7 +49,7 @@ class PublicServer(ServerState):
         if not await self._emptied(lingering):
             self.closing = True
             for connection in list(self.connections):
-                self.schedule(connection)
+                self.schedule(connection, None)
             if not await self._emptied(seconds - lingering):
                 _log.warning("connections cut off", extra={"connections": len(self.connections)})
         for connection in list(self.connections):

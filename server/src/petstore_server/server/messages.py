@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 MAX_TARGET = 8 * 1024
 MAX_HEADERS = 32 * 1024
@@ -89,9 +90,9 @@ class Request:
     fault: type[RequestError] | None = None
     refusal: RequestError | None = None
     http_1_0 = False
-    keep_alive = False
+    keep_alive = True
     awaits_continue = False
-    complete = False
+    complete = True
     body = b""
     _oversized = False
     lost = False
@@ -164,12 +165,13 @@ def refused_request(failure: RequestError, peer: str | None, method: str = "") -
     """
     request = Request(method, b"", b"", {}, peer)
     request.refusal = failure
-    request.complete = True
+    request.keep_alive = False
     return request
 
 
-class Response(NamedTuple):
-    """A response, which may be the same for many requests.
+@dataclass(slots=True)
+class Response:
+    """A response, which may be the same for many requests: it is not changed, but a frozen one takes longer to make.
 
     `headers` are header lines as they are sent, each ending in CRLF; Content-Length is among them unless the status is
     204 or 304. `chunks` are the parts of the body, `length` bytes in all; they are not sent in response to HEAD.

@@ -132,25 +132,21 @@ class RequestParser:
             return
         if not self._in_head:
             self.begun += 1
-            self._in_head = True
-        end = self._data.find(_END, self._searched)
-        if end < 0:
+        data, at = self._data, self._at
+        end = data.find(_END, self._searched)
+        self._in_head = end < 0
+        if self._in_head:
             self._await(_END)
-            line, complete, _ = self._data[self._at :].partition(_LINE_END)
+            line, complete, _ = data[at:].partition(_LINE_END)
             if complete:
                 request_line.__wrapped__(line)  # so that another protocol is refused at once
             return
-        head = self._data[self._at : end]
-        if head == self._plain_head:
-            request = Request(*self._plain, self._peer)
-            request.keep_alive = request.complete = True
-        else:
-            request = self._read_head(head)
+        head = data[at:end]
+        request = Request(*self._plain, self._peer) if head == self._plain_head else self._read_head(head)
         self._at = self._searched = end + len(_END)
-        self._in_head = False
         self._blank = 0
-        self._ended = not request.keep_alive
         self.requests.append(request)
+        self._ended = not request.keep_alive
         if not request.complete:
             self.incoming = request
 
@@ -200,7 +196,7 @@ class RequestParser:
         framed = not _FRAMING.isdisjoint(headers)
         if framed:
             self._frame(request)
-        request.complete = not (self._left or self._chunked)
+            request.complete = not (self._left or self._chunked)
         if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
         elif known and request.keep_alive and not (framed or http_1_0):

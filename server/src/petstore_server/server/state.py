@@ -69,8 +69,6 @@ class OpenConnection(Protocol):
 
     scheduled: bool
 
-    @property
-    def next_request(self) -> Request | None: ...
     def advance(self) -> None: ...
     def check_progress(self) -> tuple[int, int]: ...
     def unfinished(self) -> tuple[tuple[int, int], int]: ...
@@ -158,8 +156,8 @@ class ServerState:
         if not (self.connections or self._tasks):
             self._empty.set()
 
-    def schedule(self, connection: OpenConnection) -> None:
-        """Have the connection advance once all that is readable now has been read.
+    def schedule(self, connection: OpenConnection, request: Request | None) -> None:
+        """Have the connection advance to its next request once all that is readable now has been read.
 
         All requests of a turn have thus been read when the turn begins, so what one of them finds
         out may serve the others (`Request.turn`).
@@ -168,9 +166,7 @@ class ServerState:
             connection.scheduled = True
             if not self._turn_follows:
                 self._have_turn()
-            request = connection.next_request
-            owner = None if request is None else self._owner_of(request)
-            self._scheduled.add(owner, connection)
+            self._scheduled.add(None if request is None else self._owner_of(request), connection)
 
     def hold(self, writer: ResponseWriter) -> None:
         """Flush what the writer holds at the end of this turn, or of the next one."""
