@@ -120,14 +120,13 @@ class Gate:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
         request = call.request
         authorization = request.headers.get(b"authorization")
-        principal = self.authenticator.known(authorization)
-        if principal is None:
-            principal = await self._identify(call, authorization)
-        call.principal = principal
+        call.principal = principal = self.authenticator.known(authorization) or await self._identify(
+            call, authorization
+        )
         operation = None if match.route is None else match.route.operations.get(request.method)
         if operation is not None:
             call.operation = operation.id
-        call.decision = decision = await self.limiter.admit(principal)
+        call.decision = decision = self.limiter.decide(principal) or await self.limiter.admit(principal)
         self.metrics.decided(principal.plan, decision)
         self.usage.decided(principal, call.operation, decision)
         if decision.outcome is not ADMITTED:
@@ -156,8 +155,7 @@ class Gate:
             return await held.response
         finally:
             call.held = perf_counter() - began
-            authorization = call.request.headers.get(b"authorization")
-            principal = self.authenticator.known(authorization) or await self.authenticator.identify(authorization)
+            principal = await self.authenticator.identify(call.request.headers.get(b"authorization"))
             call.decision = await self.limiter.admit(principal, charge=False)
 
     async def _identify(self, call: Call, authorization: bytes | None) -> Principal:

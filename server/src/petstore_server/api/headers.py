@@ -19,34 +19,35 @@ def limit_headers(decision: Decision) -> bytes:
     if isinstance(decision, AccountDecision):
         minute, minute_reset = decision.minute_remaining, decision.minute_reset
         day, day_reset = decision.day_remaining, decision.day_reset
-        limits = decision.limits
-        shown = (limits.per_day, day, day_reset) if decision.day_shown else (limits.per_minute, minute, minute_reset)
+        day_shown = decision.day_shown
+        shown, reset = (day, day_reset) if day_shown else (minute, minute_reset)
         if decision.ban_reset:
-            shown = decision.shown[1:]
-        headers = _account_template(limits) % (*shown, minute, minute_reset - second, day, day_reset - second)
+            shown, reset = decision.shown[2:]
+        template = _account_template(decision.limits, day_shown)
+        headers = template % (shown, reset, minute, minute_reset - second, day, day_reset - second)
         if decision.ban_reset:
             headers = b'%s, "ban";r=0;t=%d\r\n' % (headers[: -len(b"\r\n")], decision.ban_reset - second)
     else:
         remaining, reset = decision.remaining, decision.reset
-        headers = _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, reset - second)
+        headers = _ADDRESS_TEMPLATE % (remaining, reset, remaining, reset - second)
     if decision.outcome is ADMITTED:
         return headers
     return headers + b"retry-after: %d\r\n" % decision.retry_after
 
 
-def _template(*windows: tuple[str, int, int]) -> bytes:
+def _template(*windows: tuple[str, int, int], shown: int = 0) -> bytes:
     """The header lines of these windows (name, limit, length in seconds), with a %d for each number that changes."""
     policy = ", ".join(f'"{name}";q={limit};w={seconds}' for name, limit, seconds in windows)
     state = ", ".join(f'"{name}";r=%d;t=%d' for name, _, _ in windows)
     return (
-        "x-ratelimit-limit: %d\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n"
+        f"x-ratelimit-limit: {windows[shown][1]}\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n"
         f"ratelimit-policy: {policy}\r\nratelimit: {state}\r\n"
     ).encode()
 
 
-@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with its own limits
-def _account_template(limits: Limits) -> bytes:
-    return _template(("minute", limits.per_minute, MINUTE), ("day", limits.per_day, DAY))
+@lru_cache(maxsize=1024)  # two entries for each plan, and for each enterprise account with its own limits
+def _account_template(limits: Limits, day_shown: bool) -> bytes:
+    return _template(("minute", limits.per_minute, MINUTE), ("day", limits.per_day, DAY), shown=day_shown)
 
 
 _ADDRESS_TEMPLATE = _template(("address", ADDRESS_LIMIT, MINUTE))

@@ -83,16 +83,17 @@ class ListCache:
         self._held: EncodedList | None = None
         self._turn: object = None  # in which the list was last found to be current
 
+    def known(self, turn: object | None) -> EncodedList | None:
+        """The list, if `current` has returned it for another request of this turn."""
+        return None if turn is None or turn is not self._turn else self._held
+
     async def current(self, turn: object | None = None) -> EncodedList:
         """Return the list, never older than any change acknowledged before the turn or, without one, before this call.
 
-        Requests with the same `turn` (`Request.turn`) share one look at the store: all of them had been read when the
-        turn began, so the look is later than any change acknowledged before one of them was sent. Raises
+        The list is then `known` to requests with the same `turn` (`Request.turn`): all of them had been read when the
+        turn began, so this look at the store is later than any change acknowledged before one of them was sent. Raises
         ServiceUnavailable.
         """
-        held = self._held
-        if held is not None and turn is not None and turn is self._turn:
-            return held
         latest = await self._listing.current()
         held = self._held  # which another call may have renewed meanwhile
         if held is None or held.source is not latest:

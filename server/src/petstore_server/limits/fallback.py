@@ -46,6 +46,13 @@ class FallbackLimiter:
                 raise
             self._open(error)
 
+    def decide(self, principal: Principal, *, charge: bool = True) -> AccountDecision | None:
+        """As `MemoryLimiter.decide`; None if the shared counters decide: follow with `admit`."""
+        if self.fault is None:
+            return None
+        self.local_decisions += charge
+        return self.local.decide(principal, charge=charge)
+
     async def admit(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
         """As `MemoryLimiter.admit`."""
         if self.fault is None:
@@ -103,4 +110,4 @@ class FallbackLimiter:
 
 
 Limiter = MemoryLimiter | FallbackLimiter
-"""Decides on requests: `admit` on those with a valid key, `admit_address` on those without."""
+"""Decides on requests: `admit` on those with a valid key, `decide` if that need not wait, `admit_address` on others."""

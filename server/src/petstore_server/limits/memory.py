@@ -86,6 +86,10 @@ class MemoryLimiter:
         self.bans = 0
 
     async def admit(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
+        """As `decide`: this limiter never waits."""
+        return self.decide(principal, charge=charge)
+
+    def decide(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
         """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it.
 
         Without `charge`, only read the windows and the ban: the decision admits.

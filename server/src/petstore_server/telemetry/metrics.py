@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import add
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,38 +35,41 @@ def build_info() -> Metric:
 class _Histogram:
     """Counts values by the upper bounds of buckets, both included."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    def add(self, other: "_Histogram") -> None:
+        """Count what another one of the same buckets has counted."""
+        self.counts = [*map(add, self.counts, other.counts)]
+        self.sum += other.sum
 
     def totals(self) -> tuple[Sequence[tuple[str, float]], float]:
         """Cumulative counts by bound, and the sum of all values."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        return list(zip(names, accumulate(self._counts), strict=True)), self._sum
+        return list(zip(names, accumulate(self.counts), strict=True)), self.sum
 
 
 class Metrics:
     """What a process counts: responses, limit decisions, and the histograms `commits` and `rebuilds`."""
 
     def __init__(self) -> None:
-        self._responses: defaultdict[tuple[str, int], int] = defaultdict(int)
-        self._seconds: defaultdict[str, _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
+        self._responses: defaultdict[tuple[str, int], _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
         self._admitted: defaultdict[str, int] = defaultdict(int)
         self._refused: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
         self.commits = _Histogram(_BATCHES)
         self.rebuilds = _Histogram(_LATENCIES)
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
-        """Count a response. Refusals take no time, so they are not among the latencies of the operation."""
-        self._responses[operation, status] += 1
-        self._seconds[NO_OPERATION if status in NOT_ADMITTED else operation].observe(seconds)
+        """Count a response."""
+        self._responses[operation, status].observe(seconds)
 
     def decided(self, plan: str, decision: Decision) -> None:
         """Count a limit decision. `plan` is `none` for callers without a valid key."""
@@ -77,11 +81,14 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """The metrics as Prometheus samples."""
         responses = CounterMetricFamily("petstore_requests", "Requests answered.", labels=("operation", "status"))
-        for (operation, status), count in self._responses.items():
-            responses.add_metric((operation, str(status)), count)
+        latencies: defaultdict[str, _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
+        for (operation, status), histogram in self._responses.items():
+            responses.add_metric((operation, str(status)), sum(histogram.counts))
+            # Refusals take no time, so they are not among the latencies of the operation.
+            latencies[NO_OPERATION if status in NOT_ADMITTED else operation].add(histogram)
         what = "Seconds from a request's headers to its response."
         seconds = HistogramMetricFamily("petstore_request_duration_seconds", what, labels=("operation",))
-        for operation, histogram in self._seconds.items():
+        for operation, histogram in latencies.items():
             seconds.add_metric((operation,), *histogram.totals())
         what = "Requests admitted and refused, by plan; `window` is the one that refused."
         decisions = CounterMetricFamily("petstore_limit_decisions", what, labels=("plan", "outcome", "window"))
