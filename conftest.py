@@ -25,8 +25,9 @@ from testing.browser import chromium
 from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
 from testing.console import Browser, Console, running_console
-from testing.engines import PostgresEngine, share_empty_servers
+from testing.engines import PostgresEngine
 from testing.memory import memory
+from testing.postgres_programs import share_empty_servers
 from testing.redis_engine import close_shared, shared_redis
 from testing.service import Service
 from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key, new_store_database

@@ -1,6 +1,5 @@
 """A served demo, and Chromium: for the tests of the documentation page and of the console, and for screenshots."""
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from testing import needs
-from testing.subprocesses import PATIENCE, demo_output
+from testing.subprocesses import PATIENCE, demo_output, environment_with
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -78,11 +77,10 @@ class Visit:
 @contextmanager
 def served_demo(log: Path, **settings: str) -> Iterator[ServedDemo]:
     """Serve sample data on free ports, with these settings; `log` gets the server's log."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
     command = [str(PETSTORE), "serve", "--demo", "--port", "0", "--admin-port", "0"]
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            command, env={**environment, **settings}, stdout=subprocess.PIPE, stderr=stderr, text=True
+            command, env=environment_with(**settings), stdout=subprocess.PIPE, stderr=stderr, text=True
         )
         try:
             yield _read(process)

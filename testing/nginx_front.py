@@ -4,7 +4,6 @@ import os
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import httpx2
 
 from testing import needs
 from testing.checked_clients import CheckedTransport, checked_client
-from testing.subprocesses import free_port
+from testing.subprocesses import await_ready, descendants, free_port, resident
 
 SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx" / "petstore.conf"
 DEFAULT_PORT = 8080
@@ -62,8 +61,7 @@ class Front:
 
     def memory(self) -> int:
         """Bytes resident, in the master and its worker."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return sum(_resident(process) for process in (str(self.process.pid), *children))
+        return sum(map(resident, [self.process.pid, *descendants(self.process.pid)]))
 
     def log(self) -> str:
         return (self.folder / "access.log").read_text()
@@ -125,7 +123,7 @@ def front(folder: Path, service_port: int, configuration: Configuration = render
     assert 0 == checked.returncode, checked.stderr
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            _wait_until_open(port, process, folder)
+            await_ready(process, lambda: _is_open(port), folder / "error.log")
             yield Front(port, folder, process)
         finally:
             process.terminate()
@@ -142,16 +140,6 @@ def _make_certificate(folder: Path) -> None:
     )
 
 
-def _wait_until_open(port: int, process: "subprocess.Popen[bytes]", folder: Path) -> None:
-    for _ in range(200):
-        assert process.poll() is None, (folder / "error.log").read_text()
-        with socket.socket() as trial:
-            if trial.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise AssertionError((folder / "error.log").read_text())
-
-
-def _resident(process: str) -> int:
-    kibibytes = Path(f"/proc/{process}/status").read_text().partition("VmRSS:")[2].split()[0]
-    return int(kibibytes) * 1024
+def _is_open(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0

@@ -1,8 +1,6 @@
 """`petstore` as a separate process, over real sockets: for what only a process shows."""
 
 import json
-import os
-import re
 import signal
 import socket
 import subprocess
@@ -22,7 +20,7 @@ from testing.checked_clients import checked_client
 from testing.cli import CommandLine
 from testing.preloaded import PetstoreProcess, ServerProcess
 from testing.stores import require_store_file
-from testing.subprocesses import PATIENCE, Process, end, kill
+from testing.subprocesses import PATIENCE, Process, await_ready, end, environment_with, kill, resident
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
@@ -32,8 +30,7 @@ URLS: dict[Path, dict[str, str]] = {}
 
 def environment(store: Path, **more: str) -> dict[str, str]:
     """The environment of a command that uses this store, with nothing of the tester's own settings."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-    return {**own, "PETSTORE_DATABASE_URL": f"sqlite:///{store}", **URLS.get(store, {}), **more}
+    return environment_with(**{"PETSTORE_DATABASE_URL": f"sqlite:///{store}", **URLS.get(store, {}), **more})
 
 
 def petstore(store: Path, *arguments: str, text: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
@@ -134,10 +131,7 @@ class Server:
 
     def memory(self) -> int:
         """Bytes resident."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found
-        return int(found[1]) * 1024
+        return resident(self.process.pid)
 
 
 def serving(store: Path, *options: str, **more: str) -> AbstractContextManager[Server]:
@@ -170,17 +164,17 @@ def serving_as(
         assert not line.endswith("\n") or json.loads(line)["event"], line  # the last one may have been cut off
 
 
-def wait_until_serving(process: Process, log: Path) -> dict[str, str]:
-    """Return what the line `serving` of its log says."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        for line in log.read_text().splitlines():
-            if '"event":"serving"' in line:
-                reported: dict[str, str] = json.loads(line)
-                return reported
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.02)
-    raise AssertionError(log.read_text())
+def wait_until_serving(process: Process, log: Path, begin: int = 0) -> dict[str, str]:
+    """Return what the line `serving` of its log says, which comes after so many bytes."""
+    lines: list[bytes] = []
+
+    def is_serving() -> bool:
+        lines[:] = [line for line in log.read_bytes()[begin:].splitlines() if b'"event":"serving"' in line]
+        return bool(lines)
+
+    await_ready(process, is_serving, log)
+    reported: dict[str, str] = json.loads(lines[0])
+    return reported
 
 
 def exchange(connection: socket.socket, request: bytes, *, last: bool = False) -> bytes:

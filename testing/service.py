@@ -21,8 +21,8 @@ from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.checked_clients import checked_async_client
 from testing.clock import Clock
-from testing.raw_transport import RawTransport
 from testing.stores import require_store_file
+from testing.wire import RawTransport
 
 T = TypeVar("T")
 

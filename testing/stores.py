@@ -4,14 +4,13 @@ import asyncio
 import gc
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
-from functools import cache, partial
+from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol
 
 import pytest
 
@@ -22,16 +21,11 @@ from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.engines.postgres import open_store as open_postgres_store
-from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
 from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
-from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
-from petstore_server.store.engine import Engine, Query, Row, Statement, Work
-from petstore_server.store.listing import Listing, OrderList
+from petstore_server.store.listing import OrderList
 from testing.engines import PostgresEngine
-
-Result = TypeVar("Result")
 
 BY = Actor("operator:test", 1_000.0)
 
@@ -197,14 +191,9 @@ def opened_at(url: str) -> AbstractAsyncContextManager[Store]:
     return opened_store(url, create=True, migrate=True)
 
 
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Store]:
-    """A store of the SQLite engine, made where it is missing, and closed at the end."""
-    store = await open_store(path, lambda line: None, create=True, upgrade=True)
-    try:
-        yield store
-    finally:
-        await store.close()
+def opened(path: Path) -> AbstractAsyncContextManager[Store]:
+    """The store in a file, made where it is missing, and closed at the end."""
+    return opened_at(f"sqlite:///{path}")
 
 
 def api_key(name: str, account: str = "zoo") -> ApiKey:
@@ -309,65 +298,3 @@ class Canceller:
         entries = [entry.subject for entry in await log(self._store) if entry.action == "order.cancel"]
         assert sorted(f"order:{number}" for number in cancelled) == sorted(entries)
         return cancelled
-
-
-class WatchedEngine:
-    """An engine as far as a Listing uses it. A test sees what it is asked, and says when its reads end."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.dialect, self.stats = engine.dialect, engine.stats
-        self.peeks = 0
-        self.readings = 0
-        self.statements: list[Query] = []
-        """The statements of all reads."""
-        self.meanwhile: Callable[[], None] = lambda: None
-        """Called after each statement of a read, within its snapshot."""
-        self.faults: list[Exception] = []
-        """Raised by the reads to come, instead of what they found."""
-        self.gate = asyncio.Event()
-        """No read ends before this is set."""
-        self.gate.set()
-
-    def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
-        self.peeks += 1
-        return self._engine.peek(sql, parameters)
-
-    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        self.statements.append(Query(sql, parameters))
-        return await self._engine.query(sql, parameters)
-
-    async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        found = await self._engine.read(lambda: self._watched(work()))
-        self.readings += 1
-        await self.gate.wait()
-        if self.faults:
-            raise self.faults.pop()
-        return found
-
-    def _watched(self, work: Work[Result]) -> Work[Result]:
-        send: Callable[[], Statement] = partial(next, work)
-        try:
-            while True:
-                statement = send()
-                found = yield statement
-                self.statements += statement if isinstance(statement, list) else [cast(Query, statement)]
-                self.meanwhile()
-                send = partial(work.send, found)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-
-
-@asynccontextmanager
-async def watched_listing(url: str) -> AsyncIterator[tuple[Listing, WatchedEngine]]:
-    """The list of an existing store as another process has it, and the engine that it uses."""
-    engine: Engine = SqliteEngine(sqlite_path(url)) if is_sqlite(url) else PostgresStoreEngine(url)
-    watched = WatchedEngine(engine)
-    listing = Listing(cast(Engine, watched))
-    try:
-        yield listing, watched
-    finally:
-        watched.gate.set()
-        await listing.close()
-        await engine.close()

@@ -1,4 +1,4 @@
-"""Ending the processes that tests start: PostgreSQL, Redis and `petstore serve`."""
+"""Processes that tests start, such as PostgreSQL, Redis and `petstore serve`: waiting for them, and ending them."""
 
 import os
 import random
@@ -58,6 +58,25 @@ def within(seconds: float, truth: Callable[[], bool]) -> None:
     while not truth():
         assert time.monotonic() < began + seconds + busy()
         time.sleep(_SLEPT)
+
+
+def await_ready(process: "Process", is_ready: Callable[[], bool], log: Path) -> None:
+    """Return when a started process is ready. AssertionError shows its log if it ends, or is not ready in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_ready():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(_SLEPT)
+
+
+def environment_with(**settings: str) -> dict[str, str]:
+    """The environment of this process with no settings of the service but these."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
+
+
+def resident(pid: int) -> int:
+    """The resident memory of a process, in bytes."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
 
 
 def demo_output(process: "subprocess.Popen[str]") -> list[str]:

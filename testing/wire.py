@@ -1,11 +1,14 @@
 """HTTP/1.1 as a test words it: single requests, what no HTTP client sends, and many requests over few connections."""
 
 import asyncio
+import json
 import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import httpx2
 
 from testing.checked_clients import contract
 from testing.subprocesses import PATIENCE
@@ -22,6 +25,10 @@ class Response(NamedTuple):
     def code(self) -> str:
         """The error's code, or nothing."""
         return self.body.partition(b'"code":"')[2].partition(b'"')[0].decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
 
 
 def head(method: str, target: str, *lines: str, key: str = "", version: str = "1.1") -> bytes:
@@ -61,10 +68,44 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def read_response(reader: asyncio.StreamReader) -> Response:
-    """The next response on a connection."""
+class RawTransport(httpx2.AsyncBaseTransport):
+    """Sends each request over a connection of its own to a port of this host, exactly as a test words it.
+
+    HTTP libraries refuse or mend what a server must be able to take.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        body = b"".join([part async for part in request.stream])
+        lines = [(name, value) for name, value in request.headers.raw if name.lower() != b"connection"]
+        head = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)
+        head += b"".join(b"%s: %s\r\n" % line for line in [*lines, (b"Connection", b"close")])
+        return _raw_response(request.method, await send(self.port, head + b"\r\n" + body))
+
+
+def _raw_response(method: str, raw: bytes) -> httpx2.Response:
+    head, separator, body = raw.partition(b"\r\n\r\n")
+    assert separator, f"not a response: {raw!r}"
+    status_line, *lines = head.split(b"\r\n")
+    headers = [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+    assert not (method == "HEAD" and body), f"HEAD was answered with {len(body)} bytes"
+    return httpx2.Response(int(status_line.split(b" ")[1]), headers=headers, stream=httpx2.ByteStream(body))
+
+
+async def read_response(reader: asyncio.StreamReader, method: str = "GET") -> Response:
+    """The next response on a connection, to a request with this method."""
     status, headers = _parsed((await reader.readuntil(b"\r\n\r\n"))[:-4])
-    return Response(status, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+    body = b""
+    if method != "HEAD" and headers.get("transfer-encoding") == "chunked":
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            body += (await reader.readexactly(size + 2))[:-2]
+        await reader.readexactly(2)
+    elif method != "HEAD" and status not in (204, 304):
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Response(status, headers, body)
 
 
 def _parsed(lines: bytes) -> tuple[int, dict[str, str]]:

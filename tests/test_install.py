@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testing.debian import debian
-from testing.install_page import install_page
+from testing.documents import install_page
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 

@@ -18,7 +18,8 @@ from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
 from testing import needs
-from testing.engines import SERVER_USER, PostgresEngine
+from testing.engines import PostgresEngine
+from testing.postgres_programs import SERVER_USER
 from testing.stores import BY, PostgresPlaces, add_key, body, log, opened_at, refusal, seconds_to_recovery
 from testing.subprocesses import PATIENCE, busy, free_port
 

@@ -12,7 +12,7 @@ import pytest
 
 from testing import needs
 from testing.debian import debian
-from testing.install_page import install_page
+from testing.documents import install_page
 from testing.subprocesses import PATIENCE, within
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

@@ -4,22 +4,11 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+
+from testing.wire import Response, head, read_response
 
 ORDERS = "/v2/store/orders"
 LIST = "/v1/store/orders"
-
-
-class Reply(NamedTuple):
-    """A response, with the names of its headers in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class NoReply(Exception):
@@ -35,28 +24,26 @@ class Connection:
         self._timeout = timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def place(self, key: str, pet_id: int) -> Reply:
+    async def place(self, key: str, pet_id: int) -> Response:
         body = json.dumps({"petId": pet_id, "quantity": 1}).encode()
-        return await self.request("POST", ORDERS, body, f"Content-Type: application/json\r\nIdempotency-Key: {key}\r\n")
+        return await self.request("POST", ORDERS, body, "Content-Type: application/json", f"Idempotency-Key: {key}")
 
-    async def cancel(self, order_id: int) -> Reply:
+    async def cancel(self, order_id: int) -> Response:
         return await self.request("DELETE", f"{LIST}/{order_id}")
 
-    async def read(self, order_id: int) -> Reply:
+    async def read(self, order_id: int) -> Response:
         return await self.request("GET", f"{ORDERS}/{order_id}")
 
-    async def request(self, method: str, target: str, body: bytes = b"", headers: str = "") -> Reply:
-        """Send a request, and return its response. Raises NoReply."""
-        length = f"Content-Length: {len(body)}\r\n" if body else ""
-        key = f"Authorization: Bearer {self._key}\r\n" if self._key else ""
-        head = f"{method} {target} HTTP/1.1\r\nHost: x\r\n{key}{length}{headers}\r\n"
+    async def request(self, method: str, target: str, body: bytes = b"", *lines: str) -> Response:
+        """Send a request with these further header lines, and return its response. Raises NoReply."""
+        length = [f"Content-Length: {len(body)}"] if body else []
         try:
             async with asyncio.timeout(self._timeout):
                 if self._streams is None:
                     self._streams = await asyncio.open_connection("127.0.0.1", self.port)
                 reader, writer = self._streams
-                writer.write(head.encode("latin-1") + body)
-                reply = await _read(reader, method)
+                writer.write(head(method, target, *length, *lines, key=self._key) + body)
+                reply = await read_response(reader, method)
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError) as error:
             self.close()
             raise NoReply(repr(error)) from None
@@ -92,22 +79,3 @@ async def place_and_cancel(
         pass
     await asyncio.sleep(0.01)
     return False
-
-
-async def _read(reader: asyncio.StreamReader, method: str) -> Reply:
-    status_line, *lines = (await reader.readuntil(b"\r\n\r\n"))[:-4].decode("latin-1").split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    status = int(status_line.split(" ")[1])
-    if method == "HEAD" or status in (204, 304):
-        return Reply(status, headers, b"")
-    if headers.get("transfer-encoding") == "chunked":
-        return Reply(status, headers, await _chunks(reader))
-    return Reply(status, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
-
-
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    body = b""
-    while size := int(await reader.readuntil(b"\r\n"), 16):
-        body += (await reader.readexactly(size + 2))[:-2]
-    await reader.readexactly(2)
-    return body

@@ -1,7 +1,6 @@
 """Several servers on one store, with proxies before what they depend on, and faults of all kinds."""
 
 import asyncio
-import os
 import random
 import signal
 import tempfile
@@ -10,7 +9,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testing.engines import PostgresEngine
+from testing.engines import PostgresEngine, running_engine
+from testing.failover import promote
 from testing.proxy import Proxy
 from testing.redis_engine import RedisEngine
 from torture.programs import Server
@@ -50,8 +50,8 @@ async def cluster(
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-torture-")))
     redis = RedisEngine("--appendonly", "yes", "--appendfsync", "always")
     stack.callback(redis.close)
-    primary = _postgres(stack) if engine == "postgres" else None
-    second = _postgres(stack, primary) if primary is not None and replica else None
+    primary = stack.enter_context(running_engine()) if engine == "postgres" else None
+    second = stack.enter_context(running_engine(primary=primary)) if primary is not None and replica else None
     url = (
         _url([each.port for each in (primary, second) if each is not None]) if primary else url_of(folder / "store.db")
     )
@@ -75,13 +75,6 @@ async def cluster(
         made.servers.append(server)
         await asyncio.to_thread(server.start)
     return made
-
-
-def _postgres(stack: AsyncExitStack, primary: PostgresEngine | None = None) -> PostgresEngine:
-    engine = PostgresEngine(primary=primary)
-    stack.callback(engine.remove)
-    engine.start()
-    return engine
 
 
 def _url(ports: list[int]) -> str:
@@ -193,14 +186,9 @@ class Faults:
         primary, replica = self._made.primary, self._made.replica
         assert primary is not None
         assert replica is not None
-        for pid in primary.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        await asyncio.to_thread(primary.stop, signal.SIGKILL)
+        await asyncio.to_thread(primary.kill)
         with replica.admin() as admin:
             admin.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-            admin.execute("SELECT pg_promote(wait => false)")
-            while admin.execute("SELECT pg_is_in_recovery()").fetchone() != (False,):
-                await asyncio.sleep(0.02)
+            await asyncio.to_thread(promote, replica)
             admin.execute("SELECT pg_reload_conf()")
         self._made.primary, self._made.replica = replica, None

@@ -1,24 +1,21 @@
 """PostgreSQL is killed with all its processes, again and again: what was acknowledged is there after each recovery."""
 
 import asyncio
-import os
 import random
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testing.engines import PostgresEngine
+from testing.engines import running_engine
 from testing.redis_engine import own_redis
-from testing.subprocesses import running
+from testing.stores import opened_at
 from torture.client import Connection, place_and_cancel
 from torture.power import STORE, Outcome
 from torture.programs import Server, command, environment, petstore, serving
-from torture.state import Acknowledged, disagreements, new_key, open_there, put_orders, read_state, url_of
+from torture.state import Acknowledged, disagreements, new_key, put_orders, read_state, url_of
 
 CLIENTS = 6
 
@@ -49,17 +46,6 @@ class Promises:
             await asyncio.sleep(0.01)
 
 
-def kill_all(engine: PostgresEngine) -> None:
-    """SIGKILL to every process of the server at once, as far as that is possible."""
-    processes = engine.processes()
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    engine.stop(signal.SIGKILL)
-    while running(processes):
-        time.sleep(0.005)
-
-
 async def client(server: Server, key: str, first: int, promises: Promises, chance: random.Random) -> None:
     """Place orders and cancel half of them; what is refused or not answered is sent again with its key."""
     connection, number = Connection(server.port, key), first
@@ -77,9 +63,7 @@ async def killed(seed: int, kills: int) -> Outcome:
     """Kill PostgreSQL so many times under load, and compare the store with the promises after each recovery."""
     chance, outcome, promises = random.Random(seed), Outcome(), Promises()
     with ExitStack() as stack:
-        engine = PostgresEngine()
-        stack.callback(engine.remove)
-        engine.start()
+        engine = stack.enter_context(running_engine())
         redis = stack.enter_context(own_redis())
         url = engine.url(engine.new_database())
         key = await new_key(url)
@@ -92,10 +76,10 @@ async def killed(seed: int, kills: int) -> Outcome:
             promises.go.set()
             await promises.more()
             await asyncio.sleep(chance.uniform(0, 0.3))
-            await asyncio.to_thread(kill_all, engine)
+            await asyncio.to_thread(engine.kill)
             await asyncio.to_thread(engine.start)
             await promises.pause()
-            async with open_there(url) as store:
+            async with opened_at(url) as store:
                 outcome.problems += disagreements(await read_state(store), promises.kept)
             outcome.images += 1
         promises.running = False
@@ -111,9 +95,7 @@ async def copied(seed: int, kills: int, *, orders: int = 5_000) -> Outcome:
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="petstore-torture-"))
         stack.callback(shutil.rmtree, folder)
-        engine = PostgresEngine()
-        stack.callback(engine.remove)
-        engine.start()
+        engine = stack.enter_context(running_engine())
         source = url_of(folder / STORE)
         await put_orders(source, range(1, orders + 1))
         for _ in range(kills):
@@ -126,7 +108,7 @@ async def copied(seed: int, kills: int, *, orders: int = 5_000) -> Outcome:
             )
             await asyncio.sleep(chance.uniform(0.3, 1.5))
             if chance.random() < 0.5:
-                await asyncio.to_thread(kill_all, engine)
+                await asyncio.to_thread(engine.kill)
                 copying.wait()
                 await asyncio.to_thread(engine.start)
             else:
@@ -140,7 +122,7 @@ async def copied(seed: int, kills: int, *, orders: int = 5_000) -> Outcome:
 async def _copied_at_last(source: str, target: str, orders: int) -> list[str]:
     """Copy again, unless the copy was complete; what is wrong with the target."""
     again = petstore(source, "db", "copy", "--to", target)
-    async with open_there(target) as store:
+    async with opened_at(target) as store:
         found = await read_state(store)
     if len(found.orders) != orders or found.audit["store.copy", "store"] != 1:
         return [f"{len(found.orders)} orders after another copy, which says: {again.stderr}"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from testing.memory import memory
 from torture.client import Connection, place_and_cancel
 from torture.disk import Disk, Event, Kind, read_events
 from torture.programs import Server, serving
@@ -68,8 +69,7 @@ class Recording:
 @contextmanager
 def recording() -> Iterator[Recording]:
     """A folder with an empty place for a store; it is in memory where that is possible."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="petstore-torture-", dir=memory if memory.is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(prefix="petstore-torture-", dir=memory()) as name:
         made = Recording(Path(name))
         made.files.mkdir()
         made.log.touch()

@@ -7,9 +7,10 @@ from pathlib import Path
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines.sqlite.maintenance import backup, check
+from testing.stores import opened_at
 from torture.power import STORE, Outcome, Recording, examine, recording
 from torture.programs import petstore
-from torture.state import BY, State, open_there, put_orders, read_state, url_of
+from torture.state import BY, State, put_orders, read_state, url_of
 
 BACKUP = "copy.db"
 IMPORTED = 6_000
@@ -30,7 +31,7 @@ def run(made: Recording, *arguments: str) -> None:
 
 async def state_of(store: Path) -> State:
     """Raises DomainError."""
-    async with open_there(url_of(store)) as opened:
+    async with opened_at(url_of(store)) as opened:
         return await read_state(opened)
 
 
@@ -51,7 +52,7 @@ async def imported(seed: int, images: int, *, orders: int = IMPORTED) -> Outcome
         async def look(image: Path, place: int) -> AsyncIterator[str]:
             store = image / STORE
             before = await state_of(store)
-            async with open_there(url_of(store)) as opened:
+            async with opened_at(url_of(store)) as opened:
                 recorded = sum(run.created for run in (await opened.imports.page(1)).imports)
             if recorded != len(before.orders) or set(before.orders) != set(range(1, len(before.orders) + 1)):
                 yield f"{len(before.orders)} orders, of which the record has {recorded}"
@@ -73,7 +74,7 @@ async def changed_store(made: Recording) -> tuple[Rows, Rows]:
     await put_orders(made.url, range(1, 501))
     backup(made.files / STORE, made.files / BACKUP)
     await put_orders(made.url, range(501, 801))
-    async with open_there(made.url) as store:
+    async with opened_at(made.url) as store:
         await store.orders.change(7, CANCEL, BY)
     made.begin()
     saved = dict.fromkeys(range(1, 501), Status.PENDING)

@@ -1,33 +1,30 @@
 """`petstore` as the checks run it: commands, and servers that are recorded, frozen, killed and started again."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from testing.preloaded import ServerProcess
-from testing.subprocesses import end
+from testing.process import wait_until_serving
+from testing.subprocesses import end, environment_with, resident
 from torture import recording
 from torture.recording import Options
-
-PATIENCE = 60.0
-"""Seconds within which a program starts or ends, on a busy machine."""
 
 
 def environment(url: str, **more: str) -> dict[str, str]:
     """The settings of a program that uses this store, with none of the caller's own."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-    root = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**own, "PYTHONPATH": paths, "PETSTORE_DATABASE_URL": url, **more}
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return environment_with(**{"PYTHONPATH": os.pathsep.join(paths), "PETSTORE_DATABASE_URL": url, **more})
 
 
 def command(options: Options | None, *arguments: str) -> list[str]:
@@ -39,6 +36,15 @@ def petstore(url: str, *arguments: str, options: Options | None = None) -> subpr
     """Run one command to its end."""
     given = environment(url)
     return subprocess.run(command(options, *arguments), env=given, capture_output=True, text=True, check=False)
+
+
+async def measured(module: str, given: dict[str, Any]) -> Any:
+    """Run a module of these checks as a separate process; return what it prints, which is JSON as its argument is."""
+    arguments = [sys.executable, "-m", f"torture.{module}", json.dumps(given)]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe)
+    out, _ = await process.communicate()
+    return json.loads(out)
 
 
 @dataclass
@@ -59,15 +65,9 @@ class Server:
         begin = self.log.stat().st_size
         prepare = partial(recording.prepare, self.options or Options())
         self.process = ServerProcess(ports, environment(self.url, **self.settings), self.log, prepare)
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and self.process.poll() is None:
-            for line in self.log.read_bytes()[begin:].splitlines():
-                if b'"event":"serving"' in line:
-                    found = json.loads(line)
-                    self.port, self.admin_port = (int(found[name].rpartition(":")[2]) for name in ("api", "admin"))
-                    return self
-            time.sleep(0.02)
-        raise AssertionError(self.log.read_text()[-2000:])
+        found = wait_until_serving(self.process, self.log, begin)
+        self.port, self.admin_port = (int(found[name].rpartition(":")[2]) for name in ("api", "admin"))
+        return self
 
     def send(self, number: signal.Signals) -> None:
         if self.process is not None:
@@ -78,13 +78,12 @@ class Server:
         if self.process is None:
             return 0
         process, self.process = self.process, None
-        return end(process, number, self.log, PATIENCE)
+        return end(process, number, self.log)
 
     def memory(self) -> int:
         """Bytes resident."""
         assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+        return resident(self.process.pid)
 
     def descriptors(self) -> int:
         """Open files and sockets."""

@@ -3,7 +3,6 @@
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +14,9 @@ from petstore_server.domain.keys import ApiKey, Environment, Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import check
-from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
+from petstore_server.runtime.installation import is_sqlite, sqlite_path
 from petstore_server.store import Store
+from testing.stores import opened_at
 
 BY = Actor("operator:torture", 1_000.0)
 UNLIMITED = Limits(1_000_000_000, 1_000_000_000)
@@ -71,18 +71,13 @@ def _broken(state: State, promise: Acknowledged) -> Iterator[str]:
         yield f"the audit log lacks the placement of {order_id}"
 
 
-def open_there(url: str) -> AbstractAsyncContextManager[Store]:
-    """The store as a server opens it: an empty file becomes a store. Raises DomainError."""
-    return opened_store(url, create=True, migrate=True)
-
-
 async def new_key(url: str, account: str = "acme", limits: Limits = UNLIMITED) -> str:
     """Make an account, and the store if it is missing; return a key of it that may do everything."""
     key = keys.new_key(Environment.PRODUCTION, secrets.randbelow)
     made = ApiKey(
         keys.new_key_id(secrets.randbelow), account, keys.digest(key), Environment.PRODUCTION, frozenset(Scope), "", 0.0
     )
-    async with open_there(url) as store:
+    async with opened_at(url) as store:
         await store.accounts.create(account, Plan.ENTERPRISE, limits, BY)
         await store.keys.create(made, BY)
     return key
@@ -90,7 +85,7 @@ async def new_key(url: str, account: str = "acme", limits: Limits = UNLIMITED) -
 
 async def put_orders(url: str, ids: range) -> None:
     """Put pending orders into the store, which is made if it is missing."""
-    async with open_there(url) as store:
+    async with opened_at(url) as store:
         for first in range(ids.start, ids.stop, 1000):
             batch = [Order(number, number, 1) for number in range(first, min(first + 1000, ids.stop))]
             await store.orders.import_batch(batch, "import:1", BY)
@@ -99,7 +94,7 @@ async def put_orders(url: str, ids: range) -> None:
 async def problems(url: str, acknowledged: Iterable[Acknowledged]) -> list[str]:
     """Open the store as the product does, compare it, and go on with it: what is wrong, in words."""
     try:
-        async with open_there(url) as store:
+        async with opened_at(url) as store:
             found = disagreements(await read_state(store), acknowledged)
             found += await _going_on(store)
     except DomainError as error:

@@ -36,10 +36,10 @@ from testing.documents import (
     read_yaml,
     table,
 )
+from testing.forked_commands import petstore_in
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
 from testing.process import Server, environment, petstore, petstore_json, serving
 from testing.service import Service, bearer
-from testing.shell_commands import petstore_in
 from testing.subprocesses import PATIENCE
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"

@@ -16,8 +16,9 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
-from testing.stores import BY, SqlitePlaces, Stores, WatchedEngine, watched_listing
+from testing.stores import BY, SqlitePlaces, Stores
 from testing.subprocesses import PATIENCE
+from testing.watched_engine import WatchedEngine, watched_listing
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,8 @@ from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, P
 from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
 from testing.damage import execute
-from testing.stores import BY, Stores, body, opened_at, pieces_of, records_of, watched_listing
+from testing.stores import BY, Stores, body, opened_at, pieces_of, records_of
+from testing.watched_engine import watched_listing
 
 pytestmark = pytest.mark.anyio
 

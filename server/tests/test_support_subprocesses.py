@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.engines import copy_programs, wheels
+from testing.postgres_programs import copy_programs, wheels
 from testing.preloaded import LOADED, forking
 from testing.subprocesses import PATIENCE, descendants, end, running
 

@@ -13,13 +13,15 @@ from urllib.parse import urljoin
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.orders import Status
-from torture.client import ORDERS, Connection, NoReply, Reply
+from testing.stores import opened_at
+from testing.wire import Response
+from torture.client import ORDERS, Connection, NoReply
 from torture.cluster import Cluster, Faults, cluster
 from torture.history import ABSENT, CANCEL, CANCELLED, PENDING, PLACE, READ, UNKNOWN, History, Operation
 from torture.plan import Check, Plan, Result
 from torture.power_commands import write_orders
 from torture.programs import petstore
-from torture.state import new_key, open_there, read_state
+from torture.state import new_key, read_state
 
 CLIENTS, FOLLOWERS = 10, 4
 CHANGES = "/v2/store/changes"
@@ -155,7 +157,7 @@ class Clients:
                 return
 
 
-def _result(reply: Reply | None) -> str:
+def _result(reply: Response | None) -> str:
     if reply is None or reply.status not in _ENDED:
         return UNKNOWN
     if reply.status == 200:
@@ -163,7 +165,7 @@ def _result(reply: Reply | None) -> str:
     return CANCELLED if reply.status == 204 else _CODES[reply.json["code"]]
 
 
-def _next(reply: Reply) -> str | None:
+def _next(reply: Response) -> str | None:
     found = re.search('<(.*)>; rel="next"', reply.headers.get("link", ""))
     return urljoin(ORDERS, found[1]) if found else None
 
@@ -195,7 +197,7 @@ async def history(seed: int, engine: str, servers: int, seconds: float, *, repli
         clients.settled = True
         async with asyncio.timeout(60):
             await asyncio.gather(*others)
-        async with open_there(made.url if made.primary is None else made.primary.url("postgres")) as store:
+        async with opened_at(made.url if made.primary is None else made.primary.url("postgres")) as store:
             state = await read_state(store)
     truth = {order.id: str(Status(order.status)) for order in state.orders.values()}
     pets = {order.id: order.pet_id or 0 for order in state.orders.values()}

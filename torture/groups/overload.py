@@ -1,8 +1,6 @@
 """More than the service can take: what is answered, what is refused, and how the other accounts fare."""
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -12,7 +10,7 @@ from torture.client import Connection, NoReply
 from torture.cluster import Cluster, cluster
 from torture.load import Load, Measured, percentile
 from torture.plan import Check, Plan, Result
-from torture.programs import environment
+from torture.programs import measured
 from torture.state import new_key, put_orders
 
 GREEDY, SLOW, PROBES = 500, 50, 4
@@ -33,11 +31,7 @@ def checks(plan: Plan) -> Iterator[Check]:
 
 async def send(load: Load) -> Measured:
     """Send a load from a separate process."""
-    arguments = [sys.executable, "-m", "torture.load", json.dumps(asdict(load))]
-    pipe = asyncio.subprocess.PIPE
-    sending = await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe)
-    out, _ = await sending.communicate()
-    return Measured(**json.loads(out))
+    return Measured(**await measured("load", asdict(load)))
 
 
 async def health(made: Cluster, seconds: float) -> float:

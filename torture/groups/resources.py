@@ -1,8 +1,6 @@
 """Memory and descriptors: under millions of requests with hostile variation, and under a long mixed load."""
 
 import asyncio
-import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from torture.cluster import cluster
 from torture.groups.overload import send
 from torture.load import Load, percentile
 from torture.plan import Check, Plan, Result
-from torture.programs import Server, environment
+from torture.programs import Server, measured
 from torture.state import new_key, put_orders
 
 GROWTH = 30_000_000
@@ -40,16 +38,10 @@ def checks(plan: Plan) -> Iterator[Check]:
 
 async def _attack(server: Server, keys: list[str], requests: int, seed: int) -> Counter[str]:
     """Send requests from several processes; return how often each status came."""
-    pipe, found = asyncio.subprocess.PIPE, Counter[str]()
-    sending = []
-    for number in range(_SENDERS):
-        given = {"port": server.port, "keys": keys, "requests": requests // _SENDERS, "seed": _SENDERS * seed + number}
-        arguments = [sys.executable, "-m", "torture.hostile", json.dumps(given)]
-        sending.append(await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe))
-    for sender in sending:
-        out, _ = await sender.communicate()
-        found.update(json.loads(out))
-    return found
+    own = {"port": server.port, "keys": keys, "requests": requests // _SENDERS}
+    seeds = [_SENDERS * seed + number for number in range(_SENDERS)]
+    found = await asyncio.gather(*(measured("hostile", {**own, "seed": each}) for each in seeds))
+    return sum(map(Counter[str], found), Counter[str]())
 
 
 async def hostile(seed: int, requests: int, warm: int = _WARM) -> Result:
