@@ -1,21 +1,19 @@
 """Accounts, API keys and usage in bulk, written into the tables of a store that no process uses.
 
-The command line makes one key per process; a hundred thousand would take hours. The form of a key is that of
-`docs/decisions/0010-key-form.md`: `pso_live_`, 27 random characters of base62, and their CRC-32 in six.
+The command line makes one key per process; a hundred thousand would take hours.
 """
 
 import hashlib
 import secrets
 import time
-import zlib
 from collections.abc import Iterable, Sequence
 
 import apsw
 import psycopg
 
-from bench.stores import Store
+from bench.setup import Store
+from petstore_server.domain.keys import Environment, new_key
 
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LIMIT = 1_000_000_000
 _FIRST = 1_000_000  # the number of the first account, larger than any that the command line made
 _SCOPES = "orders:cancel orders:read pets:read"
@@ -26,7 +24,7 @@ Rows = Iterable[Sequence[object]]
 
 def add_keys(store: Store, number: int) -> list[str]:
     """Add accounts with one key each; return the keys."""
-    keys = [_new_key() for _ in range(number)]
+    keys = [new_key(Environment.PRODUCTION, secrets.randbelow) for _ in range(number)]
     now = time.time()
     accounts = range(_FIRST, _FIRST + number)
     columns: tuple[str, ...] = ("id", "name", "plan", "per_minute", "per_day", "created_at")
@@ -48,20 +46,10 @@ def add_usage(store: Store, number: int) -> None:
     accounts = range(_FIRST, _FIRST + number)
     columns: tuple[str, ...] = ("account_id", "minute_start", "minute_used", "day_start", "day_used")
     _insert(store, "usage", columns, ((each, 0, 0, hour, each % 10_000) for each in accounts))
-    responses = (
-        "cancelled",
-        "succeeded",
-        "unchanged",
-        "forbidden",
-        "not_found",
-        "conflict",
-        "gone",
-        "invalid",
-        "failed",
-    )
     columns = ("account_id", "seconds", "start", "operation", "admitted", "refused_minute", "refused_day")
-    columns += ("refused_banned", *responses)
-    others = [0] * (len(responses) + 1)
+    columns += ("refused_banned", "cancelled", "succeeded", "unchanged", "forbidden", "not_found", "conflict", "gone")
+    columns += ("invalid", "failed")
+    others = [0] * 10
     starts = range(hour - (_HOURS - 1) * 3600, hour + 1, 3600)
     _insert(
         store,
@@ -102,7 +90,7 @@ def add_audit(store: Store, number: int, accounts: int) -> None:
 
 
 def _insert(store: Store, table: str, columns: Sequence[str], rows: Rows) -> None:
-    url = store.environment["PETSTORE_DATABASE_URL"]
+    url = store.url
     names = ", ".join(columns)
     if url.startswith("sqlite:"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
@@ -122,12 +110,3 @@ def _insert(store: Store, table: str, columns: Sequence[str], rows: Rows) -> Non
 
 def _key_id(account: int) -> str:
     return f"key_{account:012}"
-
-
-def _new_key() -> str:
-    body = "pso_live_" + "".join(secrets.choice(_DIGITS) for _ in range(27))
-    rest, checksum = zlib.crc32(body.encode()), ""
-    for _ in range(6):
-        rest, digit = divmod(rest, 62)
-        checksum = _DIGITS[digit] + checksum
-    return body + checksum

@@ -9,16 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-from bench.engines import postgres, redis_server
-from bench.load import SAME, Kind, Load, cancel, place
+from bench.load import SAME, Kind, cancel, place
 from bench.machine import ROOT, BenchError, pinned
+from bench.orders import LIST, PAGES
 from bench.plan import Plan, need, progress
-from bench.queries import PAGES
-from bench.servers import Running, petstore
-from bench.stores import LIST, WRITER, Store, make_store, shared
+from bench.setup import WRITER, Running, Setup
 
 FOLDER = ROOT / "build" / "bench"
 PY_SPY = Path(sys.executable).with_name("py-spy")
@@ -32,42 +29,35 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     try:
         need("wrk")
-        with tempfile.TemporaryDirectory(prefix="petstore-bench-") as name, ExitStack() as stack:
+        with tempfile.TemporaryDirectory(prefix="petstore-bench-") as name:
             folder = Path(name)
             folder.chmod(0o755)
-            plan = Plan(1, SECONDS + 2, False, folder)
-            for title, store, server, target, kind in _subjects(plan, stack):
-                _draw(plan, title, store, server, target, kind)
+            with Setup(Plan(1, SECONDS + 2, False, folder)) as setup:
+                for title, server, target, kind in _subjects(setup):
+                    _draw(title, server, target, kind)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _subjects(plan: Plan, stack: ExitStack) -> Iterator[tuple[str, Store, Running, str, Kind]]:
+def _subjects(setup: Setup) -> Iterator[tuple[str, Running, str, Kind]]:
     """A name for each picture, and the load that it shows."""
-    folder = stack.enter_context(plan.scratch())
-    engine = stack.enter_context(postgres(plan, plan.cores.database))
-    counters = stack.enter_context(redis_server(plan.cores.database))
-    short = make_store(plan, stack.enter_context(plan.scratch()), 10)
-    embedded = make_store(plan, folder, ORDERS, scopes=WRITER)
-    scaled = make_store(plan, folder, ORDERS, scopes=WRITER, settings=shared(engine, counters))
-    short_server, server, scaled_server = (
-        stack.enter_context(petstore(plan, store)) for store in (short, embedded, scaled)
-    )
-    yield "list", short, short_server, LIST, SAME
-    yield "page", embedded, server, f"{PAGES}?limit=100", SAME
-    yield "cancel-sqlite", embedded, server, LIST, cancel(1)
-    yield "cancel-postgresql", scaled, scaled_server, LIST, cancel(1)
-    yield "placed-sqlite", embedded, server, PAGES, place(1)
-    yield "placed-postgresql", scaled, scaled_server, PAGES, place(1)
+    stores = setup.store(10), setup.store(ORDERS, scopes=WRITER), setup.store(ORDERS, setup.engines(), scopes=WRITER)
+    short, embedded, scaled = map(setup.petstore, stores)
+    yield "list", short, LIST, SAME
+    yield "page", embedded, f"{PAGES}?limit=100", SAME
+    yield "cancel-sqlite", embedded, LIST, cancel(1)
+    yield "cancel-postgresql", scaled, LIST, cancel(1)
+    yield "placed-sqlite", embedded, PAGES, place(1)
+    yield "placed-postgresql", scaled, PAGES, place(1)
 
 
-def _draw(plan: Plan, title: str, store: Store, server: Running, target: str, kind: Kind) -> None:
-    load = Load(plan, server.url + target, headers=store.authorization, kind=kind)
+def _draw(title: str, server: Running, target: str, kind: Kind) -> None:
+    load = server.load(target, kind=kind)
     file = FOLDER / f"flames-{title}.svg"
     options = ["--nonblocking", "--threads", "--rate", str(RATE), "--duration", str(SECONDS), "--output", str(file)]
-    command = pinned(plan.cores.load, [PY_SPY, "record", "--pid", str(server.pid), *options])
+    command = pinned(server.plan.cores.load, [PY_SPY, "record", "--pid", str(server.pid), *options])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     rate = load.wait().rate
     if done.returncode:

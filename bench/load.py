@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -126,42 +125,29 @@ class Load:
         )
 
 
-def wrk(plan: Plan, url: str, **options: Any) -> Reading:
-    """Load a URL from the load core for some seconds; the options are those of `Load`."""
-    return Load(plan, url, **options).wait()
-
-
 class Successive:
     """A load with a new identifier in each request, which continues where it ended before.
 
-    `kind` returns the load of `load.lua` that begins with an identifier; the other options are those of `Load`.
+    `start` starts a load; `kind` returns the load of `load.lua` that begins with an identifier.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        url: str,
-        kind: Callable[[int], Kind],
-        *,
-        headers: Mapping[str, str] | None = None,
-        watch: Mapping[str, int] | None = None,
-    ) -> None:
-        self._start = partial(Load, plan, url, headers=headers, watch=watch)
+    def __init__(self, start: Callable[..., Load], kind: Callable[[int], Kind]) -> None:
+        self._start = start
         self._kind = kind
         self.last = 0
 
-    def start(self, *, connections: int = CONNECTIONS, seconds: int = 0) -> Load:
-        """Start to load with the identifiers that follow."""
-        return self._start(kind=self._kind(self.last + 1), connections=connections, seconds=seconds)
+    def start(self, **options: Any) -> Load:
+        """Start to load with the identifiers that follow; the options are those of `Load`."""
+        return self._start(kind=self._kind(self.last + 1), **options)
 
     def ended(self, reading: Reading) -> Reading:
         """Note where a load ended; return what it measured."""
         self.last = reading.last
         return reading
 
-    def __call__(self, *, connections: int = CONNECTIONS) -> Reading:
+    def __call__(self, **options: Any) -> Reading:
         """Load for the seconds of the plan."""
-        return self.ended(self.start(connections=connections).wait())
+        return self.ended(self.start(**options).wait())
 
 
 def cancel(first: int) -> Kind:
@@ -214,12 +200,6 @@ class Connection:
         took = time.perf_counter() - began
         _expect_success(target, response.status)
         return took * 1000
-
-
-def unchanged_since(url: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """The header that asks a server only for a list that has changed since now."""
-    with Connection(url, headers) as connection:
-        return {"If-None-Match": connection.get("/v1/store/orders")[0].headers["ETag"]}
 
 
 def _expect_success(target: str, status: int) -> None:

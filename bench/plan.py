@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -35,14 +33,6 @@ class Plan:
     def pick(self, full: Sequence[int], quick: Sequence[int]) -> list[int]:
         """Several quantities, fewer in a quick run."""
         return list(quick if self.quick else full)
-
-    @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A directory that other users may enter (PostgreSQL and nginx drop their rights), deleted at the end."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as name:
-            folder = Path(name)
-            folder.chmod(0o755)
-            yield folder
 
 
 def interleaved(rounds: int, loads: Mapping[Name, Callable[[], Reading]]) -> dict[Name, list[Reading]]:

@@ -1,18 +1,16 @@
 """Each operation against a service that does the same work: FastAPI, tuned."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from statistics import median
 
 from bench import rivals
 from bench.groups.cancels import MAX_PER_SECOND
-from bench.load import Kind, Reading, Successive, cancel, place, unchanged_since, wrk
+from bench.load import Kind, Reading, cancel, place
+from bench.orders import LIST, PAGES
 from bench.plan import Plan, interleaved, progress
-from bench.queries import PAGES
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, WRITER, make_store
+from bench.setup import WRITER, Setup
 
 GOAL = Goal(5, absolute=True)
 Loads = dict[str, dict[str, Callable[[], Reading]]]
@@ -24,8 +22,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     rows = []
     for orders in (10, 1_000, min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)):
         progress(f"other services with {orders:,} orders")
-        with ExitStack() as stack:
-            for title, loads in _loads(plan, stack, orders).items():
+        with Setup(plan) as setup:
+            for title, loads in _loads(setup, orders).items():
                 found = interleaved(plan.rounds, loads)
                 samples = {service: [each.rate for each in readings] for service, readings in found.items()}
                 rows.append(Row(f"alternative-{title.lower().replace(' ', '-')}", title, "/s", samples))
@@ -41,25 +39,22 @@ def _least(rows: list[Row]) -> Row:
     return Row("least-fastapi-tuned", title, "times", {PRODUCT: least}, goal=GOAL, note=note)
 
 
-def _loads(plan: Plan, stack: ExitStack, orders: int) -> Loads:
+def _loads(setup: Setup, orders: int) -> Loads:
     """The loads of the operations that are measured with so many orders."""
-    store = make_store(plan, stack.enter_context(plan.scratch()), orders, scopes=WRITER)
-    addresses = {PRODUCT: (stack.enter_context(petstore(plan, store)).url, store.authorization)}
-    running = stack.enter_context(rivals.tuned(plan, orders))
-    addresses[rivals.TUNED] = (running.url, running.headers)
+    product = setup.petstore(setup.store(orders, scopes=WRITER))
+    servers = {PRODUCT: product, rivals.TUNED: rivals.tuned(setup, orders)}
 
     def each(target: str) -> dict[str, Callable[[], Reading]]:
-        return {name: partial(wrk, plan, url + target, headers=sent) for name, (url, sent) in addresses.items()}
+        return {name: partial(server.wrk, target) for name, server in servers.items()}
 
     def successive(kind: Callable[[int], Kind], target: str) -> dict[str, Callable[[], Reading]]:
-        return {name: Successive(plan, url + target, kind, headers=sent) for name, (url, sent) in addresses.items()}
+        return {name: server.successive(target, kind) for name, server in servers.items()}
 
     if orders == 10:
         return {"List of 10 orders": each(LIST)}
     if orders == 1_000:
         unchanged: dict[str, Callable[[], Reading]] = {
-            name: partial(wrk, plan, url + LIST, headers=sent | unchanged_since(url, sent))
-            for name, (url, sent) in addresses.items()
+            name: partial(server.wrk, LIST, headers=server.unchanged()) for name, server in servers.items()
         }
         return {"List of 1,000 orders": each(LIST), "Unchanged list (304)": unchanged}
     return {

@@ -1,16 +1,14 @@
 """Durable cancels over 32 connections, against pgbench cancelling the same orders in the same order on PostgreSQL."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
 
-from bench.engines import Postgres, postgres, redis_server
-from bench.load import CONNECTIONS, Reading, Successive, cancel, rated, wrk
+from bench.engines import Postgres
+from bench.load import CONNECTIONS, Reading, cancel, rated
 from bench.machine import BenchError
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import nginx, petstore
-from bench.stores import LIST, make_store, shared, sqlite_store
+from bench.setup import Setup
 
 UNIT = "cancels/s"
 MAX_PER_SECOND = 40_000
@@ -41,25 +39,17 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure both engines, pgbench, and what the load can do at most."""
     orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)
     progress(f"cancels among {orders:,} orders on SQLite and on PostgreSQL with Redis")
-    with ExitStack() as stack:
-        folder = stack.enter_context(plan.scratch())
-        server_core_postgres = stack.enter_context(postgres(plan, plan.cores.server))
-        engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan.cores.database))
-        limit = stack.enter_context(nginx(plan, folder))
+    with Setup(plan) as setup:
+        reference = setup.postgres(plan.cores.server)
+        limit = setup.nginx(setup.folder())
         loads: dict[str, Callable[[], Reading]] = {
-            REFERENCE: _Pgbench(plan, server_core_postgres, folder, orders, indexes=True),
-            NO_INDEXES: _Pgbench(plan, server_core_postgres, folder, orders, indexes=False),
-            "load": lambda: wrk(plan, f"{limit.url}/nothing", kind=cancel(1)),
+            REFERENCE: _Pgbench(setup, reference, orders, indexes=True),
+            NO_INDEXES: _Pgbench(setup, reference, orders, indexes=False),
+            "load": lambda: limit.wrk("/nothing", kind=cancel(1)),
         }
-        embedded = stack.enter_context(sqlite_store(plan, orders))
-        scaled = make_store(plan, folder, orders, settings=shared(engine, counters))
-        for kind, store in (("sqlite", embedded), ("shared", scaled)):
-            server = stack.enter_context(petstore(plan, store))
-            watch = {PRODUCT: server.pid}
-            if store is scaled:
-                watch |= {"PostgreSQL": engine.pid, "Redis": counters.process.pid}
-            loads[kind] = Successive(plan, server.url + LIST, cancel, headers=store.authorization, watch=watch)
+        stores = {"sqlite": setup.store(orders), "shared": setup.store(orders, setup.engines())}
+        for kind, store in stores.items():
+            loads[kind] = setup.petstore(store).successive(LIST, cancel)
         readings = interleaved(plan.rounds, loads)
     return [
         _row("sqlite", "Durable cancel, SQLite", Goal(1.0), readings),
@@ -70,23 +60,21 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 class _Pgbench:
     """A load of pgbench on the tables of a store: the UPDATE and the audit row in one statement, a commit for each."""
 
-    def __init__(self, plan: Plan, engine: Postgres, folder: Path, orders: int, *, indexes: bool) -> None:
-        self._plan = plan
+    def __init__(self, setup: Setup, engine: Postgres, orders: int, *, indexes: bool) -> None:
+        self._plan = setup.plan
         self._engine = engine
-        self._url = engine.new_url()
-        self._script = folder / "cancel.sql"
+        self._url = engine.url(engine.new_database())
+        self._script = setup.folder() / "cancel.sql"
         self._script.write_text(PGBENCH_CANCEL)
         self._next, self._cancelled = 1, 0
-        make_store(plan, folder, orders, settings={"PETSTORE_DATABASE_URL": self._url})
+        setup.store(orders, settings={"PETSTORE_DATABASE_URL": self._url})
         for (name,) in [] if indexes else engine.rows(self._url, INDEXES):
             engine.execute(self._url, f"DROP INDEX petstore.{name}")
         engine.execute(self._url, "VACUUM ANALYZE")
 
     def __call__(self) -> Reading:
         """Cancel the orders that follow those of the load before; each must have been pending."""
-        found = self._engine.pgbench(
-            self._plan, self._url, self._script, CONNECTIONS, next=self._next, clients=CONNECTIONS
-        )
+        found = self._engine.pgbench(self._plan, self._url, self._script, next=self._next, clients=CONNECTIONS)
         [(number, last)] = self._engine.rows(
             self._url, "SELECT count(*), max(id) FROM petstore.orders WHERE status = 'cancelled'"
         )

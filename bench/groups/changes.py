@@ -3,13 +3,12 @@
 from itertools import islice
 from statistics import median
 
-from bench.engines import postgres, redis_server
 from bench.load import Connection
 from bench.machine import this_process_on
+from bench.orders import LIST
 from bench.plan import Plan, progress
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, Store, make_store, shared
+from bench.setup import Setup, Store
 
 COLD, CHANGED, UNCHANGED = "first list of a new process", "after one change", "unchanged"
 POSTGRES = ", PostgreSQL"
@@ -23,18 +22,14 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure the time to the first byte at several sizes: after a start, after one change, without a change."""
     series: Series = {}
     largest = plan.size(1_000_000, 1_000)
-    with (
-        this_process_on(plan.cores.load),
-        postgres(plan, plan.cores.database) as engine,
-        redis_server(plan.cores.database) as counters,
-    ):
+    with this_process_on(plan.cores.load), Setup(plan) as engines_setup:
+        engines = engines_setup.engines()
         for orders in plan.pick((100, 1_000, 100_000, 1_000_000), (1_000,)):
             progress(f"list again after one change among {orders:,} orders")
-            with plan.scratch() as folder:
-                _add(series, "", orders, _times(plan, make_store(plan, folder, orders)))
-                store = make_store(plan, folder, orders, settings=shared(engine, counters))
-                _add(series, POSTGRES, orders, _times(plan, store))
-                counters.client.flushall()
+            with Setup(plan) as setup:
+                _add(series, "", orders, _times(plan, setup.store(orders)))
+                _add(series, POSTGRES, orders, _times(plan, setup.store(orders, engines)))
+                engines.redis.empty()
     rows = [
         Row(
             f"list-after-change{name.lower().replace(', ', '-')}",
@@ -59,7 +54,7 @@ def _times(plan: Plan, store: Store) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {COLD: [], CHANGED: [], UNCHANGED: []}
     numbers = iter(range(1, store.orders + 1))
     for _ in range(plan.rounds):
-        with petstore(plan, store) as server, Connection(server.url, store.authorization) as connection:
+        with Setup(plan) as setup, setup.petstore(store).connection() as connection:
             found[COLD].append(connection.first_byte(LIST))
             found[UNCHANGED].append(connection.first_byte(LIST))
             found[CHANGED].append(

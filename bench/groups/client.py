@@ -6,12 +6,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from bench.load import Connection
 from bench.machine import BenchError, pinned
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress, run
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, sqlite_store
+from bench.setup import Setup
 
 REFERENCE = "msgspec, the same bytes in memory"
 TITLES = {
@@ -29,9 +28,10 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure every way to read a list of 1,000,000 orders, and the start of a program that imports the client."""
     orders = plan.size(1_000_000, 10_000)
     progress(f"the client reads {orders:,} orders")
-    with plan.scratch() as folder, sqlite_store(plan, orders) as store, petstore(plan, store) as server:
-        body = folder / "body.json"
-        with Connection(server.url, store.authorization) as connection:
+    with Setup(plan) as setup:
+        store, body = setup.store(orders), setup.folder() / "body.json"
+        server = setup.petstore(store)
+        with server.connection() as connection:
             connection.get(LIST, **{"Accept-Encoding": "gzip"})  # so that the server has compressed the list once
             body.write_bytes(connection.get(LIST)[1])
         env = dict(os.environ) | {"BENCH_KEY": store.key}

@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from bench import access
-from bench.engines import postgres, redis_server
 from bench.load import Connection
 from bench.machine import BenchError, this_process_on
 from bench.plan import Plan, progress
 from bench.results import Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import Store, make_store, shared
+from bench.setup import Setup, Store
 
 PAGES = (
     "",
@@ -46,12 +44,11 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure each page several times on both engines."""
     orders, accounts = plan.size(1_000_000, 10_000), plan.size(10_000, 200)
     progress(f"the console with {orders:,} orders and {accounts:,} accounts on both engines")
-    with plan.scratch() as folder:
-        embedded = _times(plan, make_store(plan, folder, orders, varied=True), accounts)
-    with postgres(plan, plan.cores.database) as engine, redis_server(0) as counters, plan.scratch() as folder:
-        store = make_store(plan, folder, orders, settings=shared(engine, counters), varied=True)
-        scaled = _times(plan, store, accounts)
-    found = {"SQLite": embedded, "PostgreSQL": scaled}
+    found = {}
+    for name in ("SQLite", "PostgreSQL"):
+        with Setup(plan) as setup:
+            store = setup.store(orders, setup.engines() if name == "PostgreSQL" else None, varied=True)
+            found[name] = _times(setup, store, accounts)
     slowest = {name: max(PAGES[1:], key=lambda page: max(times[page])) for name, times in found.items()}
     first = {name: times[""] for name, times in found.items()}
     others = {name: times[slowest[name]] for name, times in found.items()}
@@ -69,14 +66,15 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     ], []
 
 
-def _times(plan: Plan, store: Store, accounts: int) -> dict[str, list[float]]:
+def _times(setup: Setup, store: Store, accounts: int) -> dict[str, list[float]]:
     """Milliseconds that each page takes; a page of more than 200 kB is an error."""
     access.add_keys(store, accounts)
     access.add_usage(store, accounts)
     access.add_bans(store, _BANS)
     access.add_audit(store, 30 * accounts, accounts)
     times: dict[str, list[float]] = {page: [] for page in PAGES}
-    with petstore(plan, store) as server, this_process_on(plan.cores.load), _signed_in(store, server.admin) as peer:
+    plan, server = setup.plan, setup.petstore(store)
+    with this_process_on(plan.cores.load), _signed_in(store, server.admin) as peer:
         _wait_until_counted(peer)
         for page in PAGES:
             size = len(peer.get(f"/console/{page}")[1])

@@ -1,16 +1,15 @@
 """How costs grow with the number of orders, of connections and of API keys."""
 
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from bench import access
-from bench.load import CONNECTIONS, Connection, Reading, Successive, wrk
+from bench.load import CONNECTIONS, Reading
 from bench.machine import raise_descriptor_limit, resident
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
-from bench.servers import Running, nginx, petstore
-from bench.stores import LIST, make_store, sqlite_store
+from bench.setup import Running, Setup
 
 ROUNDS = 3
 HUGE = 1_000_000
@@ -33,28 +32,22 @@ def _orders(plan: Plan) -> list[Curve]:
     memory: Series = {}
     for orders in plan.pick((10, 100, 1_000, 10_000, 100_000, 1_000_000), (10, 1_000)):
         progress(f"cost with {orders:,} orders")
-        with ExitStack() as stack:
-            folder = stack.enter_context(plan.scratch())
-            store = stack.enter_context(sqlite_store(plan, orders))
-            server = stack.enter_context(petstore(plan, store))
-            with Connection(server.url, store.authorization) as connection:
-                response, body = connection.get(LIST)
+        with Setup(plan) as setup:
+            folder, server = setup.folder(), setup.petstore(setup.store(orders))
+            with server.connection() as connection:
+                body = connection.get(LIST)[1]
             (folder / "list").write_bytes(body)
-            reference = stack.enter_context(nginx(plan, folder))
-            url, own = server.url + LIST, store.authorization
-            watch = {PRODUCT: server.pid}
-            unchanged = own | {"If-None-Match": response.headers["ETag"]}
-            load = partial(wrk, plan, connections=CONNECTIONS if orders < HUGE else 4)
+            options = {"connections": CONNECTIONS if orders < HUGE else 4}
             readings = interleaved(
                 min(plan.rounds, ROUNDS),
                 {
-                    "list": partial(load, url, headers=own, watch=watch),
-                    "unchanged list (304)": partial(load, url, headers=unchanged, watch=watch),
-                    "list, nginx": partial(load, f"{reference.url}/list", watch={PRODUCT: reference.pid}),
+                    "list": partial(server.wrk, LIST, **options),
+                    "unchanged list (304)": partial(server.wrk, LIST, headers=server.unchanged(), **options),
+                    "list, nginx": partial(setup.nginx(folder).wrk, "/list", **options),
                 },
             )
             for name, found in readings.items():
-                _add(costs, name, orders, [each.costs[PRODUCT] for each in found])
+                _add(costs, name, orders, [cost for each in found for cost in each.costs.values()])
             _add(memory, "server", orders, [resident(server.pid) / 1e6])
             _add(memory, "the list's bytes", orders, [len(body) / 1e6])
     return [
@@ -69,18 +62,16 @@ def _connections(plan: Plan) -> list[Curve]:
     latencies: Series = {}
     numbers = plan.pick((1, 10, 32, 100, 320, 1_000), (1, 32))
     raise_descriptor_limit(max(numbers) * 2 + 200)
-    with ExitStack() as stack:
-        folder = stack.enter_context(plan.scratch())
-        store = stack.enter_context(sqlite_store(plan, 10))
-        server = stack.enter_context(petstore(plan, store))
-        with Connection(server.url, store.authorization) as connection:
+    with Setup(plan) as setup:
+        server = setup.petstore(setup.store(10))
+        with server.connection() as connection:
             fixed = connection.get(LIST)[1]
-        reference = stack.enter_context(nginx(plan, folder, fixed))
+        reference = setup.nginx(setup.folder(), fixed)
         for number in numbers:
             progress(f"{number:,} connections")
             loads = {
-                PRODUCT: partial(wrk, plan, server.url + LIST, headers=store.authorization, connections=number),
-                "nginx": partial(wrk, plan, f"{reference.url}/fixed", connections=number),
+                PRODUCT: partial(server.wrk, LIST, connections=number),
+                "nginx": partial(reference.wrk, "/fixed", connections=number),
             }
             readings = interleaved(min(plan.rounds, ROUNDS), loads)
             for name, found in readings.items():
@@ -100,12 +91,10 @@ def _keys(plan: Plan) -> Curve:
     costs: Series = {}
     for number in plan.pick((1, 10, 100, 1_000, 10_000, 100_000), (1, 100)):
         progress(f"{number:,} API keys")
-        with plan.scratch() as folder:
-            store = make_store(plan, folder, 10)
-            keys = access.add_keys(store, number)
-            (folder / "keys").write_text("\n".join(keys))
-            with petstore(plan, store) as server:
-                found = _with_keys(plan, server, folder / "keys", number)
+        with Setup(plan) as setup:
+            store, keys = setup.store(10), setup.folder() / "keys"
+            keys.write_text("\n".join(access.add_keys(store, number)))
+            found = _with_keys(plan, setup.petstore(store), keys, number)
         _add(costs, "list of 10 orders", number, [each.costs[PRODUCT] for each in found])
     title = "Processor time per request, by API keys used in turn"
     return Curve("keys", title, "keys", "µs", costs)
@@ -113,7 +102,7 @@ def _keys(plan: Plan) -> Curve:
 
 def _with_keys(plan: Plan, server: Running, keys: Path, number: int) -> list[Reading]:
     """Readings after every key has been used once, each load continuing where the one before ended."""
-    load = Successive(plan, server.url + LIST, lambda first: ("keys", keys, first), watch={PRODUCT: server.pid})
+    load = server.successive(LIST, lambda first: ("keys", keys, first))
     while load.last < number:
         load()
     return [load() for _ in range(min(plan.rounds, ROUNDS))]

@@ -1,15 +1,13 @@
 """Processor time that the server, PostgreSQL and Redis each spend on a request of a service that uses both."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 
-from bench.engines import postgres, redis_server
-from bench.load import Connection, Reading, Successive, cancel, rated, wrk
+from bench.load import Reading, cancel, rated
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
-from bench.servers import petstore
-from bench.stores import LIST, make_store, shared
+from bench.setup import Setup
 
 CANCELS_PER_SECOND = 40_000
 
@@ -19,30 +17,21 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     connections = plan.pick((32, 256), (32,))
     orders = min(1_000_000, CANCELS_PER_SECOND * plan.rounds * plan.seconds * len(connections))
     progress("processor time of PostgreSQL and Redis")
-    with ExitStack() as stack:
-        folder = stack.enter_context(plan.scratch())
-        engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan.cores.database))
-        listed = make_store(plan, folder, 1_000, settings=shared(engine, counters))
-        settings = {**shared(engine, counters), "PETSTORE_REDIS_URL": counters.url.replace("/0", "/1")}
-        cancelled = make_store(plan, folder, orders, settings=settings)
-        reader = stack.enter_context(petstore(plan, listed))
-        writer = stack.enter_context(petstore(plan, cancelled))
-        with Connection(reader.url, listed.authorization) as connection:
-            etag = connection.get(LIST)[0].headers["ETag"]
-
-        def read(number: int, **headers: str) -> Callable[[], Reading]:
-            sent = listed.authorization | {name.replace("_", "-"): text for name, text in headers.items()}
-            watch = {PRODUCT: reader.pid, "PostgreSQL": engine.pid, "Redis": counters.process.pid}
-            return lambda: wrk(plan, reader.url + LIST, headers=sent, connections=number, watch=watch)
-
-        watch = {PRODUCT: writer.pid, "PostgreSQL": engine.pid, "Redis": counters.process.pid}
-        cancels = Successive(plan, writer.url + LIST, cancel, headers=cancelled.authorization, watch=watch)
-        loads: dict[tuple[str, int], Callable[[], Reading]] = {
-            ("List of 1,000 orders", number): read(number) for number in connections
+    with Setup(plan) as setup:
+        engines = setup.engines()
+        reader = setup.petstore(setup.store(1_000, engines))
+        other = engines.redis.url.replace("/0", "/1")
+        writer = setup.petstore(setup.store(orders, engines), PETSTORE_REDIS_URL=other)
+        kinds: dict[str, Callable[..., Reading]] = {
+            "List of 1,000 orders": partial(reader.wrk, LIST),
+            "Unchanged list (304)": partial(reader.wrk, LIST, headers=reader.unchanged()),
+            "Durable cancel": writer.successive(LIST, cancel),
         }
-        loads |= {("Unchanged list (304)", number): read(number, If_None_Match=etag) for number in connections}
-        loads |= {("Durable cancel", number): partial(cancels, connections=number) for number in connections}
+        loads = {
+            (title, number): partial(kind, connections=number)
+            for title, kind in kinds.items()
+            for number in connections
+        }
         readings = interleaved(plan.rounds, loads)
     return [
         rated(

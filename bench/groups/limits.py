@@ -8,18 +8,17 @@ import hashlib
 import re
 import socket
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import access
-from bench.engines import redis_server
-from bench.load import CONNECTIONS, Connection, wrk
+from bench.load import CONNECTIONS
 from bench.machine import BenchError, cpu_seconds, pinned
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress, run
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, make_store
+from bench.setup import Running, Setup
 from testing.redis_engine import RedisEngine
 
 Decisions = tuple[float, float]  # per second of the clock, and per second of Redis's processor
@@ -38,48 +37,39 @@ class Call(NamedTuple):
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure decisions per second of Redis's processor time, and per second."""
     progress("limit decisions in Redis")
-    with ExitStack() as stack:
-        folder = stack.enter_context(plan.scratch())
-        engine = stack.enter_context(redis_server(plan.cores.server))
-        settings = {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}", "PETSTORE_REDIS_URL": engine.url}
-        store = make_store(plan, folder, 10, settings=settings)
-        keys = folder / "keys"
+    with Setup(plan) as setup:
+        engine, store = setup.redis(plan.cores.server), setup.store(10)
+        keys = setup.folder() / "keys"
         keys.write_text("\n".join(access.add_keys(store, plan.size(10_000, 100))))
-        monitor = stack.enter_context(socket.create_connection(("127.0.0.1", engine.port)))
+        monitor = setup.enter_context(socket.create_connection(("127.0.0.1", engine.port)))
         monitor.sendall(b"MONITOR\r\n")
-        server = stack.enter_context(petstore(plan, store))
-        with Connection(server.url, store.authorization) as connection:
+        server = setup.petstore(store, PETSTORE_REDIS_URL=engine.url)
+        with server.connection() as connection:
             for _ in range(3):
                 connection.latency(LIST)
         call = _recorded(monitor)
         monitor.close()
 
         def ours() -> Decisions:
-            reading = wrk(plan, server.url + LIST, headers=store.authorization, watch={"Redis": engine.process.pid})
+            reading = server.wrk(LIST, watch={"Redis": engine.process.pid})
             return reading.rate, 1e6 / max(reading.costs["Redis"], 0.1)
 
-        memory = _bytes_per_account(plan, engine, server.url, keys)
+        memory = _bytes_per_account(plan, engine, server, keys)
         readings = interleaved(plan.rounds, {PRODUCT: ours, REFERENCE: lambda: _redis_benchmark(plan, engine, call)})
     each = {name: [per_core for _, per_core in found] for name, found in readings.items()}
     rates = {name: [rate for rate, _ in found] for name, found in readings.items()}
     title = "Limit decisions per second of Redis's processor"
     return [
         Row("limits", title, "decisions/s", each, REFERENCE, Goal(1.0)),
-        Row(
-            "limits-http",
-            "Requests through HTTP, the server and Redis on one core",
-            "requests/s",
-            rates,
-            REFERENCE,
-        ),
+        Row("limits-http", "Requests through HTTP, the server and Redis on one core", "requests/s", rates, REFERENCE),
         Row("limits-memory", "Memory of Redis per account with open windows", "bytes", {PRODUCT: [memory]}),
     ], []
 
 
-def _bytes_per_account(plan: Plan, engine: RedisEngine, url: str, keys: Path) -> float:
+def _bytes_per_account(plan: Plan, engine: RedisEngine, server: Running, keys: Path) -> float:
     """What Redis keeps for an account, from requests with the keys of many accounts in turn."""
     before = engine.client.info("memory")["used_memory"]
-    reading = wrk(plan, url + LIST, kind=("keys", keys, 1))
+    reading = server.wrk(LIST, kind=("keys", keys, 1))
     accounts = min(len(keys.read_text().splitlines()), reading.rate * plan.seconds)
     return float(engine.client.info("memory")["used_memory"] - before) / accounts
 

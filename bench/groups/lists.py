@@ -1,15 +1,14 @@
 """Lists per second against nginx sending the same bytes, with identical requests and with an X-Request-Id in each."""
 
-from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from bench.load import FRESH, SAME, Connection, Reading, rated, wrk
+from bench.load import FRESH, SAME, Reading, rated
 from bench.machine import peak_resident
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import nginx, petstore
-from bench.stores import LIST, sqlite_store
+from bench.setup import Setup
 
 GZIP = {"Accept-Encoding": "gzip"}
 SHORT = 1_000  # orders up to which the head of a request matters
@@ -51,8 +50,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     rows = []
     for orders in plan.pick([*KINDS], (10, 1_000)):
         progress(f"lists of {orders:,} orders")
-        with ExitStack() as stack:
-            subject = _Subject(plan, stack, orders)
+        with Setup(plan) as setup:
+            subject = _Subject(setup, orders)
             for kind in KINDS[orders]:
                 rows += subject.rows(kind)
             if orders == HUGE:
@@ -63,19 +62,16 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 class _Subject:
     """Servers of the product over stores of one size, and nginx with the same bytes."""
 
-    def __init__(self, plan: Plan, stack: ExitStack, orders: int) -> None:
-        self._plan = plan
+    def __init__(self, setup: Setup, orders: int) -> None:
+        self._plan = setup.plan
         self._orders = orders
-        folder = stack.enter_context(plan.scratch())
-        store = stack.enter_context(sqlite_store(plan, orders))
-        self._server, self._sent = stack.enter_context(petstore(plan, store)), store.authorization
-        with Connection(self._server.url, self._sent) as connection:
-            plain, self._body = connection.get(LIST)
+        folder, self._server = setup.folder(), setup.petstore(setup.store(orders))
+        with self._server.connection() as connection:
+            self._body = connection.get(LIST)[1]
             (folder / "list").write_bytes(self._body)
             if orders < HUGE:
                 (folder / "list.gz").write_bytes(connection.get(LIST, **GZIP)[1])
-        self._etag = plain.headers["ETag"]
-        self._nginx = stack.enter_context(nginx(plan, folder, self._body if orders == 10 else b""))
+        self._nginx = setup.nginx(folder, self._body if orders == 10 else b"")
 
     def rows(self, kind: Kind) -> list[Row]:
         """Measure one kind of list: a row for identical requests, one for requests with an identifier each."""
@@ -87,20 +83,13 @@ class _Subject:
 
     def _loads(self, kind: Kind) -> dict[str, partial[Reading]]:
         """The loads of one kind of list, without the one of `load.lua`."""
-        wanted = GZIP if kind.gzip else {}
-        load = partial(wrk, self._plan)
-        if self._orders == HUGE:
-            load = partial(load, connections=HUGE_CONNECTIONS, seconds=HUGE_SECONDS)
-        own = self._sent | wanted | _condition(self._etag if kind.unchanged else "")
-        loads = {PRODUCT: partial(load, self._server.url + LIST, headers=own, watch={PRODUCT: self._server.pid})}
-        sent = wanted | _condition(self._nginx_etag() if kind.unchanged else "")
-        watch = {"nginx": self._nginx.pid}
-        loads[kind.reference] = partial(load, self._nginx.url + kind.path, headers=sent, watch=watch)
+        servers = {PRODUCT: (self._server, LIST), kind.reference: (self._nginx, kind.path)}
+        options = {"connections": HUGE_CONNECTIONS, "seconds": HUGE_SECONDS} if self._orders == HUGE else {}
+        loads = {}
+        for name, (server, path) in servers.items():
+            wanted = (GZIP if kind.gzip else {}) | (server.unchanged(path) if kind.unchanged else {})
+            loads[name] = partial(server.wrk, path, headers=wanted, **options)
         return loads
-
-    def _nginx_etag(self) -> str:
-        with Connection(self._nginx.url) as connection:
-            return connection.get("/list")[0].headers["ETag"]
 
     def memory(self) -> Row:
         """The largest memory of the server that these loads have needed, apart from the list itself."""
@@ -109,10 +98,6 @@ class _Subject:
         note = f"The list has {len(self._body) / 1e6:.0f} MB."
         goal = Goal(96, at_most=True, absolute=True)
         return Row("list-memory", title, "MB", {PRODUCT: [beyond]}, goal=goal, note=note)
-
-
-def _condition(etag: str) -> dict[str, str]:
-    return {"If-None-Match": etag} if etag else {}
 
 
 def _row(kind: Kind, ids: tuple[object, ...], readings: dict[str, list[Reading]]) -> Row:

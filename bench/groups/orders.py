@@ -1,17 +1,14 @@
 """Single orders of version 2 on SQLite, and orders placed on both engines."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
-from bench.engines import Postgres, postgres, redis_server
-from bench.load import CONNECTIONS, Reading, Successive, place, rated, wrk
+from bench.engines import Postgres
+from bench.load import Reading, place, rated
+from bench.orders import LIST, PAGES
 from bench.plan import Plan, interleaved, progress
-from bench.queries import PAGES
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, WRITER, make_store, shared, sqlite_store
+from bench.setup import WRITER, Setup
 
 INSERT = "pgbench, inserting the same rows"
 LIST_OF_10 = "list of 10 orders"
@@ -35,45 +32,34 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure single orders against a short list, and placed orders against pgbench."""
     orders = plan.size(1_000_000, 20_000)
     progress(f"single and placed orders among {orders:,} orders")
-    with ExitStack() as stack:
-        folder = stack.enter_context(plan.scratch())
-        inserts = stack.enter_context(postgres(plan, plan.cores.server))
-        engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan.cores.database))
-        ten = stack.enter_context(sqlite_store(plan, 10))
-        fill = partial(make_store, plan, folder, orders, varied=True, scopes=WRITER)
-        stores = {"SQLite": fill(), "PostgreSQL": fill(settings=shared(engine, counters))}
-        servers = {name: stack.enter_context(petstore(plan, store)) for name, store in stores.items()}
-        watch = {name: {PRODUCT: server.pid} for name, server in servers.items()}
-        watch["PostgreSQL"] |= {"PostgreSQL": engine.pid, "Redis": counters.process.pid}
-
-        short = stack.enter_context(petstore(plan, ten))
-        url, sent = f"{servers['SQLite'].url}{PAGES}/{orders // 2}", stores["SQLite"].authorization
+    with Setup(plan) as setup:
+        inserts, engines = setup.postgres(plan.cores.server), setup.engines()
+        fill = partial(setup.store, orders, varied=True, scopes=WRITER)
+        servers = {"SQLite": setup.petstore(fill()), "PostgreSQL": setup.petstore(fill(engines))}
+        short = setup.petstore(setup.store(10))
         singles = {
-            PRODUCT: partial(wrk, plan, url, headers=sent, watch=watch["SQLite"]),
-            LIST_OF_10: partial(wrk, plan, short.url + LIST, headers=ten.authorization),
+            PRODUCT: partial(servers["SQLite"].wrk, f"{PAGES}/{orders // 2}"),
+            LIST_OF_10: partial(short.wrk, LIST, watch={}),
         }
         rows = [_row("order", "Single order", "requests/s", LIST_OF_10, interleaved(plan.rounds, singles))]
-
         loads: dict[str, Callable[[], Reading]] = {
-            name: Successive(plan, server.url + PAGES, place, headers=stores[name].authorization, watch=watch[name])
-            for name, server in servers.items()
+            name: server.successive(PAGES, place) for name, server in servers.items()
         }
-        loads[INSERT] = _inserts(plan, inserts, folder, orders)
+        loads[INSERT] = _inserts(setup, inserts, orders)
         placed = interleaved(plan.rounds, loads)
-    for name in stores:
+    for name in servers:
         readings = {PRODUCT: placed[name], INSERT: placed[INSERT]}
         rows.append(_row(f"place-{name.lower()}", f"Placed order, durable, {name}", "orders/s", INSERT, readings))
     return rows, []
 
 
-def _inserts(plan: Plan, engine: Postgres, folder: Path, orders: int) -> Callable[[], Reading]:
+def _inserts(setup: Setup, engine: Postgres, orders: int) -> Callable[[], Reading]:
     """A load of pgbench: an order, its audit entry and its idempotency key in one statement, a commit each."""
-    database, script = engine.new_url(), folder / "place.sql"
+    database, script = engine.url(engine.new_database()), setup.folder() / "place.sql"
     script.write_text(PGBENCH_PLACE)
-    make_store(plan, folder, orders, varied=True, settings={"PETSTORE_DATABASE_URL": database})
+    setup.store(orders, varied=True, settings={"PETSTORE_DATABASE_URL": database})
     engine.execute(database, f"CREATE SEQUENCE bench_ids START {orders + 1};\nVACUUM ANALYZE")
-    return lambda: Reading(engine.pgbench(plan, database, script, CONNECTIONS).rate)
+    return lambda: Reading(engine.pgbench(setup.plan, database, script).rate)
 
 
 def _row(name: str, title: str, unit: str, reference: str, readings: dict[str, list[Reading]]) -> Row:

@@ -11,14 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.engines import debian_programs, postgres, redis_server
 from bench.load import Connection, p99
 from bench.machine import BenchError, this_process_on
+from bench.orders import ABSENT_PET, COMMON_PET, FILTERS, PAGES, SORTS, follow
 from bench.plan import Plan, progress
-from bench.queries import FILTERS, PAGES, SORTS, follow
 from bench.results import Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import ABSENT_PET, COMMON_PET, Store, make_store, shared, sqlite_store
+from bench.setup import Setup, Store
 
 REQUESTS = 100  # at least, of each filter and each pair in a round
 CHANGED = 300  # orders that are cancelled after the import
@@ -42,7 +40,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         "SQLite": partial(_on_sqlite, plan),
         "PostgreSQL": partial(_on_postgres, plan, None),
     }
-    if programs := debian_programs():
+    debian = Path("/usr/lib/postgresql").glob("*/bin")
+    if programs := max(debian, key=lambda found: int(found.parent.name), default=None):
         engines["PostgreSQL of Debian"] = partial(_on_postgres, plan, programs)
     found = {}
     for name, on_engine in engines.items():
@@ -72,31 +71,28 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 
 def _on_sqlite(plan: Plan) -> Measured:
-    with sqlite_store(plan, _orders(plan), varied=True) as store:
-        return _measure(plan, store)
+    with Setup(plan) as setup:
+        return _measure(setup, setup.store(_orders(plan), varied=True))
 
 
 def _on_postgres(plan: Plan, programs: Path | None) -> Measured:
-    core = plan.cores.database
-    with plan.scratch() as folder, postgres(plan, core, programs) as engine, redis_server(core) as counters:
-        store = make_store(plan, folder, _orders(plan), settings=shared(engine, counters), varied=True)
+    with Setup(plan) as setup:
+        engines = setup.engines(programs)
+        store = setup.store(_orders(plan), engines, varied=True)
         # What autovacuum would do during the measurement, as after every large import.
-        engine.execute(store.environment["PETSTORE_DATABASE_URL"], "VACUUM ANALYZE")
-        found = _measure(plan, store)
-        return found._replace(note=f"version {engine.version}, {found.note}")
+        engines.postgres.execute(store.url, "VACUUM ANALYZE")
+        found = _measure(setup, store)
+        return found._replace(note=f"version {engines.postgres.version}, {found.note}")
 
 
 def _orders(plan: Plan) -> int:
     return plan.size(1_000_000, 20_000)
 
 
-def _measure(plan: Plan, store: Store) -> Measured:
+def _measure(setup: Setup, store: Store) -> Measured:
     """Measure all queries in turn over one connection."""
-    with (
-        petstore(plan, store) as server,
-        this_process_on(plan.cores.load),
-        Connection(server.url, store.authorization) as connection,
-    ):
+    plan, server = setup.plan, setup.petstore(store)
+    with this_process_on(plan.cores.load), server.connection() as connection:
         sets = _sets(_change_some(connection, store.orders))
         slowest, each = _latencies(plan, connection, sets)
         depths = _depths(plan, connection, store.orders)

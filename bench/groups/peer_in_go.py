@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 
 from bench import rivals
-from bench.load import FRESH, SAME, TRACED, Connection, Kind, Reading, rated, unchanged_since, wrk
+from bench.load import FRESH, SAME, TRACED, Kind, Reading, rated
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, sqlite_store
+from bench.setup import Setup
 
 ORDERS = 10
 PEER = "Go's net/http"
@@ -24,19 +24,18 @@ LOADS: dict[str, tuple[str, Kind, Goal | None]] = {
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Load both with the same requests, one after the other in each round."""
     progress("a peer in Go")
-    with plan.scratch() as folder, sqlite_store(plan, ORDERS) as store, petstore(plan, store) as server:
-        with Connection(server.url, store.authorization) as connection:
+    with Setup(plan) as setup:
+        store = setup.store(ORDERS)
+        server = setup.petstore(store)
+        with server.connection() as connection:
             body = connection.get(LIST)[1]
-        with rivals.peer_in_go(plan, folder, body, store.key) as peer:
-            servers = {PRODUCT: server, PEER: peer}
-            loads: dict[tuple[str, str], Callable[[], Reading]] = {}
-            for name, (_, kind, _) in LOADS.items():
-                for service, running in servers.items():
-                    condition = unchanged_since(running.url, store.authorization) if name == "go-unchanged" else {}
-                    sent = store.authorization | condition
-                    watch = {service: running.pid}
-                    loads[name, service] = partial(wrk, plan, running.url + LIST, headers=sent, kind=kind, watch=watch)
-            found = interleaved(plan.rounds, loads)
+        servers = {PRODUCT: server, PEER: rivals.peer_in_go(setup, PEER, body, store.key)}
+        loads: dict[tuple[str, str], Callable[[], Reading]] = {}
+        for name, (_, kind, _) in LOADS.items():
+            for service, running in servers.items():
+                condition = running.unchanged() if name == "go-unchanged" else {}
+                loads[name, service] = partial(running.wrk, LIST, headers=condition, kind=kind)
+        found = interleaved(plan.rounds, loads)
     return [_row(name, {service: found[name, service] for service in servers}) for name in LOADS], []
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from bench.machine import pinned
 from bench.plan import PETSTORE, Plan, interleaved, progress, run
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import Store, sqlite_store
+from bench.setup import Setup, Store
 
 ORDERS = 1_000
 INTERPRETER = "`python -c pass`"
@@ -20,7 +19,8 @@ COMMANDS = {"help": ["--help"], "list": ["orders", "list"]}
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure each several times, after one start that fills the caches of the disk."""
     progress(f"start with {ORDERS:,} orders")
-    with sqlite_store(plan, ORDERS) as store:
+    with Setup(plan) as setup:
+        store = setup.store(ORDERS)
         _ready(plan, store)
         loads = {"ready": partial(_ready, plan, store)}
         loads |= {name: partial(_seconds, plan, store, [PETSTORE, *words]) for name, words in COMMANDS.items()}
@@ -36,8 +36,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 
 
 def _ready(plan: Plan, store: Store) -> float:
-    with petstore(plan, store) as server:
-        return server.ready_seconds
+    with Setup(plan) as setup:
+        return setup.petstore(store).ready_seconds
 
 
 def _seconds(plan: Plan, store: Store, command: Sequence[str | Path]) -> float:

@@ -1,53 +1,42 @@
 """What log lines and the usage history cost: the same list from servers with and without them."""
 
-from collections.abc import Mapping
+from functools import partial
 
-from bench.load import Reading, wrk
+from bench.load import Reading
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
-from bench.servers import petstore
-from bench.stores import LIST, Store, sqlite_store
+from bench.setup import Setup, Store
 
-LOGGED = {"PETSTORE_ACCESS_LOG": "all"}
-NO_HISTORY = {"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0"}
+SETTINGS = {
+    "default": {},
+    "logged": {"PETSTORE_ACCESS_LOG": "all"},
+    "no history": {"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0"},
+}
+WITHOUT = "without"
 
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure lists of 10 orders with an access log, written to a file, and without a usage history."""
     progress("log lines and the usage history")
-    with sqlite_store(plan, 10) as store:
-        readings = interleaved(
-            plan.rounds,
-            {
-                "default": lambda: _load(plan, store, {}),
-                "logged": lambda: _load(plan, store, LOGGED),
-                "no history": lambda: _load(plan, store, NO_HISTORY),
-            },
-        )
-    rates = {name: [each.rate for each in found] for name, found in readings.items()}
-    costs = {name: [each.costs[PRODUCT] for each in found] for name, found in readings.items()}
-    title = "List of 10 orders with"
+    with Setup(plan) as setup:
+        store = setup.store(10)
+        loads = {name: partial(_load, plan, store, settings) for name, settings in SETTINGS.items()}
+        readings = interleaved(plan.rounds, loads)
+
+    def row(name: str, what: str, loaded: str, other: str) -> Row:
+        samples = {PRODUCT: readings[loaded], WITHOUT: readings[other]}
+        rates = {each: [reading.rate for reading in found] for each, found in samples.items()}
+        costs = {each: [reading.costs[PRODUCT] for reading in found] for each, found in samples.items()}
+        return Row(name, f"List of 10 orders with {what}", "lists/s", rates, WITHOUT, costs=costs)
+
     return [
-        Row(
-            "log-line",
-            f"{title} an access log (`PETSTORE_ACCESS_LOG=all`)",
-            "lists/s",
-            {PRODUCT: rates["logged"], "without": rates["default"]},
-            "without",
-            costs={PRODUCT: costs["logged"], "without": costs["default"]},
-        ),
-        Row(
-            "usage-history",
-            f"{title} a usage history",
-            "lists/s",
-            {PRODUCT: rates["default"], "without": rates["no history"]},
-            "without",
-            costs={PRODUCT: costs["default"], "without": costs["no history"]},
-        ),
+        row("log-line", "an access log (`PETSTORE_ACCESS_LOG=all`)", "logged", "default"),
+        row("usage-history", "a usage history", "default", "no history"),
     ], []
 
 
-def _load(plan: Plan, store: Store, settings: Mapping[str, str]) -> Reading:
+def _load(plan: Plan, store: Store, settings: dict[str, str]) -> Reading:
     """Start a server for each load: only one process may serve a SQLite store."""
-    with petstore(plan, store, **settings) as server:
-        return wrk(plan, server.url + LIST, headers=store.authorization, watch={PRODUCT: server.pid})
+    with Setup(plan) as setup:
+        return setup.petstore(store, **settings).wrk(LIST)

@@ -1,16 +1,14 @@
 """Two workers against one, over PostgreSQL and Redis."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 
-from bench.engines import postgres, redis_server
 from bench.groups.cancels import MAX_PER_SECOND
-from bench.load import Reading, Successive, cancel, rated, wrk
+from bench.load import Reading, cancel, rated
+from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
-from bench.servers import petstore
-from bench.stores import LIST, make_store, shared
+from bench.setup import Setup
 
 ONE = "one worker"
 LISTS, CANCELS = "List of 1,000 orders, two workers", "Durable cancel, two workers"
@@ -23,20 +21,14 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     usable = plan.cores.usable
     apart = [core for core in usable if core not in (plan.cores.load, plan.cores.database)]
     loads: dict[tuple[str, str], Callable[[], Reading]] = {}
-    with ExitStack() as stack:
-        folder = stack.enter_context(plan.scratch())
-        engine = stack.enter_context(postgres(plan, plan.cores.database))
-        counters = stack.enter_context(redis_server(plan.cores.database))
+    with Setup(plan) as setup:
+        engines = setup.engines()
         for workers, name in enumerate((ONE, PRODUCT), 1):
             core = ",".join(map(str, apart if len(apart) >= workers else usable))
-            for title, filled in ((LISTS, 1_000), (CANCELS, orders)):
-                store = make_store(plan, folder, filled, settings=shared(engine, counters))
-                server = stack.enter_context(petstore(plan, store, core=core, PETSTORE_WORKERS=str(workers)))
-                url, sent, watch = server.url + LIST, store.authorization, {name: server.pid}
-                if title == CANCELS:
-                    loads[title, name] = Successive(plan, url, cancel, headers=sent, watch=watch)
-                else:
-                    loads[title, name] = partial(wrk, plan, url, headers=sent, watch=watch)
+            start = partial(setup.petstore, core=core, PETSTORE_WORKERS=str(workers))
+            reader, writer = start(setup.store(1_000, engines)), start(setup.store(orders, engines))
+            loads[LISTS, name] = partial(reader.wrk, LIST, watch={name: reader.pid})
+            loads[CANCELS, name] = writer.successive(LIST, cancel, watch={name: writer.pid})
         readings = interleaved(plan.rounds, loads)
     note = ""
     if len(apart) < 2:

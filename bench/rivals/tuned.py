@@ -3,10 +3,9 @@
     python bench/rivals/tuned.py ORDERS     create the database and print an API key
     uvicorn --app-dir bench/rivals tuned:app
 
-Keys and the list are kept in memory, limits are counted there, msgspec
-encodes bodies, reads run on the event loop and changes on one thread. Responses have the header fields of the product.
-Each change is a commit, as durable as the product's: SQLite with a write-ahead log and `synchronous = FULL`. The
-file that RIVAL_DATABASE names holds the database.
+Keys and the list are kept in memory, limits are counted there, msgspec encodes bodies, reads run on the event loop and
+changes on one thread. Responses have the header fields of the product. Each change is a commit, as durable as the
+product's: SQLite with a write-ahead log and `synchronous = FULL`, in the file that RIVAL_DATABASE names.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import sqlalchemy as sa
@@ -30,6 +29,7 @@ from fastapi import Depends, FastAPI, Query, Request, Response
 LIMIT = 1_000_000_000
 WINDOWS = {"minute": 60, "day": 86_400}
 POLICY = ", ".join(f'"{name}";q={LIMIT};w={seconds}' for name, seconds in WINDOWS.items())
+PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL"
 KEY_SECONDS = 1.0  # a revoked key is refused after this time
 
 metadata = sa.MetaData()
@@ -45,29 +45,20 @@ orders = sa.Table(
     sa.Column("created_at", sa.String, nullable=False),
     sa.Column("updated_at", sa.String, nullable=False),
 )
-keys = sa.Table(
-    "keys",
-    metadata,
-    sa.Column("digest", sa.String, primary_key=True),
-    sa.Column("account", sa.String, nullable=False),
-)
+keys = sa.Table("keys", metadata, sa.Column("digest", sa.String, primary_key=True), sa.Column("account", sa.String))
 audit = sa.Table(
     "audit",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("at", sa.String, nullable=False),
-    sa.Column("actor", sa.String, nullable=False),
-    sa.Column("action", sa.String, nullable=False),
+    *(sa.Column(name, sa.String, nullable=False) for name in ("at", "actor", "action")),
     sa.Column("order_id", sa.Integer, nullable=False),
 )
 idempotency = sa.Table(
     "idempotency",
     metadata,
-    sa.Column("account", sa.String, primary_key=True),
-    sa.Column("key", sa.String, primary_key=True),
+    *(sa.Column(name, sa.String, primary_key=True) for name in ("account", "key")),
     sa.Column("order_id", sa.Integer, nullable=False),
 )
-
 CANCEL = (
     sa.update(orders)
     .where(orders.c.id == sa.bindparam("order_id"), orders.c.status == "pending")
@@ -93,14 +84,6 @@ class Refused(Exception):
         self.body = msgspec.json.encode({"code": code, "message": code, "status": status})
 
 
-class Reply(NamedTuple):
-    """A response without the header fields of the limits."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str]
-
-
 @dataclass
 class Account:
     """An account whose key was seen lately, and what it used of its windows."""
@@ -116,9 +99,9 @@ class Service:
 
     def __init__(self, file: str) -> None:
         self._engine = sa.create_engine(f"sqlite:///{file}", connect_args={"check_same_thread": False})
-        sa.event.listen(self._engine, "connect", _set_pragmas)
-        self._reader = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        self._writer = ThreadPoolExecutor(1)
+        sa.event.listen(self._engine, "connect", lambda connection, _: connection.executescript(PRAGMAS))
+        self.reader = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self.writer = ThreadPoolExecutor(1)
         self._accounts: dict[str, Account] = {}
         self._list: tuple[str, bytes, bytes] | None = None  # ETag, plain, compressed
         self._ids = itertools.count(1)
@@ -134,8 +117,7 @@ class Service:
             if account.used[name] >= LIMIT:
                 raise Refused(429, "rate_limit_exceeded")
             account.used[name] += 1
-            rest = account.starts[name] + seconds - int(now)
-            limits.append(f'"{name}";r={LIMIT - account.used[name]};t={rest}')
+            limits.append(f'"{name}";r={LIMIT - account.used[name]};t={account.starts[name] + seconds - int(now)}')
         return account, {
             "x-ratelimit-limit": str(LIMIT),
             "x-ratelimit-remaining": str(LIMIT - account.used["minute"]),
@@ -150,7 +132,7 @@ class Service:
         now = time.monotonic()
         if account is None or account.known_until < now:
             digest = _digest(authorization.removeprefix("Bearer "))
-            found = self._reader.execute(sa.select(keys.c.account).where(keys.c.digest == digest)).scalar()
+            found = self.reader.execute(sa.select(keys.c.account).where(keys.c.digest == digest)).scalar()
             if found is None:
                 raise Refused(401, "unauthorized")
             if account is None:
@@ -158,65 +140,25 @@ class Service:
             account.known_until = now + KEY_SECONDS
         return account
 
-    def list_orders(self, sent: Mapping[str, str]) -> Reply:
-        """The list of version 1, from memory."""
+    def listed(self) -> tuple[str, bytes, bytes]:
+        """The list of version 1, from memory: its ETag, and its bytes, plain and compressed."""
         if self._list is None:
-            rows = self._reader.execute(sa.select(orders).order_by(orders.c.id))
+            rows = self.reader.execute(sa.select(orders).order_by(orders.c.id))
             body = msgspec.json.encode([_first_version(row) for row in rows])
             self._list = (_etag(body), body, gzip.compress(body, 6))
-        etag, body, compressed = self._list
-        headers = _cached(etag)
-        if sent.get("if-none-match") == etag:
-            return Reply(304, b"", headers)
-        if "gzip" in sent.get("accept-encoding", ""):
-            return Reply(200, compressed, headers | {"content-encoding": "gzip"})
-        return Reply(200, body, headers)
+        return self._list
 
-    def page(self, sent: Mapping[str, str], after: int, limit: int) -> Reply:
-        """A page of version 2 by identifier."""
-        rows = self._reader.execute(PAGE, {"after": after, "number": limit}).all()
-        page: dict[str, Any] = {"data": [_second_version(row) for row in rows]}
-        headers = {}
-        if len(rows) == limit:
-            page["nextCursor"] = str(rows[-1].id)
-            headers["link"] = f'</v2/store/orders?limit={limit}&cursor={rows[-1].id}>; rel="next"'
-        return _represented(sent, page, headers)
-
-    def order(self, sent: Mapping[str, str], order_id: int) -> Reply:
-        """One order."""
-        row = self._reader.execute(ORDER, {"order_id": order_id}).one_or_none()
-        if row is None:
-            raise Refused(404, "not_found")
-        return _represented(sent, _second_version(row), {})
-
-    async def cancel(self, account: Account, order_id: int) -> Reply:
+    def cancel(self, actor: str, order_id: int) -> None:
         """Cancel a pending order."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, self._cancel, account.name, order_id)
-
-    def _cancel(self, actor: str, order_id: int) -> Reply:
         with self._engine.begin() as connection:
-            changed = connection.execute(CANCEL, {"order_id": order_id, "now": _now()}).rowcount
-            if not changed:
+            if not connection.execute(CANCEL, {"order_id": order_id, "now": _now()}).rowcount:
                 found = connection.execute(ORDER, {"order_id": order_id}).one_or_none()
                 raise Refused(409 if found else 404, "conflict" if found else "not_found")
             entry = {"at": _now(), "actor": actor, "action": "cancel", "order_id": order_id}
             connection.execute(sa.insert(audit), entry)
-        return Reply(204, b"", {})
 
-    async def place(self, account: Account, sent: Mapping[str, str], body: bytes) -> Reply:
-        """Place an order, once for each idempotency key."""
-        key = sent.get("idempotency-key", "")
-        if not key:
-            raise Refused(400, "idempotency_key_missing")
-        try:
-            new = msgspec.json.decode(body, type=NewOrder)
-        except msgspec.DecodeError as error:
-            raise Refused(400, "invalid_body") from error
-        reply = await asyncio.get_running_loop().run_in_executor(self._writer, self._place, account.name, key, new)
-        self._list = None
-        return reply
-
-    def _place(self, account: str, key: str, new: NewOrder) -> Reply:
+    def place(self, account: str, key: str, new: NewOrder) -> Any:
+        """Place an order, once for each idempotency key; return its row."""
         now = _now()
         same_key = sa.select(idempotency.c.order_id).filter_by(account=account, key=key)
         with self._engine.begin() as connection:
@@ -230,13 +172,8 @@ class Service:
                 connection.execute(sa.insert(audit), entry)
                 connection.execute(sa.insert(idempotency), {"account": account, "key": key, "order_id": order_id})
             row = connection.execute(ORDER, {"order_id": order_id}).one()
-        headers = {"location": f"/v2/store/orders/{order_id}", "cache-control": "no-store"}
-        return Reply(201, msgspec.json.encode(_second_version(row)), headers)
-
-
-def _set_pragmas(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+        self._list = None
+        return row
 
 
 def _digest(key: str) -> str:
@@ -251,19 +188,10 @@ def _cached(etag: str) -> dict[str, str]:
     return {"etag": etag, "cache-control": "private, no-cache", "vary": "Accept-Encoding, Authorization"}
 
 
-def _represented(sent: Mapping[str, str], value: object, headers: dict[str, str]) -> Reply:
-    body = msgspec.json.encode(value)
-    headers |= _cached(_etag(body))
-    return Reply(304, b"", headers) if sent.get("if-none-match") == headers["etag"] else Reply(200, body, headers)
-
-
 def _first_version(row: Any) -> dict[str, Any]:
     order = {"id": row.id, "petId": row.pet_id, "quantity": row.quantity}
-    if row.ship_date is not None:
-        order["shipDate"] = row.ship_date
-    if row.complete is not None:
-        order["complete"] = row.complete
-    return order
+    more = {"shipDate": row.ship_date, "complete": row.complete}
+    return order | {name: value for name, value in more.items() if value is not None}
 
 
 def _second_version(row: Any) -> dict[str, Any]:
@@ -309,32 +237,64 @@ async def admit(request: Request) -> tuple[Account, dict[str, str]]:
 Admitted = Annotated[tuple[Account, dict[str, str]], Depends(admit)]
 
 
-def sent(admitted: Admitted, reply: Reply) -> Response:
-    return Response(reply.body, reply.status, admitted[1] | reply.headers, media_type="application/json")
+def sent(admitted: Admitted, status: int, body: bytes, headers: dict[str, str]) -> Response:
+    return Response(body, status, admitted[1] | headers, media_type="application/json")
+
+
+def represented(request: Request, admitted: Admitted, value: object, headers: dict[str, str]) -> Response:
+    body = msgspec.json.encode(value)
+    headers |= _cached(_etag(body))
+    unchanged = request.headers.get("if-none-match") == headers["etag"]
+    return sent(admitted, 304, b"", headers) if unchanged else sent(admitted, 200, body, headers)
 
 
 @app.get("/v1/store/orders")
 async def list_orders(request: Request, admitted: Admitted) -> Response:
-    return sent(admitted, service.list_orders(request.headers))
+    etag, body, compressed = service.listed()
+    headers = _cached(etag)
+    if request.headers.get("if-none-match") == etag:
+        return sent(admitted, 304, b"", headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return sent(admitted, 200, compressed, headers | {"content-encoding": "gzip"})
+    return sent(admitted, 200, body, headers)
 
 
 @app.delete("/v1/store/orders/{order_id}")
 async def cancel_order(order_id: int, admitted: Admitted) -> Response:
-    return sent(admitted, await service.cancel(admitted[0], order_id))
+    await asyncio.get_running_loop().run_in_executor(service.writer, service.cancel, admitted[0].name, order_id)
+    return sent(admitted, 204, b"", {})
 
 
 @app.get("/v2/store/orders")
 async def list_page(
     request: Request, admitted: Admitted, cursor: int = -(2**63), limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> Response:
-    return sent(admitted, service.page(request.headers, cursor, limit))
+    rows = service.reader.execute(PAGE, {"after": cursor, "number": limit}).all()
+    page: dict[str, Any] = {"data": [_second_version(row) for row in rows]}
+    headers: dict[str, str] = {}
+    if len(rows) == limit:
+        page["nextCursor"] = str(rows[-1].id)
+        headers["link"] = f'</v2/store/orders?limit={limit}&cursor={rows[-1].id}>; rel="next"'
+    return represented(request, admitted, page, headers)
 
 
 @app.get("/v2/store/orders/{order_id}")
 async def get_order(request: Request, order_id: int, admitted: Admitted) -> Response:
-    return sent(admitted, service.order(request.headers, order_id))
+    row = service.reader.execute(ORDER, {"order_id": order_id}).one_or_none()
+    if row is None:
+        raise Refused(404, "not_found")
+    return represented(request, admitted, _second_version(row), {})
 
 
 @app.post("/v2/store/orders")
 async def place_order(request: Request, admitted: Admitted) -> Response:
-    return sent(admitted, await service.place(admitted[0], request.headers, await request.body()))
+    key = request.headers.get("idempotency-key", "")
+    if not key:
+        raise Refused(400, "idempotency_key_missing")
+    try:
+        new = msgspec.json.decode(await request.body(), type=NewOrder)
+    except msgspec.DecodeError as error:
+        raise Refused(400, "invalid_body") from error
+    row = await asyncio.get_running_loop().run_in_executor(service.writer, service.place, admitted[0].name, key, new)
+    headers = {"location": f"/v2/store/orders/{row.id}", "cache-control": "no-store"}
+    return sent(admitted, 201, msgspec.json.encode(_second_version(row)), headers)

@@ -1,15 +1,63 @@
-"""Queries of version 2 over the varied orders of `stores`, and what they must answer."""
+"""The orders of the benchmarks, queries of version 2 over those that are varied, and what they must answer."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.load import Connection
 from bench.machine import BenchError
-from bench.stores import COMMON_PET, FREQUENT_PET, RARE_PET
+from bench.plan import Plan
 
-PAGES = "/v2/store/orders"
+LIST, PAGES = "/v1/store/orders", "/v2/store/orders"
+COMMON_PET, FREQUENT_PET, RARE_PET, ABSENT_PET = 1, 2, 3, 9_999
+"""Pets of varied orders: of a million, they have 100,000, 1,600, some 1,380, and none."""
+
+_STATUSES = ("pending", "pending", "pending", "shipped", "shipped")
+
+
+def order_file(plan: Plan, orders: int, *, varied: bool = False, first: int = 1) -> Path:
+    """A JSON Lines file of so many orders from the identifier `first` on, written once per run.
+
+    All are pending and have all fields, unless they are `varied`; `varied_order` describes these.
+    """
+    file = plan.folder / f"orders-{orders}-{first}{'-varied' if varied else ''}.jsonl"
+    if not file.exists():
+        order = partial(varied_order, orders) if varied else _order
+        with file.open("w") as output:
+            output.writelines(f"{json.dumps(order(number))}\n" for number in range(first, first + orders))
+    return file
+
+
+def _order(number: int) -> dict[str, object]:
+    shared = {"quantity": 1, "shipDate": "2026-10-07T03:51:47Z", "complete": False}
+    return {"id": number, "petId": number % 977, **shared}
+
+
+def varied_order(orders: int, number: int) -> dict[str, object]:
+    """One of so many orders: filters match from none to almost all of them, some only at the end of the list."""
+    order: dict[str, object] = {"id": number, "petId": 10 + number % 977, "quantity": 1 + number % 9}
+    if number % 10 == 0:
+        order["petId"] = COMMON_PET
+    elif number % 625 == 1:
+        order["petId"] = FREQUENT_PET
+    elif number % 720 == 7:
+        order["petId"] = RARE_PET
+    if number % 10 != 5:
+        day, second = divmod(number * 7919 % 25_920_000, 86_400)  # within 300 days
+        order["shipDate"] = f"2026-{1 + day // 28 % 12:02}-{1 + day % 28:02}T{_clock(second)}Z"
+    if number % 3:
+        order["complete"] = number > orders * 49 // 50
+    order["status"] = "cancelled" if number % 1_000 == 3 else _STATUSES[number % 5]
+    return order
+
+
+def _clock(second: int) -> str:
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
 SORTS = ("id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt")
 CHECKED = 5  # orders of each query whose identifiers are compared
 Order = Mapping[str, Any]
