@@ -6,7 +6,9 @@ The command line makes one key per process; a hundred thousand would take hours.
 import hashlib
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import chain
 
 import apsw
 import psycopg
@@ -19,23 +21,20 @@ _FIRST = 1_000_000  # the number of the first account, larger than any that the 
 _SCOPES = "orders:cancel orders:read pets:read"
 _HOURS = 24
 
-Rows = Iterable[Sequence[object]]
+Row = dict[str, object]
 
 
 def add_keys(store: Store, number: int) -> list[str]:
     """Add accounts with one key each; return the keys."""
     keys = [new_key(Environment.PRODUCTION, secrets.randbelow) for _ in range(number)]
-    now = time.time()
+    shared: Row = {"plan": "enterprise", "per_minute": _LIMIT, "per_day": _LIMIT, "created_at": time.time()}
     accounts = range(_FIRST, _FIRST + number)
-    columns: tuple[str, ...] = ("id", "name", "plan", "per_minute", "per_day", "created_at")
-    _insert(
-        store, "accounts", columns, ((each, f"Account {each}", "enterprise", _LIMIT, _LIMIT, now) for each in accounts)
-    )
-    columns = ("id", "account_id", "digest", "environment", "scopes", "note", "created_at")
+    _insert(store, "accounts", ({"id": each, "name": f"Account {each}", **shared} for each in accounts))
+    shared = {"environment": "production", "scopes": _SCOPES, "note": "", "created_at": time.time()}
     digests = (hashlib.sha256(key.encode()).digest() for key in keys)
     made = zip(accounts, digests, strict=True)
     _insert(
-        store, "keys", columns, ((_key_id(each), each, digest, "production", _SCOPES, "", now) for each, digest in made)
+        store, "keys", ({"id": _key_id(each), "account_id": each, "digest": digest, **shared} for each, digest in made)
     )
     return keys
 
@@ -44,67 +43,65 @@ def add_usage(store: Store, number: int) -> None:
     """Add a day of usage to the accounts that `add_keys` made."""
     hour = int(time.time()) // 3600 * 3600
     accounts = range(_FIRST, _FIRST + number)
-    columns: tuple[str, ...] = ("account_id", "minute_start", "minute_used", "day_start", "day_used")
-    _insert(store, "usage", columns, ((each, 0, 0, hour, each % 10_000) for each in accounts))
-    columns = ("account_id", "seconds", "start", "operation", "admitted", "refused_minute", "refused_day")
-    columns += ("refused_banned", "cancelled", "succeeded", "unchanged", "forbidden", "not_found", "conflict", "gone")
-    columns += ("invalid", "failed")
-    others = [0] * 10
-    starts = range(hour - (_HOURS - 1) * 3600, hour + 1, 3600)
-    _insert(
-        store,
-        "usage_history",
-        columns,
-        (
-            (each, 3600, start, operation, each % 500, each % 9, 0, *others)
-            for each in accounts
-            for start in starts
-            for operation in ("cancelOrder", "listOrders")
-        ),
+    unused: Row = {"minute_start": 0, "minute_used": 0, "day_start": hour}
+    _insert(store, "usage", ({"account_id": each, **unused, "day_used": each % 10_000} for each in accounts))
+    counts = "refused_day refused_banned cancelled succeeded unchanged forbidden not_found conflict gone invalid failed"
+    others = dict.fromkeys(counts.split(), 0)
+    hours = range(hour - (_HOURS - 1) * 3600, hour + 1, 3600)
+    periods: list[Row] = [
+        {"seconds": 3600, "start": start, "operation": operation, **others}
+        for start in hours
+        for operation in ("cancelOrder", "listOrders")
+    ]
+    counted: Iterable[Row] = (
+        {"account_id": each, "admitted": each % 500, "refused_minute": each % 9, **period}
+        for each in accounts
+        for period in periods
     )
-    _insert(store, "key_use", ("key_id", "last_hour"), ((_key_id(each), hour) for each in accounts))
+    _insert(store, "usage_history", counted)
+    _insert(store, "key_use", ({"key_id": _key_id(each), "last_hour": hour} for each in accounts))
 
 
 def add_bans(store: Store, number: int) -> None:
     """Ban keys of the accounts that `add_keys` made, for some hours."""
     now = int(time.time())
-    keys = (_key_id(account) for account in range(_FIRST, _FIRST + number))
-    _insert(store, "bans", ("key_id", "began", "until", "level"), ((key, now, now + 36_000, 1) for key in keys))
+    ban: Row = {"began": now, "until": now + 36_000, "level": 1}
+    _insert(store, "bans", ({"key_id": _key_id(each), **ban} for each in range(_FIRST, _FIRST + number)))
 
 
 def add_audit(store: Store, number: int, accounts: int) -> None:
     """Add entries to the audit log: mostly cancels by the keys of accounts, and changes of these by five operators."""
     now = time.time()
-    keys = [_key_id(account) for account in range(_FIRST, _FIRST + accounts)]
-    entries = []
-    for index in range(number):
-        at, account = now - index * 10, _FIRST + index % accounts
+
+    def entry(index: int) -> Row:
+        account = _FIRST + index % accounts
         if index % 10:
             after = f'{{"status":"cancelled","request_id":"abc123-{index:x}"}}'
-            actor, action, subject = f"key:{keys[index % accounts]}", "order.cancel", f"order:{index}"
+            actor, action, subject = f"key:{_key_id(account)}", "order.cancel", f"order:{index}"
         else:
             after = '{"plan":"enterprise"}'
             actor, action, subject = f"operator:op{index // 10 % 5}", "account.set_plan", f"account:Account {account}"
-        entries.append((at, actor, action, subject, '{"status":"pending"}', after))
-    _insert(store, "audit", ("at", "actor", "action", "subject", '"before"', '"after"'), entries)
+        changed: Row = {"before": '{"status":"pending"}', "after": after}
+        return {"at": now - index * 10, "actor": actor, "action": action, "subject": subject, **changed}
+
+    _insert(store, "audit", map(entry, range(number)))
 
 
-def _insert(store: Store, table: str, columns: Sequence[str], rows: Rows) -> None:
-    url = store.url
-    names = ", ".join(columns)
-    if url.startswith("sqlite:"):
-        connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        with connection:
-            values = ", ".join("?" * len(columns))
-            connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)
-        connection.close()
+def _insert(store: Store, table: str, rows: Iterable[Row]) -> None:
+    others = iter(rows)
+    first = next(others)
+    names = ", ".join(f'"{name}"' for name in first)
+    values = (tuple(row.values()) for row in chain([first], others))
+    if store.url.startswith("sqlite:"):
+        with closing(apsw.Connection(store.url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(first))})", values)
         return
     with (
-        psycopg.connect(url) as other,
+        psycopg.connect(store.url) as other,
         other.cursor() as cursor,
         cursor.copy(f"COPY petstore.{table} ({names}) FROM STDIN".encode()) as copy,
     ):
-        for row in rows:
+        for row in values:
             copy.write_row(row)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.report import all_claims, series_medians
@@ -56,31 +55,22 @@ def _goals(claims: list[Claim]) -> Figure:
         (claim.title, claim.goal.value / median if claim.goal.at_most else median / claim.goal.value)
         for claim, median in zip(claims, medians, strict=True)
     ]
-    title = "Reached, as a share of the goal (green: in every round, yellow: in the median)"
-    figure, axes = _bars(shares, title)
-    for bar, claim in zip(axes.patches, claims, strict=True):
-        bar.set_facecolor(_COLORS[claim.verdict])
-    axes.axvline(1, color=_INK, linewidth=1)
-    axes.set_xlabel("reached ÷ goal, or goal ÷ reached for a goal with ≤ (logarithmic); more is better")
-    return figure
-
-
-def _bars(values: list[tuple[str, float]], title: str) -> tuple[Figure, Axes]:
-    """Horizontal bars on a logarithmic axis, each with its value."""
-    figure = Figure(figsize=(_WIDTH, 0.9 + 0.27 * len(values)), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, 0.9 + 0.27 * len(shares)), layout="constrained")
     axes = figure.subplots()
-    names, lengths = [name.replace("`", "") for name, _ in values], [length for _, length in values]
-    bars = axes.barh(range(len(values)), lengths, color=_LINES[0], height=0.66)
-    axes.set_yticks(range(len(values)), names)
+    names, lengths = [name.replace("`", "") for name, _ in shares], [length for _, length in shares]
+    bars = axes.barh(range(len(shares)), lengths, color=[_COLORS[claim.verdict] for claim in claims], height=0.66)
+    axes.set_yticks(range(len(shares)), names)
     axes.bar_label(bars, [f"{length:.2g}" for length in lengths], padding=4)
     axes.set_xscale("log")
     axes.set_xlim(min(0.5, *lengths) * 0.9, max(2.0, *lengths) * 1.6)
     axes.invert_yaxis()
-    axes.set_title(title)
+    axes.set_title("Reached, as a share of the goal (green: in every round, yellow: in the median)")
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(visible=True, axis="x")
-    return figure, axes
+    axes.axvline(1, color=_INK, linewidth=1)
+    axes.set_xlabel("reached ÷ goal, or goal ÷ reached for a goal with ≤ (logarithmic); more is better")
+    return figure
 
 
 def _curve(curve: Curve) -> Figure:

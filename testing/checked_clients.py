@@ -13,9 +13,11 @@ def checked_client(server: str | httpx2.BaseTransport, **options: Any) -> httpx2
 
     It reads each body whole, so it is not for tests of slow readers or of cut bodies.
     """
-    if isinstance(server, str):
-        return httpx2.Client(transport=CheckedTransport(httpx2.HTTPTransport()), base_url=server, **options)
-    return httpx2.Client(transport=CheckedTransport(server), **{"base_url": "http://petstore.test", **options})
+    contract()  # compiled before the first request, which may have a deadline
+    given = (
+        {"base_url": server} if isinstance(server, str) else {"base_url": "http://petstore.test", "transport": server}
+    )
+    return httpx2.Client(event_hooks={"response": [_check]}, **{**given, **options})
 
 
 def checked_async_client(inner: httpx2.AsyncBaseTransport, **options: Any) -> httpx2.AsyncClient:
@@ -29,28 +31,19 @@ def contract() -> Contract:
     return Contract()
 
 
-class CheckedTransport(httpx2.BaseTransport):
-    """Sends through another transport and checks what comes back."""
-
-    def __init__(self, inner: httpx2.BaseTransport) -> None:
-        contract()  # compiled before the first request, which may have a deadline
-        self._inner = inner
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = self._inner.handle_request(request)
-        try:
-            assert isinstance(response.stream, httpx2.SyncByteStream)
-            body = b"".join(response.stream)
-        finally:
-            response.close()
-        return _checked(request, response, body)
-
-    def close(self) -> None:
-        self._inner.close()
+def _check(response: httpx2.Response) -> None:
+    response.read()
+    contract().check(
+        response.request.method,
+        response.request.url.raw_path.decode("ascii"),
+        response.status_code,
+        response.headers.multi_items(),
+        response.content,
+    )
 
 
 class CheckedAsyncTransport(httpx2.AsyncBaseTransport):
-    """The same, awaited."""
+    """Sends through another transport and checks what comes back."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         contract()
@@ -63,29 +56,19 @@ class CheckedAsyncTransport(httpx2.AsyncBaseTransport):
             body = b"".join([part async for part in response.stream])
         finally:
             await response.aclose()
-        return _checked(request, response, body)
+
+        def again() -> httpx2.Response:
+            """The response with its body at hand, still encoded."""
+            return httpx2.Response(
+                response.status_code,
+                headers=response.headers,
+                stream=httpx2.ByteStream(body),
+                extensions=response.extensions,
+                request=request,
+            )
+
+        _check(again())
+        return again()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-def _checked(request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
-    """The response with its body at hand, once the exchange has passed."""
-
-    def again() -> httpx2.Response:
-        return httpx2.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=httpx2.ByteStream(body),
-            extensions=response.extensions,
-            request=request,
-        )
-
-    contract().check(
-        request.method,
-        request.url.raw_path.decode("ascii"),
-        response.status_code,
-        response.headers.multi_items(),
-        again().read() if "content-encoding" in response.headers else body,
-    )
-    return again()

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import httpx2
 
-from petstore_client import AsyncClient, Clock, Order, Pet, RateLimit, ResponseEvent, v2
+from petstore_client import AsyncClient, Client, Clock, Order
 from petstore_client._versions import AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore, Fault
 from petstore_client.testing.faults import Raw, Serve
@@ -16,39 +16,10 @@ from petstore_client.testing.faults import Raw, Serve
 T = TypeVar("T")
 
 
-class AnyV2(Protocol):
-    """`client.v2` of either variant."""
-
-    def list_orders(self, **query: Any) -> v2.Page: ...
-    def iter_orders(self, **filters: Any) -> Iterator[v2.Order]: ...
-    def follow_changes(self, **options: Any) -> Iterator[v2.Changes]: ...
-    def get_order(self, order_id: SupportsIndex) -> v2.Order: ...
-    def cancel_order(self, order_id: SupportsIndex) -> None: ...
-    def place_order(self, *arguments: Any, **order: Any) -> v2.Order: ...
-    def get_usage(self, **query: Any) -> v2.Usage: ...
-
-
-class AnyClient(Protocol):
-    """What a test does with a client of either variant."""
-
-    def list_orders(self) -> list[Order]: ...
-    def iter_orders(self) -> Iterator[Order]: ...
-    def cancel_order(self, order_id: SupportsIndex) -> None: ...
-    def get_pet(self, pet_id: SupportsIndex) -> Pet: ...
-    def close(self) -> None: ...
-    def with_options(self, **changes: Any) -> "AnyClient": ...
-    @property
-    def v2(self) -> AnyV2: ...
-    @property
-    def last_response(self) -> ResponseEvent | None: ...
-    @property
-    def rate_limit(self) -> RateLimit | None: ...
-
-
 class Connect(Protocol):
     """Makes a client of a fake service; a context manager."""
 
-    def __call__(self, fake: FakePetstore, **options: Any) -> AbstractContextManager[AnyClient]: ...
+    def __call__(self, fake: FakePetstore, **options: Any) -> AbstractContextManager[Client]: ...
 
 
 def faulty(orders: Iterable[Order], *faults: Fault, **options: Any) -> FakePetstore:
@@ -121,17 +92,17 @@ async def _closed(orders: Any) -> None:
 
 
 @contextmanager
-def blocking(fake: FakePetstore, **options: Any) -> Iterator[AnyClient]:
+def blocking(fake: FakePetstore, **options: Any) -> Iterator[Client]:
     client: Any
     with fake.client(**options) as client:
         yield client
 
 
 @contextmanager
-def asynchronous(fake: FakePetstore, **options: Any) -> Iterator[AnyClient]:
+def asynchronous(fake: FakePetstore, **options: Any) -> Iterator[Client]:
     assert isinstance(fake.clock, FakeClock)
     # One loop for all calls: an asynchronous iteration belongs to the loop that started it.
     with asyncio.Runner(loop_factory=fake.clock.new_event_loop) as runner:
         client = fake.async_client(**options)
-        yield cast(AnyClient, Synchronous(client, runner.run))
+        yield cast(Client, Synchronous(client, runner.run))
         runner.run(client.close())

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from testing import needs
-from testing.checked_clients import CheckedTransport, checked_client
+from testing.checked_clients import checked_client
 from testing.subprocesses import await_ready, descendants, free_port, resident
 
 SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx" / "petstore.conf"
@@ -48,7 +48,7 @@ class Front:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         transport = httpx2.HTTPTransport(verify=self._trust(), local_address=address)
         base = f"https://localhost:{self.port}"
-        return checked_client(CheckedTransport(transport), base_url=base, headers=headers, timeout=30.0, **options)
+        return checked_client(transport, base_url=base, headers=headers, timeout=30.0, **options)
 
     def connect(self) -> ssl.SSLSocket:
         """A bare connection, for what no client would send."""

@@ -22,7 +22,7 @@ import httpx2
 import pytest
 
 from testing import needs
-from testing.checked_clients import CheckedTransport, checked_client
+from testing.checked_clients import checked_client
 from testing.engines import PostgresEngine
 from testing.load import Clients
 from testing.network import Network
@@ -284,7 +284,7 @@ class Load(Clients):
         context = ssl.create_default_context(cafile=str(self._front.folder / "fullchain.pem"))
         context.check_hostname = False
         return checked_client(
-            CheckedTransport(httpx2.HTTPTransport(verify=context)),
+            httpx2.HTTPTransport(verify=context),
             base_url=f"https://{self._site.network.addresses['nginx']}:{self._front.port}",
             headers={"Authorization": f"Bearer {self._key}"},
             timeout=PATIENCE,

@@ -7,7 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -28,7 +28,7 @@ from petstore_client import (
 )
 from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import AnyClient, Connect, Own, Silent, faulty
+from testing.client_variants import Connect, Own, Silent, faulty
 
 URL = "http://x.test/v1"
 ORDERS = [
@@ -149,7 +149,7 @@ def test_with_options_checks_what_it_is_given(connect: Connect) -> None:
             petstore.with_options(timeout=-1)
         for name in ("base_url", "api_key", "transport", "nonsense"):
             with pytest.raises(TypeError, match=f"cannot change {name}"):
-                petstore.with_options(**{name: None})
+                petstore.with_options(**{name: cast(Any, None)})
 
 
 def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
@@ -217,7 +217,7 @@ def test_a_record_becomes_the_json_object_of_the_api() -> None:
     assert [as_sent, {"id": 2}] == json.loads(json.dumps(ORDERS, default=Order.to_dict))
 
 
-def seen(petstore: AnyClient) -> list[ResponseEvent]:
+def seen(petstore: Client) -> list[ResponseEvent]:
     return [event for event in (petstore.last_response,) if event is not None]
 
 

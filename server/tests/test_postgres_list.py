@@ -28,9 +28,9 @@ from testing.stores import (
     body,
     opened_at,
     served,
-    watched_listing,
 )
 from testing.subprocesses import PATIENCE
+from testing.watched_engine import watched_listing
 
 pytestmark = pytest.mark.anyio
 
