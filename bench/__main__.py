@@ -25,7 +25,7 @@ def main() -> int:
     try:
         names, commit = _chosen(options.only), revision()
         published = options.report or not (options.quick or commit.endswith(CHANGED))
-        documents = report.in_repository(ROOT) if published else report.in_folder(ROOT, ROOT / "build" / "bench")
+        documents = report.documents(ROOT, None if published else ROOT / "build" / "bench")
         file = RESULTS if published else documents.folder / "results.json"
         if not published and not options.quick:
             progress("the work tree has local changes: results go to build/bench; commit to publish them")

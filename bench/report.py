@@ -33,14 +33,10 @@ class Documents(NamedTuple):
         return self.folder / "docs" / "img"
 
 
-def in_repository(root: Path) -> Documents:
-    """The committed documentation."""
-    return Documents(root, {root / name: (root / name).read_text() for name in PAGES})
-
-
-def in_folder(root: Path, folder: Path) -> Documents:
-    """A copy in another folder, for runs that are not to be committed."""
-    return Documents(folder, {folder / name: (root / name).read_text() for name in PAGES})
+def documents(root: Path, folder: Path | None = None) -> Documents:
+    """The committed documentation, or a copy in another folder, for runs that are not to be committed."""
+    target = folder or root
+    return Documents(target, {target / name: (root / name).read_text() for name in PAGES})
 
 
 def write(documents: Documents, results: Results) -> None:
@@ -99,22 +95,16 @@ def summary(results: Results) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def all_rows(results: Results) -> list[Row]:
-    """The rows of all groups."""
-    return [row for group in results.values() for row in group.rows]
-
-
 def all_claims(results: Results) -> list[Claim]:
     """What the goals of all groups are about."""
-    return [claim for row in all_rows(results) for claim in row.claims().values()]
+    return [claim for group in results.values() for row in group.rows for claim in row.claims().values()]
 
 
 def _reached(claim: Claim) -> str:
     """The median of the rounds, and their range."""
-    median = _median(claim.readings)
     if claim.goal.absolute:
-        return f"{_value(median, claim.unit)}{_range(claim.readings)}"
-    return f"{_number(median)}{_range(claim.readings)} of {claim.reference}"
+        return _shown(claim.readings, claim.unit)
+    return f"{_shown(claim.readings)} of {claim.reference}"
 
 
 def _emphasized(verdict: str) -> str:
@@ -125,16 +115,6 @@ def goal_text(goal: Goal, unit: str) -> str:
     """A goal in words: `≥ 0.8`."""
     value = _value(goal.value, unit) if goal.absolute else _number(goal.value)
     return f"{'≤' if goal.at_most else '≥'} {value}"
-
-
-def rival_factors(row: Row) -> dict[str, list[float]]:
-    """How many times as fast the product is as each of the others, the reference left out, round by round."""
-    if PRODUCT not in row.samples:
-        return {}
-    ratios = {name: row.ratios(name) for name in row.samples if name not in (PRODUCT, row.reference)}
-    if row.unit in _LOWER_IS_BETTER:
-        return {name: [1 / ratio for ratio in found] for name, found in ratios.items()}
-    return ratios
 
 
 def section(groups: Sequence[Group]) -> str:
@@ -155,13 +135,13 @@ def _against_reference(rows: Sequence[Row]) -> str:
         if not row.is_comparison:
             ratios = row.ratios()
             reference = f"{row.reference}: {_value(_median(row.samples[row.reference]), row.unit)}" if ratios else ""
-            ratio = f"{_number(_median(ratios))}{_range(ratios)}" if ratios else ""
+            ratio = _shown(ratios) if ratios else ""
             goals = [
                 f"{goal_text(claim.goal, row.unit)}, {_emphasized(claim.verdict)}" for claim in row.claims().values()
             ]
-            mine = row.samples[PRODUCT]
-            value = f"{_value(_median(mine), row.unit)}{_range(mine)}"
-            lines.append((row.title, value, reference, ratio, "".join(goals), _costs(row)))
+            lines.append(
+                (row.title, _shown(row.samples[PRODUCT], row.unit), reference, ratio, "".join(goals), _costs(row))
+            )
     return _table(("", PRODUCT, "reference", "ratio", "goal", "processor time"), lines)
 
 
@@ -187,11 +167,12 @@ def _comparison(rows: Sequence[Row]) -> str:
 def _cell(row: Row, name: str) -> str:
     """One sample: its median with the factor of the product, or with its range and how it reached the goal."""
     readings, claim = row.samples[name], row.claims().get(name)
-    value, factors = _value(_median(readings), row.unit), rival_factors(row).get(name)
-    if factors:
-        return f"{value} ({_number(_median(factors))}×)"
+    if PRODUCT in row.samples and name not in (PRODUCT, row.reference):
+        ratios = row.ratios(name)
+        factors = [1 / ratio for ratio in ratios] if row.unit in _LOWER_IS_BETTER else ratios
+        return f"{_value(_median(readings), row.unit)} ({_number(_median(factors))}×)"
     verdict = f", {_emphasized(claim.verdict)}" if claim and claim.verdict != MET else ""
-    return f"{value}{_range(readings)}{verdict}"
+    return f"{_shown(readings, row.unit)}{verdict}"
 
 
 def _costs(row: Row) -> str:
@@ -234,9 +215,10 @@ def _median(readings: Sequence[float]) -> float:
     return statistics.median(readings)
 
 
-def _range(readings: Sequence[float]) -> str:
-    """The smallest and the largest of several readings, in brackets."""
-    return f" ({_number(min(readings))}–{_number(max(readings))})" if len(readings) > 1 else ""
+def _shown(readings: Sequence[float], unit: str = "") -> str:
+    """The median of readings and, if there are several, the smallest and the largest in brackets."""
+    limits = f" ({_number(min(readings))}–{_number(max(readings))})" if len(readings) > 1 else ""
+    return f"{_value(_median(readings), unit)}{limits}"
 
 
 def _value(value: float, unit: str) -> str:

@@ -17,7 +17,7 @@ import statistics
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,6 +100,9 @@ CORES, GIGABIT, GIBIBYTE = 4, 125e6, 2**30
 USED = 0.6
 
 
+Times = list[float]
+
+
 @dataclass
 class Played:
     """Counts of what happened in the window."""
@@ -112,13 +115,11 @@ class Played:
     body_bytes: float = 0.0
     key_look_ups: int = 0
     changes: int = 0  # of the list
+    by_second: Counter[int] = field(default_factory=Counter)
 
     @property
     def requests(self) -> int:
         return self.lists + self.unchanged + self.cancels
-
-    def __post_init__(self) -> None:
-        self.by_second: Counter[int] = Counter()
 
 
 def play(accounts: int, orders: int, with_etags: bool) -> Played:
@@ -128,10 +129,9 @@ def play(accounts: int, orders: int, with_etags: bool) -> Played:
     changes = _change_times(rng, orders)
     drops = list(_times(rng, ACCESS_CHANGES * accounts, -HISTORY, WINDOW))
     played.changes = sum(0 <= time < WINDOW for time in changes)
-    body = orders * ORDER_BYTES
     for habit in HABITS:
         for _ in range(round(habit.share * accounts)):
-            _poll(played, rng, habit, changes, drops, body, with_etags)
+            _poll(played, rng, habit, changes, drops, with_etags)
             for time in _times(rng, habit.cancels / DAY * BUSIEST, 0, WINDOW):
                 played.cancels += 1
                 played.by_second[int(time)] += 1
@@ -139,16 +139,9 @@ def play(accounts: int, orders: int, with_etags: bool) -> Played:
     return played
 
 
-def _poll(
-    played: Played,
-    rng: random.Random,
-    habit: Habit,
-    changes: list[float],
-    drops: list[float],
-    body: float,
-    with_etags: bool,
-) -> None:
+def _poll(played: Played, rng: random.Random, habit: Habit, changes: Times, drops: Times, with_etags: bool) -> None:
     """One account's polls of the list."""
+    body = played.orders * ORDER_BYTES
     interval = max(1.0, rng.lognormvariate(math.log(habit.interval), SPREAD)) / BUSIEST
     clocked = rng.random() < AT_THE_MINUTE
     if clocked:
@@ -177,7 +170,7 @@ def _times(rng: random.Random, rate: float, begin: float, end: float) -> Iterato
         time += rng.expovariate(rate)
 
 
-def _change_times(rng: random.Random, orders: int) -> list[float]:
+def _change_times(rng: random.Random, orders: int) -> Times:
     """When the list changed: in batches, so at most once each BATCH_SECONDS."""
     rate = orders * SHOWN_CHANGES / (365 * DAY)
     changed = 1 - math.exp(-rate * BATCH_SECONDS)
@@ -188,21 +181,13 @@ def _change_times(rng: random.Random, orders: int) -> list[float]:
     ]
 
 
-def _dropped(drops: list[float], since: float, time: float) -> bool:
+def _dropped(drops: Times, since: float, time: float) -> bool:
     """Whether a process dropped its cached keys since this key's last request, because access changed."""
     return bisect_right(drops, since) != bisect_right(drops, time)
 
 
-class Row(NamedTuple):
-    """One line of the table: a text, or the number of parts that are needed."""
-
-    name: str
-    text: str
-    parts: float = 0.0
-
-
-def rows(played: Played, costs: Costs) -> list[Row]:
-    """The load on each part."""
+def rows(played: Played, costs: Costs) -> list[tuple[str, str]]:
+    """The lines of the table: what the load is, and how many of each part it needs."""
     a_second = 1 / WINDOW
     mean, peak = played.requests * a_second, max(played.by_second.values())
     body = played.orders * ORDER_BYTES
@@ -219,24 +204,24 @@ def rows(played: Played, costs: Costs) -> list[Row]:
     counters = played.accounts * costs.redis_account
     renewed = played.changes * a_second * body * (1 + GZIP_RATIO)  # one edge, which requests each form once
     return [
-        Row("orders", f"{played.orders:,}"),
-        Row("requests per second", f"{mean:,.1f}"),
-        Row("requests in the busiest second", f"{peak:,}"),
-        Row("cancellations per second", f"{played.cancels * a_second:,.2f}"),
-        Row("polls that get 304", f"{played.unchanged / max(1, played.lists + played.unchanged):.0%}"),
-        Row("requests with a key look-up", f"{played.key_look_ups / max(1, played.requests):.0%}"),
-        Row("list, uncompressed", _bytes(body)),
-        Row("response bytes per second", _bytes(out)),
-        Row("the same with an edge cache", _bytes(played.requests * a_second * HEAD_BYTES + renewed)),
-        Row("links of 1 Gbit/s", "", out / GIGABIT / USED),
-        Row("cores for serving", "", host / USED),
-        Row("cores for 304s in the busiest second", "", peak * costs.request),
-        Row("list in memory (GiB per process)", "", body * (1 + GZIP_RATIO) / GIBIBYTE),
-        Row("cores for PostgreSQL", "", postgres / USED),
-        Row("cores for Redis", "", mean * costs.redis_decision / USED),
-        Row("cores for Redis in the busiest second", "", peak * costs.redis_decision),
-        Row("memory for Redis (GiB)", "", counters / GIBIBYTE),
-        Row("saturates first", first_to_saturate(out, host, body, postgres, mean * costs.redis_decision)),
+        ("orders", f"{played.orders:,}"),
+        ("requests per second", f"{mean:,.1f}"),
+        ("requests in the busiest second", f"{peak:,}"),
+        ("cancellations per second", f"{played.cancels * a_second:,.2f}"),
+        ("polls that get 304", f"{played.unchanged / max(1, played.lists + played.unchanged):.0%}"),
+        ("requests with a key look-up", f"{played.key_look_ups / max(1, played.requests):.0%}"),
+        ("list, uncompressed", _bytes(body)),
+        ("response bytes per second", _bytes(out)),
+        ("the same with an edge cache", _bytes(played.requests * a_second * HEAD_BYTES + renewed)),
+        ("links of 1 Gbit/s", _number(out / GIGABIT / USED)),
+        ("cores for serving", _number(host / USED)),
+        ("cores for 304s in the busiest second", _number(peak * costs.request)),
+        ("list in memory (GiB per process)", _number(body * (1 + GZIP_RATIO) / GIBIBYTE)),
+        ("cores for PostgreSQL", _number(postgres / USED)),
+        ("cores for Redis", _number(mean * costs.redis_decision / USED)),
+        ("cores for Redis in the busiest second", _number(peak * costs.redis_decision)),
+        ("memory for Redis (GiB)", _number(counters / GIBIBYTE)),
+        ("saturates first", first_to_saturate(out, host, body, postgres, mean * costs.redis_decision)),
     ]
 
 
@@ -264,7 +249,7 @@ def table(scales: Sequence[int], orders: int | None, with_etags: bool) -> str:
     costs = measured_costs()
     columns = [rows(play(scale, orders or scale * ORDERS_EACH, with_etags), costs) for scale in scales]
     lines = [["accounts", *[f"{scale:,}" for scale in scales]]]
-    lines += [[same[0].name, *[row.text or _number(row.parts) for row in same]] for same in zip(*columns, strict=True)]
+    lines += [[same[0][0], *[text for _, text in same]] for same in zip(*columns, strict=True)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))

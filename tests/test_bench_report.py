@@ -86,7 +86,7 @@ def test_results_are_read_as_they_were_written_and_merged_by_group(tmp_path: Pat
 
 
 def test_the_documentation_has_a_place_for_every_group_and_shows_the_committed_results() -> None:
-    documents = report.in_repository(ROOT)
+    documents = report.documents(ROOT)
     assert sorted(GROUPS) == sorted(report.places("".join(documents.texts.values())))
     ordered = report.in_order(documents, results.read(ROOT / "bench" / "results.json"))
     for text in documents.texts.values():
