@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from bench.report import all_claims, series_medians
+from bench.report import all_claims
 from bench.results import IN_MEDIAN, MET, SHORT, Claim, Curve, Results
 
 _INK, _GRID = "#24292f", "#d8dee4"
@@ -81,7 +81,8 @@ def _curve(curve: Curve) -> Figure:
     figure = Figure(figsize=(_WIDTH, 3.8), layout="constrained")
     axes = figure.subplots()
     for color, (name, points) in zip(_LINES, curve.series.items(), strict=False):
-        sizes, medians = series_medians(points)
+        sizes = sorted(points)
+        medians = [statistics.median(points[size]) for size in sizes]
         low, high = [min(points[size]) for size in sizes], [max(points[size]) for size in sizes]
         axes.fill_between(sizes, low, high, color=color, alpha=0.15, linewidth=0)
         axes.plot(sizes, medians, color=color, marker="o", markersize=4, linewidth=1.6, label=name)

@@ -35,9 +35,6 @@ class Wrk(msgspec.Struct):
     requests: int
     microseconds: int
     refused: int
-    connect: int
-    read: int
-    write: int
     timeout: int
     p50: int
     p99: int

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import msgspec
@@ -28,42 +29,31 @@ class _Uncompressed(httpx2.HTTPTransport):
         return super().handle_request(request)
 
 
-def _decode(_: str, __: str, body: Path) -> int:
+def _decode(body: Path) -> int:
     return len(msgspec.json.decode(body.read_bytes(), type=list[Order]))
 
 
-def _stream(url: str, key: str, _: Path) -> int:
-    with Client(url, api_key=key, transport=_Uncompressed()) as petstore:
+def _stream(url: str, key: str, **options: Any) -> int:
+    with Client(url, api_key=key, **options) as petstore:
         return sum(1 for _ in petstore.iter_orders())
 
 
-def _stream_gzip(url: str, key: str, _: Path) -> int:
-    with Client(url, api_key=key) as petstore:
-        return sum(1 for _ in petstore.iter_orders())
+async def _stream_async(url: str, key: str) -> int:
+    async with AsyncClient(url, api_key=key) as petstore:
+        return len([None async for _ in petstore.iter_orders()])
 
 
-def _stream_async(url: str, key: str, _: Path) -> int:
-    async def count() -> int:
-        number = 0
-        async with AsyncClient(url, api_key=key) as petstore:
-            async for _ in petstore.iter_orders():
-                number += 1
-        return number
-
-    return asyncio.run(count())
-
-
-def _whole(url: str, key: str, _: Path) -> int:
+def _whole(url: str, key: str) -> int:
     with Client(url, api_key=key) as petstore:
         return len(petstore.list_orders())
 
 
 WAYS: dict[str, Callable[[str, str, Path], int]] = {
-    "msgspec": _decode,
-    "iter_orders": _stream,
-    "iter_orders_gzip": _stream_gzip,
-    "async_iter_orders_gzip": _stream_async,
-    "list_orders_gzip": _whole,
+    "msgspec": lambda _, __, body: _decode(body),
+    "iter_orders": lambda url, key, _: _stream(url, key, transport=_Uncompressed()),
+    "iter_orders_gzip": lambda url, key, _: _stream(url, key),
+    "async_iter_orders_gzip": lambda url, key, _: asyncio.run(_stream_async(url, key)),
+    "list_orders_gzip": lambda url, key, _: _whole(url, key),
 }
 
 

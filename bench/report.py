@@ -7,7 +7,7 @@ Whatever stands outside the markers is written by hand and kept.
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -231,9 +231,3 @@ def _number(value: float) -> str:
         digits = len(f"{value:.0f}")
         return f"{round(value, min(0, 3 - digits)):,.0f}"
     return f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.6f}".rstrip("0")
-
-
-def series_medians(points: Mapping[int, Sequence[float]]) -> tuple[list[int], list[float]]:
-    """The sizes of a curve in order, and the median at each."""
-    sizes = sorted(points)
-    return sizes, [_median(points[size]) for size in sizes]

@@ -3,12 +3,8 @@
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from testing.browser import ServedDemo, chromium, served_demo
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+from testing.browser import chromium, served_demo
 
 DOCUMENTED = (
     ("overview", "", 815, ""),
@@ -16,16 +12,9 @@ DOCUMENTED = (
     ("ban", "accounts/Paws%20Express", 560, ""),
     ("order", "orders/7", 620, ""),
 )
-"""The name of a picture, its page, the height of the window, and the element that it shows if not all."""
+"""The name of a picture, its page, the height of the window, and the element that it shows if not all.
 
-
-def take_for_documentation(page: "Page", demo: ServedDemo, directory: Path) -> None:
-    """The pictures of the operator's guide and the README, as they are on a desktop with light colours."""
-    for name, path, height, selector in DOCUMENTED:
-        page.set_viewport_size({"width": 1120, "height": height})
-        page.goto(demo.console + path)
-        shown = page.locator(selector).first if selector else page
-        shown.screenshot(path=directory / f"console-{name}.png")
+They show the console as it is on a desktop with light colours."""
 
 
 def main() -> None:
@@ -35,7 +24,11 @@ def main() -> None:
         page = browser.new_page()
         page.goto(demo.link)
         page.wait_for_timeout(3000)  # the checks of the overview
-        take_for_documentation(page, demo, directory)
+        for name, path, height, selector in DOCUMENTED:
+            page.set_viewport_size({"width": 1120, "height": height})
+            page.goto(demo.console + path)
+            shown = page.locator(selector).first if selector else page
+            shown.screenshot(path=directory / f"console-{name}.png")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ import click
 from petstore_server.cli.failures import EXIT_CODES
 from petstore_server.cli.main import petstore
 from petstore_server.settings import SETTINGS
+from testing.documents import ROOT, SOURCE
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "server" / "src" / "petstore_server"
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference.md"
 

@@ -10,7 +10,6 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 import pytest
 
@@ -36,16 +35,6 @@ def locked(path: Path, *, shared: bool, wait_seconds: float = 0) -> ExitStack:
     held = ExitStack()
     held.enter_context(lock_for_serving(path, shared=shared, wait_seconds=wait_seconds))
     return held
-
-
-class Places(Protocol):
-    """Where stores can be made."""
-
-    def new(self) -> str:
-        """The URL of a place without a store."""
-
-    def new_store(self) -> str:
-        """The URL of a place for a store that is made when it is opened, or of a new store."""
 
 
 class SqlitePlaces:
@@ -91,6 +80,9 @@ class PostgresPlaces:
     def remove(self) -> None:
         for name in self._names:
             self.engine.drop_database(name)
+
+
+Places = SqlitePlaces | PostgresPlaces
 
 
 class Stores:

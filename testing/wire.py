@@ -6,6 +6,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import httpx2
@@ -179,7 +180,5 @@ async def _work(port: int, key: str, queue: Iterable[tuple[str, str]], replies: 
             contract().check(method, target, status, list(headers.items()), body)
         replies.append(Reply(target, status, body))
     writer.close()
-    try:
+    with suppress(OSError):
         await writer.wait_closed()
-    except OSError:
-        return

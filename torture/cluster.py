@@ -38,10 +38,6 @@ class Cluster:
     replica: PostgresEngine | None
     faults: list[str] = field(default_factory=list)
 
-    @property
-    def redis_proxies(self) -> list[Proxy]:
-        return [proxy for proxy in self.proxies if proxy.target == self.redis.port]
-
 
 async def cluster(
     stack: AsyncExitStack, engine: str, servers: int, *, replica: bool = False, direct: bool = False, **more: str

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import shutil
 import subprocess
 import tempfile
 from contextlib import ExitStack
@@ -93,8 +92,7 @@ async def copied(seed: int, kills: int, *, orders: int = 5_000) -> Outcome:
     """Kill `db copy`, or PostgreSQL while it copies: nothing or everything is there, and another copy completes it."""
     chance, outcome = random.Random(seed), Outcome()
     with ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="petstore-torture-"))
-        stack.callback(shutil.rmtree, folder)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-torture-")))
         engine = stack.enter_context(running_engine())
         source = url_of(folder / STORE)
         await put_orders(source, range(1, orders + 1))

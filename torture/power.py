@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from testing.memory import memory
+from testing.redis_engine import own_redis
 from torture.client import Connection, place_and_cancel
 from torture.disk import Disk, Event, Kind, read_events
 from torture.programs import Server, serving
@@ -176,12 +177,12 @@ async def served(seed: int, images: int, *, orders: int = 1500, flush: bool = Tr
         return await examine(made, images, chance, partial(promises_kept, made, chance))
 
 
-async def served_by_two(seed: int, images: int, redis_url: str, *, orders: int = 1500) -> Outcome:
+async def served_by_two(seed: int, images: int, *, orders: int = 1500) -> Outcome:
     """The same with two processes on one store."""
     chance = random.Random(seed)
-    with recording() as made, ExitStack() as stack:
+    with recording() as made, own_redis() as redis, ExitStack() as stack:
         key = await prepared(made)
-        start = partial(serving, made.url, made.options, PETSTORE_REDIS_URL=redis_url)
+        start = partial(serving, made.url, made.options, PETSTORE_REDIS_URL=redis.url)
         servers = [stack.enter_context(start()) for _ in range(2)]
         await load(made, servers, key, orders, chance)
         for server in servers:
@@ -214,11 +215,7 @@ async def failing_flushes(seed: int, images: int, *, orders: int = 1500, faults:
                 made.promised(reply.json["id"], 1)
                 last.close()
         outcome = await examine(made, images, chance, partial(promises_kept, made, chance))
-        outcome.faults = count_failures(made)
+        events = read_events(made.log.read_bytes())
+        outcome.faults = sum(event.kind is Kind.SYNC_FAILED for _, event in events)
     outcome.problems += found
     return outcome
-
-
-def count_failures(made: Recording) -> int:
-    """How many flushes failed."""
-    return sum(event.kind is Kind.SYNC_FAILED for _, event in read_events(made.log.read_bytes()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import multiprocessing
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,17 +32,16 @@ async def creation(seed: int, rounds: int) -> Result:
     """In each round one process creates the store, and all of them open it, read it and write to it."""
     context = multiprocessing.get_context("spawn")
     begin, reports = context.Barrier(PROCESSES), context.SimpleQueue()
-    folder = Path(tempfile.mkdtemp(prefix="petstore-torture-"))
-    arguments = folder, rounds, begin, reports
-    processes = [context.Process(target=_work, args=(*arguments, number, seed)) for number in range(PROCESSES)]
-    try:
-        for process in processes:
-            process.start()
-        outcomes = [await asyncio.to_thread(reports.get) for _ in range(PROCESSES)]
-    finally:
-        for process in processes:
-            await asyncio.to_thread(process.join)
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="petstore-torture-") as folder:
+        arguments = Path(folder), rounds, begin, reports
+        processes = [context.Process(target=_work, args=(*arguments, number, seed)) for number in range(PROCESSES)]
+        try:
+            for process in processes:
+                process.start()
+            outcomes = [await asyncio.to_thread(reports.get) for _ in range(PROCESSES)]
+        finally:
+            for process in processes:
+                await asyncio.to_thread(process.join)
     problems = [problem for _, refused in outcomes for problem in refused]
     created = sum(count for count, _ in outcomes)
     if created != rounds:

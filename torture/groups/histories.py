@@ -11,6 +11,8 @@ from math import inf
 from pathlib import Path
 from urllib.parse import urljoin
 
+import httpx2
+
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.orders import Status
 from testing.stores import opened_at
@@ -235,7 +237,7 @@ async def limits(seed: int, seconds: float) -> Result:
             await asyncio.sleep(chance.uniform(0.1, 0.5))
             await chance.choice([faults.freeze_redis, faults.step, faults.freeze])()
         await asyncio.gather(*greedily)
-        own = sum([await own_decisions(server.admin_port) for server in made.servers])
+        own = sum(own_decisions(server.admin_port) for server in made.servers)
     beyond = max(0, admitted - LIMIT)
     problems = [f"{beyond} beyond the plan, {own} decisions of one server"] if beyond > own else []
     problems += [f"{beyond} beyond a plan of {LIMIT}, with two servers"] if beyond > 2 * LIMIT else []
@@ -244,10 +246,7 @@ async def limits(seed: int, seconds: float) -> Result:
     )
 
 
-async def own_decisions(admin_port: int) -> int:
+def own_decisions(admin_port: int) -> int:
     """How many decisions on limits a server made by itself."""
-    connection = Connection(admin_port, "")
-    reply = await connection.request("GET", "/metrics")
-    connection.close()
-    found = _OWN.search(reply.body.decode())
+    found = _OWN.search(httpx2.get(f"http://127.0.0.1:{admin_port}/metrics", timeout=30.0).text)
     return int(float(found[1])) if found else 0

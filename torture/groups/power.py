@@ -3,7 +3,6 @@
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from testing.redis_engine import own_redis
 from torture import crashes, power, power_commands
 from torture.plan import Check, Plan, Result
 
@@ -13,7 +12,7 @@ def checks(plan: Plan) -> Iterator[Check]:
     few = max(1, plan.images // 4)
     for seed in plan.seeds:
         yield _shown("power lost by a server", seed, power.served(seed, plan.images))
-        yield _shown("power lost by two servers", seed, _two(seed, few))
+        yield _shown("power lost by two servers", seed, power.served_by_two(seed, few))
         yield _shown("flushes that fail", seed, power.failing_flushes(seed, few))
         yield _shown("power lost during an import", seed, power_commands.imported(seed, few))
         yield _shown("power lost during a restore", seed, power_commands.restored(seed, few))
@@ -23,11 +22,6 @@ def checks(plan: Plan) -> Iterator[Check]:
         if plan.kills:
             yield _shown("PostgreSQL killed", seed, crashes.killed(seed, plan.kills))
             yield _shown("PostgreSQL or db copy killed", seed, crashes.copied(seed, max(1, plan.kills // 10)))
-
-
-async def _two(seed: int, images: int) -> power.Outcome:
-    with own_redis() as redis:
-        return await power.served_by_two(seed, images, redis.url)
 
 
 async def _shown(check: str, seed: int, running: Coroutine[Any, Any, power.Outcome]) -> Result:
