@@ -1,6 +1,7 @@
 """Which failures are retried, when, and how often."""
 
 from itertools import pairwise
+from typing import Any
 
 import httpx2
 import pytest
@@ -145,11 +146,18 @@ def test_all_attempts_of_a_call_have_the_same_request_id(connect: Connect) -> No
     assert first == second == third != other
 
 
-def test_the_hook_receives_every_retry(connect: Connect) -> None:
+def test_the_hook_receives_every_retry_and_a_faulty_hook_does_not_affect_the_call(connect: Connect) -> None:
     fake = faulty(ORDERS, Dropped(), Failing(503, retry_after=3), RateLimited(5))
     seen: list[RetryEvent] = []
-    with connect(fake, on_retry=seen.append, jitter=lambda: 0.0) as petstore:
-        petstore.list_orders()
+
+    def hook(event: Any) -> None:
+        if isinstance(event, RetryEvent):
+            seen.append(event)
+        raise RuntimeError("a faulty hook")
+
+    hooks = {"on_retry": hook, "on_rate_limit": hook, "on_response": hook}
+    with connect(fake, **hooks, jitter=lambda: 0.0) as petstore:
+        assert ORDERS == petstore.list_orders()
     assert [1, 2, 3] == [event.attempt for event in seen]
     assert [0.0, 3.0, 5.0] == pytest.approx([event.wait for event in seen])
     assert [APIConnectionError, ServerError, RateLimitError] == [type(event.error) for event in seen]

@@ -24,7 +24,7 @@ from petstore_client.testing import (
     FakePetstore,
     RateLimited,
 )
-from testing.client_variants import Connect, Silent
+from testing.client_variants import Connect, Silent, faulty
 from testing.clock import OwnClock
 
 ORDERS = [Order(id=1)]
@@ -78,6 +78,24 @@ async def test_threads_and_tasks_share_a_gate() -> None:
             assert [ORDERS] * 3 == await asyncio.gather(*calls)
         assert ORDERS == blocked.result(10)
     assert ["thread", "task", "task", "task"] == sent
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("refused", [False, True])
+async def test_tasks_that_are_cancelled_let_the_next_one_pass(refused: bool) -> None:
+    fake = faulty(ORDERS, *[RateLimited(5)] * refused)
+    transport = Silent(fake)
+    async with fake.async_client(transport=transport) as held, fake.async_client() as free:
+        if refused:  # then the next request is sent by itself
+            with pytest.raises(RateLimitError):
+                await free.with_options(max_wait=0).list_orders()
+        probe = asyncio.create_task(held.list_orders())
+        await transport.sent.wait()
+        queued, waiting = [asyncio.create_task(free.list_orders()) for _ in range(2)]
+        await asyncio.sleep(0)
+        queued.cancel()
+        probe.cancel()
+        assert ORDERS == await waiting
 
 
 def interrupt(fake: FakePetstore) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -114,7 +115,10 @@ async def silence(store: Store, seconds: float) -> None:
     await store.imports._engine.transaction(work)  # type: ignore[arg-type]
 
 
-def test_an_import_ends_once_its_progress_is_not_read_any_more(cli: CommandLine) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_import_whose_progress_is_not_read_ends_and_one_that_was_killed_is_seen_to_be_interrupted(
+    cli: CommandLine, killed: bool
+) -> None:
     cli.must("orders", "list")
     rows = "".join(f'{{"id":{number}}}\n' for number in range(60_000)).encode()
     command = [str(PETSTORE), "orders", "import", "-", "--name", "slow.jsonl", "--json", "--progress"]
@@ -126,14 +130,21 @@ def test_an_import_ends_once_its_progress_is_not_read_any_more(cli: CommandLine)
         assert process.stdout.readline().startswith(b'{"position":')
         [run] = cli.must("imports", "list", "--json").json()
         assert ("running", "slow.jsonl") == (run["state"], run["file"])
+        if killed:
+            process.kill()
         process.stdout.close()
         with suppress(BrokenPipeError):
             while process.poll() is None:
                 process.stdin.write(rows)
                 process.stdin.flush()
-        assert 141 == process.wait(PATIENCE)
+        assert (-signal.SIGKILL if killed else 141) == process.wait(PATIENCE)
         with suppress(BrokenPipeError):
             process.stdin.close()
+    cli.execute(f"UPDATE imports SET seen_at = seen_at - {SILENT_SECONDS + 1}")
+    ended = cli.must("imports", "show", run["id"], "--json").json()
+    orders = cli.must("orders", "export", "-").json_lines()
+    assert ("interrupted", len(orders)) == (ended["state"], ended["created"])
+    assert orders
 
 
 @pytest.mark.anyio

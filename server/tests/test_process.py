@@ -351,14 +351,22 @@ def _paste(command: str) -> int:
 
 def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: Path) -> None:
     put_orders(store, 20)
-    key, _ = new_key(store, plan=UNLIMITED)
+    new_key(store, plan=UNLIMITED)
+    scopes = ("--scope", "orders:read", "--scope", "orders:cancel", "--scope", "orders:write")
+    key = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
     with serving(store) as server, server.client(key) as client, httpx2.Client() as admin:
+
+        def place() -> httpx2.Response:
+            order = {"petId": 1, "quantity": 1}
+            return client.post("/v2/store/orders", json=order, headers={"Idempotency-Key": "a"})
+
         assert 204 == client.delete(f"{ORDERS}/1").status_code
         unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, unlimited[1]))  # no file may grow
         refused = client.delete(f"{ORDERS}/2")
         assert (503, "service_unavailable") == (refused.status_code, refused.json()["code"])
         assert "1" == refused.headers["retry-after"]
+        assert 503 == place().status_code
         assert 20 == len(client.get(ORDERS).json())
         unready = admin.get(f"{server.admin}/readyz")
         assert (503, "unavailable") == (unready.status_code, unready.json()["status"])
@@ -368,7 +376,10 @@ def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: P
         assert 204 == client.delete(f"{ORDERS}/2").status_code
         assert 200 == admin.get(f"{server.admin}/readyz").status_code
         assert {"cancelled": 2, "pending": 18} == dict(Counter(statuses(store).values()))
-        assert 2 == petstore(store, "audit", "--json").stdout.count('"order.cancel"')
+        assert (201, 21) == ((placed := place()).status_code, placed.json()["id"])
+        audit = petstore(store, "audit", "--json").stdout
+        assert (2, 1) == (audit.count('"order.cancel"'), audit.count('"order.place"'))
+        assert 0 == petstore(store, "db", "check").returncode
         assert "Traceback" not in server.log.read_text()
 
 

@@ -68,7 +68,7 @@ def test_exactly_the_limit_is_admitted_by_two_servers_together(each_deployment: 
         assert {"missing_api_key": 60, "rate_limit_exceeded": 40} == flood(servers, "", 50)
 
 
-def test_bans_and_unbans_hold_in_both_within_a_second(each_deployment: Path) -> None:
+def test_bans_unbans_plans_and_revocations_hold_in_both_within_a_second(each_deployment: Path) -> None:
     key, key_id = new_key(each_deployment)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with (
@@ -88,6 +88,8 @@ def test_bans_and_unbans_hold_in_both_within_a_second(each_deployment: Path) -> 
         within(1.0, lambda: {"300"} == {client.get(ORDERS).headers["x-ratelimit-limit"] for client in (here, there)})
         petstore_json(each_deployment, "keys", "unban", key_id)
         within(1.0, lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
+        petstore_json(each_deployment, "keys", "revoke", key_id)
+        within(1.0, lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 401)
 
 
 @pytest.mark.parametrize("kind", ["frozen", "gone"])
