@@ -172,7 +172,7 @@ async def _browser(console: Console) -> Browser:
     return await console.browser.sign_in()
 
 
-@pytest.fixture(name="chromium", scope="module")  # its event loop is in the way of the asynchronous tests of others
+@pytest.fixture(name="chromium", scope="module")  # its event loop disturbs the asynchronous tests of other modules
 def _chromium() -> Iterator["Chromium"]:
     with chromium() as browser:
         yield browser

@@ -89,7 +89,7 @@ class _Promises:
         self._closed = closed
 
     def all(self, left_out: set[int]) -> Found:
-        """All promises, but for those of some operations."""
+        """All promises, without those of the operations with these ids (`id`)."""
         whole = "the contract"
         for path, item in self._document["paths"].items():
             yield (whole, Kind.PART, f"path {path}"), True
@@ -159,7 +159,7 @@ class _Promises:
         for name in schema.get("required", []):
             yield (where, Kind.DEMANDED if in_request else Kind.ENSURED, f"field {name}"), True
         if schema.get("additionalProperties") is False:
-            yield (where, *((Kind.DEMANDED, "no other field") if in_request else (Kind.CLOSED, _OTHERS))), True
+            yield (where, *((Kind.DEMANDED, "absence of other fields") if in_request else (Kind.CLOSED, _OTHERS))), True
         elif "enum" in schema and self._closed and not in_request:
             yield (where, Kind.CLOSED, _OTHERS), True
         for name, value in schema.get("properties", {}).items():

@@ -6,9 +6,9 @@ from typing import Self
 
 
 class Proxy:
-    """Forwards to a port of this host. `delay` is in seconds; while `silent`, no response comes back.
+    """Forwards to a port of this host, after `delay` seconds; while `silent`, no response comes back.
 
-    While `first` is a number, so many bytes of a response come back, and the others once `rest` is set.
+    While `first` is a number, only so many bytes of a response come back, and the others once `rest` is set.
     """
 
     def __init__(self, target: int) -> None:

@@ -22,9 +22,9 @@ class FairQueue(Generic[Item]):
         self._waiting.setdefault(owner, []).append(item)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return up to `most` items, an equal share of each owner. Owners with items left go last.
+        """Remove and return up to `most` items, an equal share of each owner.
 
-        What those get of this share comes last in it, too.
+        Owners with items left go last: in what is returned, and in the next call.
         """
         owners = list(islice(self._waiting, most))
         share = most // max(len(owners), 1)

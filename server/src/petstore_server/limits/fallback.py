@@ -47,7 +47,7 @@ class FallbackLimiter:
             self._open(error)
 
     def decide(self, principal: Principal, *, charge: bool = True) -> AccountDecision | None:
-        """As `MemoryLimiter.decide`; None if the shared counters decide: follow with `admit`."""
+        """As `MemoryLimiter.decide`; None if the shared counters decide: then call `admit`."""
         if self.fault is None:
             return None
         self.local_decisions += charge

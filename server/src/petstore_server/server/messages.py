@@ -171,7 +171,7 @@ def refused_request(failure: RequestError, peer: str | None, method: str = "") -
 
 @dataclass(slots=True)
 class Response:
-    """A response, which may be the same for many requests: it is not changed, but a frozen one takes longer to make.
+    """A response, which may be the same for many requests, so it is never changed; a frozen class takes longer to make.
 
     `headers` are header lines as they are sent, each ending in CRLF; Content-Length is among them unless the status is
     204 or 304. `chunks` are the parts of the body, `length` bytes in all; they are not sent in response to HEAD.

@@ -23,7 +23,8 @@ first response waits until the others are computed, so there are not too many.
 
 CONNECTIONS_PER_SHORT_TURN = 6
 MANY_WAITING = 64
-"""Requests that wait for the store or for Redis. After a turn that added to more of them, the next one is short.
+"""Requests that wait for the store or for Redis. After a turn that leaves more than these waiting, and more than
+waited before it, the next turn is short.
 
 Such a request comes back to the event loop several times, each time behind a turn and what follows from it. A client
 with few requests would be late by several times what the requests of many others take.
@@ -191,7 +192,7 @@ class ServerState:
 
     def _take_turn(self) -> None:
         try:
-            self._flush()  # what has waited for the store is not to wait for this turn as well
+            self._flush()  # responses that have waited for the store do not wait for this turn as well
             self.turn = object()
             self.update_date()
             waiting = len(self._tasks)
