@@ -101,7 +101,7 @@ class _Promises:
         others = self._document.get("x-other-requests", {"responses": {}})
         yield from self._responses("other requests", others)
         for name, scheme in self._document["components"].get("securitySchemes", {}).items():
-            yield (whole, Kind.KEPT, f"security scheme {name}"), (scheme["type"], scheme.get("scheme"))
+            yield (f"security scheme {name}", Kind.KEPT, "type and scheme"), (scheme["type"], scheme.get("scheme"))
 
     def _operation(self, where: str, operation: Node) -> Found:
         yield (where, Kind.KEPT, "operationId"), operation["operationId"]

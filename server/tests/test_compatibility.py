@@ -78,7 +78,7 @@ def _set(node: Any, name: str, value: Any) -> None:
         (lambda c: c["x-other-requests"]["responses"].pop("405"), "other requests: status 405 was removed"),
         (
             lambda c: _set(c["components"]["securitySchemes"]["bearerAuth"], "scheme", "basic"),
-            "bearerAuth ('http', 'bearer')",
+            "bearerAuth: type and scheme ('http', 'bearer')",
         ),
     ],
 )
@@ -133,6 +133,7 @@ def test_a_request_body_that_becomes_narrower_is_found(change: Callable[[Any], o
         lambda c: _set(listing(c)["responses"], "410", listing(c)["responses"]["403"]),
         lambda c: _set(listing(c)["responses"]["200"]["headers"], "Age", c["components"]["headers"]["ETag"]),
         lambda c: _set(listing(c), "x-stability", "stable"),
+        lambda c: _set(c["components"]["securitySchemes"], "other", {"type": "http", "scheme": "basic"}),
         lambda c: _set(listing(c), "description", "Other words."),
         lambda c: _set(schema(c, "Order")["properties"]["id"], "minimum", 0),
     ],
