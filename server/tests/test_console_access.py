@@ -103,7 +103,9 @@ async def test_ending_all_sessions_makes_unused_links_invalid(console: Console) 
 async def test_signing_out_ends_only_this_session(console: Console, browser: Browser) -> None:
     other = await console.another_browser().sign_in("bob")
     stolen = dict(browser.http.cookies)
+    browser.http.cookies.set("petstore_notice_8081", "unseen", domain="127.0.0.1", path="/console")
     page = await browser.submit("/sign-out")
+    assert {} == dict(browser.http.cookies)
     assert "You are signed out" in page
     assert "The link works once and for 5 minutes." in page
     browser.http.cookies.update(stolen)

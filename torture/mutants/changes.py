@@ -137,7 +137,7 @@ def _places(parent: ast.AST, around: _Place) -> Iterator[_Place]:
         if name in ("annotation", "returns", "decorator_list", "bases"):
             continue
         for node, put in _parts(parent, name, value):
-            if _is_left(node):
+            if _is_left(node) or _is_check_of_lengths(parent, node):
                 continue
             function = around.function
             if name == "body" and function is None and isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -172,6 +172,14 @@ def _is_left(node: ast.AST) -> bool:
             return True
         case ast.ClassDef(bases=bases):
             return any(ast.unparse(base).startswith("Protocol") for base in bases)
+    return False
+
+
+def _is_check_of_lengths(call: ast.AST, node: ast.AST) -> bool:
+    """Whether this is the `strict` of a `zip`, which is for a defect that no input reaches."""
+    match call, node:
+        case ast.Call(ast.Name("zip")), ast.keyword("strict"):
+            return True
     return False
 
 
