@@ -126,7 +126,12 @@ class _Driver(BaseDriver[T, httpx2.AsyncClient]):
         return await (self._send(effect) if isinstance(effect, Send) else self._wait(effect))
 
     async def _send(self, effect: Send) -> Reply:
-        response = await self._core.http.send(self.request(effect), stream=True, auth=None, follow_redirects=False)
+        async def trace(event: str, _: object) -> None:
+            self._core.trace_sending(event)
+
+        request = self.request(effect)
+        request.extensions["trace"] = trace
+        response = await self._core.http.send(request, stream=True, auth=None, follow_redirects=False)
         # A test transport may return a complete body, which httpx2 has already decoded.
         self._pieces = response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw()
         return self.received(response)

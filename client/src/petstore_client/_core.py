@@ -75,6 +75,12 @@ class Core(Generic[HttpT]):
         """Note the socket of each new connection (an extension of httpx2)."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self.sockets.add(info["return_value"].get_extra_info("socket"))
+        self.trace_sending(event)
+
+    def trace_sending(self, event: str) -> None:
+        """Send nothing over a connection that was being made while the client was closed. Raises PetstoreError."""
+        if event == "http11.send_request_headers.started":
+            self.check(self.generation)
 
     def _start(self) -> None:
         options = self._options
