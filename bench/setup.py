@@ -1,4 +1,4 @@
-"""What a measurement needs: filled stores, the engines below them, and servers, each on a core of its own."""
+"""What a measurement needs: filled stores, the engines below them, and servers, each on a separate core."""
 
 import http.client
 import json

@@ -30,7 +30,7 @@ def faulty(orders: Iterable[Order], *faults: Fault, **options: Any) -> FakePetst
 
 
 class Own(NamedTuple):
-    """A fault of a test's own: a function of the request, the clock, and what carries the request out."""
+    """A fault that a test writes: a function of the request, the clock, and what carries the request out."""
 
     apply: Callable[[httpx2.Request, Clock, Serve], Raw]
 

@@ -1,7 +1,7 @@
 """`deploy/Containerfile` and `deploy/compose.yaml`: the commands in their comments, in podman.
 
 Base images are new Debians under the names of the public ones, so no registry is needed. Images, volumes and networks
-are in a directory of their own, and share nothing with the machine's. Ports are those of a host on a network of the
+are in a separate directory, and share nothing with the machine's. Ports are those of a host on a network of the
 test.
 """
 

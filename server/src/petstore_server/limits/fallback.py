@@ -48,10 +48,7 @@ class FallbackLimiter:
 
     def decide(self, principal: Principal, *, charge: bool = True) -> AccountDecision | None:
         """As `MemoryLimiter.decide`; None if the shared counters decide: then call `admit`."""
-        if self.fault is None:
-            return None
-        self.local_decisions += charge
-        return self.local.decide(principal, charge=charge)
+        return None if self.fault is None else self._decide_locally(principal, charge)
 
     async def admit(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
         """As `MemoryLimiter.admit`."""
@@ -63,8 +60,11 @@ class FallbackLimiter:
                 self._open(error)
             else:
                 return self.local.follow(principal, now, counted, charge=charge)
+        return self._decide_locally(principal, charge)
+
+    def _decide_locally(self, principal: Principal, charge: bool) -> AccountDecision:
         self.local_decisions += charge
-        return await self.local.admit(principal, charge=charge)
+        return self.local.decide(principal, charge=charge)
 
     async def admit_address(self, address: str, *, charge: bool = True) -> AddressDecision:
         """As `MemoryLimiter.admit_address`."""

@@ -174,8 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _schedule(self) -> None:
         """Advance in one of the next turns, as the next request's owner gets them."""
-        if not self.scheduled:
-            self._server.schedule(self, self._parser.requests[0] if self._parser.requests else None)
+        self._server.schedule(self, self._parser.requests[0] if self._parser.requests else None)
 
     def _refuse(self, failure: RequestError) -> None:
         """Parse nothing more; the last response is `failure`."""
