@@ -20,11 +20,12 @@ from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import configure_logging
-from testing import engines, process, service
+from testing import engines, service
 from testing.browser import chromium
 from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
 from testing.console import Browser, Console, running_console
+from testing.deployment import Deployment
 from testing.engines import PostgresEngine
 from testing.memory import memory
 from testing.postgres_programs import share_empty_servers
@@ -146,15 +147,10 @@ async def _store(each_backend: Stores) -> AsyncIterator[Store]:
 
 
 @pytest.fixture(name="service")
-async def _service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
-    """The whole application in this process, over the engines that `each_engine` chooses, or over SQLite.
-
-    The marker `settings` has its environment variables.
-    """
-    if "each_engine" in request.fixturenames:
-        request.getfixturevalue("each_engine")
+async def _service(request: pytest.FixtureRequest, deployment: Deployment) -> AsyncIterator[Service]:
+    """The whole application in this process; the marker `settings` has its environment variables."""
     marker = request.node.get_closest_marker("settings")
-    async with service.running(tmp_path, environ=marker and marker.kwargs) as running:
+    async with service.running(deployment, environ=marker and marker.kwargs) as running:
         yield running
 
 
@@ -208,20 +204,18 @@ def _scaled_out(postgres: PostgresEngine, unhurried: None, monkeypatch: pytest.M
     postgres.drop_database(name)
 
 
-@pytest.fixture(name="each_engine", params=["embedded", "scaled-out"])
-def _each_engine(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """A service in `tmp_path` runs over SQLite with limits in process, and over PostgreSQL and Redis."""
-    if request.param == "scaled-out":
-        service.URLS[tmp_path] = request.getfixturevalue("scaled_out")
-
-
 @pytest.fixture(name="each_deployment", params=["embedded", "scaled-out"])
-def _each_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A store for processes: in SQLite with limits in process, and in PostgreSQL with limits in Redis."""
-    store = tmp_path / "store.db"
-    if request.param == "scaled-out":
-        process.URLS[store] = request.getfixturevalue("scaled_out")
-    return store
+def _each_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Deployment:
+    """A new store in SQLite with limits in process, then one in PostgreSQL with limits in Redis."""
+    chosen = request.getfixturevalue("scaled_out") if request.param == "scaled-out" else {}
+    return Deployment(tmp_path / "store.db", chosen)
+
+
+@pytest.fixture(name="deployment")
+def _deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Deployment:
+    """That of `each_deployment` in a test over each, otherwise a new store in SQLite."""
+    each = "each_deployment" in request.fixturenames
+    return request.getfixturevalue("each_deployment") if each else Deployment(tmp_path / "store.db")
 
 
 @pytest.fixture(params=[blocking, asynchronous], ids=["Client", "AsyncClient"])

@@ -10,7 +10,7 @@ import apsw
 from click.testing import CliRunner
 
 from petstore_server.cli.main import petstore
-from testing.stores import require_store_file
+from testing.deployment import Deployment
 
 
 class Done(NamedTuple):
@@ -36,15 +36,17 @@ class Done(NamedTuple):
 class CommandLine:
     """Runs commands on one store, which is made for the first one if it is missing and `make` says so."""
 
-    def __init__(self, store: Path, *, make: bool = True) -> None:
-        self.store = store
+    def __init__(self, store: Path | Deployment, *, make: bool = True) -> None:
+        self._deployment = Deployment.over(store)
         self._make = make
+
+    @property
+    def store(self) -> Path:
+        return self._deployment.store
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None, **settings: str) -> Done:
         own: dict[str, str | None] = {name: None for name in os.environ if name.startswith("PETSTORE_")}
-        if self._make and "PETSTORE_DATABASE_URL" not in settings:
-            require_store_file(self.store)
-        given = {"PETSTORE_DATABASE_URL": f"sqlite:///{self.store}", **settings}
+        given = self._deployment.made(settings) if self._make else self._deployment.settings(settings)
         result = CliRunner().invoke(petstore, arguments, input=stdin, env={**own, **given})
         return Done(result.exit_code, result.stdout, result.stderr)
 

@@ -11,46 +11,42 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any
 
 import httpx2
 
 from testing.checked_clients import checked_client
 from testing.cli import CommandLine
+from testing.deployment import Deployment
 from testing.preloaded import PetstoreProcess, ServerProcess
-from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, Process, await_ready, end, environment_with, kill, resident
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
-URLS: dict[Path, dict[str, str]] = {}
-"""The engines behind a store's name, as settings, where it is not the SQLite file of that name."""
 
-
-def environment(store: Path, **more: str) -> dict[str, str]:
+def environment(store: Path | Deployment, **more: str) -> dict[str, str]:
     """The environment of a command that uses this store, with nothing of the tester's own settings."""
-    return environment_with(**{"PETSTORE_DATABASE_URL": f"sqlite:///{store}", **URLS.get(store, {}), **more})
+    return environment_with(**Deployment.over(store).settings(more))
 
 
-def petstore(store: Path, *arguments: str, text: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+def environment_with_store(store: Path | Deployment, **more: str) -> dict[str, str]:
+    """The same; the store is made if it is a missing file."""
+    return environment_with(**Deployment.over(store).made(more))
+
+
+def petstore(
+    store: Path | Deployment, *arguments: str, text: str | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run one command to its end, in this process: starting another one takes twenty times as long."""
-    done = CommandLine(store)(*arguments, stdin=text, **{**URLS.get(store, {}), **more})
+    done = CommandLine(store)(*arguments, stdin=text, **more)
     return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
-def make_store(store: Path, arguments: Sequence[str] = (), settings: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Make the store if it is missing, unless the command uses another one."""
-    if store not in URLS and "PETSTORE_DATABASE_URL" not in settings and "--demo" not in arguments:
-        require_store_file(store)
-
-
-def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+def petstore_process(store: Path | Deployment, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end as a separate process, which has an empty stdin."""
-    make_store(store, arguments, more)
     with TemporaryDirectory() as folder:
         output, errors = Path(folder) / "output", Path(folder) / "errors"
-        process = PetstoreProcess(arguments, environment(store, **more), output, errors)
+        process = PetstoreProcess(arguments, environment_with_store(store, **more), output, errors)
         try:
             code = process.wait(PATIENCE)
         finally:
@@ -58,27 +54,28 @@ def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.Co
         return subprocess.CompletedProcess(process.args, code, output.read_text(), errors.read_text())
 
 
-def petstore_bytes(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+def petstore_bytes(store: Path | Deployment, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     """The same; the output is bytes, in the encoding of its terminal."""
-    make_store(store, arguments, more)
-    command = [str(PETSTORE), *arguments]
-    return subprocess.run(command, env=environment(store, **more), capture_output=True, timeout=PATIENCE, check=False)
+    command, environ = [str(PETSTORE), *arguments], environment_with_store(store, **more)
+    return subprocess.run(command, env=environ, capture_output=True, timeout=PATIENCE, check=False)
 
 
-def petstore_json(store: Path, *arguments: str, text: str | None = None, **more: str) -> Any:
+def petstore_json(store: Path | Deployment, *arguments: str, text: str | None = None, **more: str) -> Any:
     """Run one command that must succeed, and read the JSON it prints."""
     done = petstore(store, *arguments, "--json", text=text, **more)
     assert 0 == done.returncode, done.stderr
     return json.loads(done.stdout)
 
 
-def statuses(store: Path) -> dict[int, str]:
+def statuses(store: Path | Deployment) -> dict[int, str]:
     """The status of each order."""
     exported = petstore(store, "orders", "export", "-", "--format", "jsonl").stdout
     return {order["id"]: order["status"] for order in map(json.loads, exported.splitlines())}
 
 
-def new_key(store: Path, account: str = "acme", plan: Sequence[str] = ("--plan", "free")) -> tuple[str, str]:
+def new_key(
+    store: Path | Deployment, account: str = "acme", plan: Sequence[str] = ("--plan", "free")
+) -> tuple[str, str]:
     """Make an account and a key; return the key and its id."""
     petstore_json(store, "accounts", "create", account, *plan)
     made = petstore_json(store, "keys", "create", account)
@@ -134,14 +131,14 @@ class Server:
         return resident(self.process.pid)
 
 
-def serving(store: Path, *options: str, **more: str) -> AbstractContextManager[Server]:
+def serving(store: Path | Deployment, *options: str, **more: str) -> AbstractContextManager[Server]:
     """`petstore serve` on free ports, killed at the end if it still runs."""
     return serving_as(store, options, more)
 
 
 @contextmanager
 def serving_as(
-    store: Path,
+    store: Path | Deployment,
     options: Sequence[str],
     settings: Mapping[str, str],
     prepare: Callable[[], object] | None = None,
@@ -149,11 +146,10 @@ def serving_as(
     fork_workers: bool = True,
 ) -> Iterator[Server]:
     """The same, with a say in how it starts; see ServerProcess."""
-    make_store(store, options, settings)
-    log = store.with_suffix(f".{time.monotonic_ns()}.log")
+    log = Deployment.over(store).store.with_suffix(f".{time.monotonic_ns()}.log")
     log.touch()
     ports = ["--port", "0", "--admin-port", "0"]
-    environ = environment(store, **settings)
+    environ = environment_with_store(store, **settings)
     process = ServerProcess([*ports, *options], environ, log, prepare, fork_workers=fork_workers)
     try:
         reported = wait_until_serving(process, log)

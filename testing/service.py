@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
@@ -21,18 +20,15 @@ from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.checked_clients import checked_async_client
 from testing.clock import Clock
-from testing.stores import require_store_file
+from testing.deployment import Deployment
 from testing.wire import RawTransport
 
 T = TypeVar("T")
 
 UNLIMITED = Limits(1_000_000, 1_000_000)
 
-embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+embedded = pytest.mark.parametrize("each_deployment", ["embedded"], indirect=True)
 """Marks tests whose outcome no engine decides: they run on SQLite only."""
-
-URLS: dict[Path, dict[str, str]] = {}
-"""The engines of the services in a folder, as settings, where they are not the embedded ones."""
 
 
 @dataclass
@@ -100,16 +96,11 @@ class Service:
 
 @asynccontextmanager
 async def running(
-    folder: Path, clock: Clock | None = None, environ: Mapping[str, str] | None = None
+    deployment: Deployment, clock: Clock | None = None, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[Service]:
-    """A service over the store in a folder; several of these, one after another, share it."""
+    """A service over a deployment; several of these, one after another, share its store."""
     clock = clock or Clock()
-    store = folder / "store.db"
-    embedded = {"PETSTORE_DATABASE_URL": f"sqlite:///{store}"}
-    given = {**URLS.get(folder, embedded), **(environ or {})}
-    if given.items() >= embedded.items():
-        require_store_file(store)
-    settings = read_settings(given)
+    settings = read_settings(deployment.made(environ or {}))
     configure_logging(settings.log_level)
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(opened_backend(settings, clock, redis_clock=clock))
@@ -126,9 +117,9 @@ async def running(
                 await server.stop(5)
 
 
-async def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
+async def in_service(deployment: Deployment, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
     """Run one story against a service of its own."""
-    async with running(folder, environ=environ) as service:
+    async with running(deployment, environ=environ) as service:
         return await story(service)
 
 

@@ -20,9 +20,10 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.timestamps import DAY
 from petstore_server.runtime.installation import opened_store
+from testing.deployment import Deployment
 from testing.engines import PostgresEngine, running_engine
 from testing.failover import disconnect, promote, running_pair
-from testing.process import PETSTORE, URLS, environment, new_key, petstore, serving, serving_as
+from testing.process import PETSTORE, environment, new_key, petstore, serving, serving_as
 from testing.prometheus import ask, firing, prometheus
 from testing.redis_engine import own_redis, shared_redis
 from testing.stores import new_store_database, require_store_file
@@ -141,10 +142,9 @@ def test_a_process_that_is_started_again_and_again(store: Path, tmp_path: Path) 
 
 
 def test_an_old_primary_that_returns(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    with running_pair() as pair, own_redis() as redis, ExitStack() as named:
-        URLS[store] = {"PETSTORE_DATABASE_URL": pair.url, "PETSTORE_REDIS_URL": redis.url}
-        named.callback(URLS.pop, store)
+    with running_pair() as pair, own_redis() as redis:
+        engines = {"PETSTORE_DATABASE_URL": pair.url, "PETSTORE_REDIS_URL": redis.url}
+        store = Deployment(tmp_path / "store", engines)
         assert 0 == petstore(store, "db", "migrate").returncode
         disconnect(pair)
         with serving(store) as server, watched(server.admin, tmp_path) as fires:
@@ -189,21 +189,18 @@ def test_connections_that_are_refused(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_a_backup_that_is_missing(engine: str, store: Path, tmp_path: Path) -> None:
     with ExitStack() as made:
-        if engine == "postgresql":
-            made.enter_context(store_in_postgresql(store))
-        with serving(store) as server, watched(server.admin, tmp_path) as fires:
-            asyncio.run(record_backup(environment(store)["PETSTORE_DATABASE_URL"], time.time() - 3 * DAY))
+        on = made.enter_context(in_postgresql(store))[0] if engine == "postgresql" else store
+        with serving(on) as server, watched(server.admin, tmp_path) as fires:
+            asyncio.run(record_backup(environment(on)["PETSTORE_DATABASE_URL"], time.time() - 3 * DAY))
             assert "has not been backed up for two days." in fires("PetstoreBackupOld", nothing)
 
 
 @contextmanager
-def store_in_postgresql(store: Path) -> Iterator[PostgresEngine]:
-    """Make the store of this name one in a PostgreSQL, with a Redis."""
+def in_postgresql(store: Path) -> Iterator[tuple[Deployment, PostgresEngine]]:
+    """A new store in a PostgreSQL, with a Redis; logs go next to this path."""
     with running_engine() as postgres:
         url = postgres.url(new_store_database(postgres))
-        URLS[store] = {"PETSTORE_DATABASE_URL": url, "PETSTORE_REDIS_URL": shared_redis().empty()}
-        yield postgres
-        del URLS[store]
+        yield Deployment(store, {"PETSTORE_DATABASE_URL": url, "PETSTORE_REDIS_URL": shared_redis().empty()}), postgres
 
 
 async def record_backup(url: str, at: float) -> None:
@@ -213,8 +210,8 @@ async def record_backup(url: str, at: float) -> None:
 
 def test_a_postgresql_whose_connections_are_used_up(store: Path, tmp_path: Path) -> None:
     with (
-        store_in_postgresql(store) as postgres,
-        serving(store) as server,
+        in_postgresql(store) as (deployment, postgres),
+        serving(deployment) as server,
         watched(server.admin, tmp_path) as fires,
         ExitStack() as others,
     ):

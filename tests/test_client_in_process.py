@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -26,6 +25,7 @@ from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from testing.checked_clients import CheckedAsyncTransport
 from testing.clock import START, Clock, OwnClock
+from testing.deployment import Deployment
 from testing.service import Service, running
 
 
@@ -80,23 +80,16 @@ class Connected:
 Clocked = tuple[Service, Connected, FakeClock]
 
 
-@pytest.fixture(name="service")
-async def _service(tmp_path: Path) -> AsyncIterator[Service]:
-    """A service in real time."""
-    async with running(tmp_path) as service:
-        yield service
-
-
 @pytest.fixture(name="connected")
 def _connected(service: Service) -> Connected:
     return Connected(service)
 
 
 @pytest.fixture(name="clocked")
-async def _clocked(tmp_path: Path) -> AsyncIterator[Clocked]:
+async def _clocked(deployment: Deployment) -> AsyncIterator[Clocked]:
     """A service and a client that share a fake clock."""
     clock = FakeClock(START)
-    async with running(tmp_path, Following(clock)) as service:
+    async with running(deployment, Following(clock)) as service:
         yield service, Connected(service, clock), clock
 
 

@@ -22,10 +22,11 @@ from petstore_client import (
     Order,
     PetstoreError,
 )
+from testing.deployment import Deployment
 from testing.process import UNLIMITED, new_key, petstore, petstore_json, serving
 
 
-def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Path) -> None:
+def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
     lines = "".join(json.dumps({"id": n, "petId": n % 9, "quantity": 1}) + "\n" for n in range(1, 2501))
     assert 0 == petstore(each_deployment, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
     petstore_json(each_deployment, "accounts", "create", "acme", *UNLIMITED)
@@ -125,7 +126,7 @@ def test_more_followers_than_a_key_may_have_are_asked_to_wait(tmp_path: Path) ->
         assert [[3000]] * 6 == [[order.id for order in each.result(30).data] for each in first]
 
 
-def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Path) -> None:
+def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Deployment) -> None:
     petstore_json(each_deployment, "accounts", "create", "acme", *UNLIMITED)
     scopes = ("--scope", "orders:read", "--scope", "orders:write")
     created = petstore_json(each_deployment, "keys", "create", "acme", *scopes, "--expires", "24h")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order, Status
 from testing import wire
+from testing.deployment import Deployment
 from testing.service import Service, bearer, in_service
 
 pytestmark = pytest.mark.anyio
@@ -79,8 +79,8 @@ def outcomes(lines: list[Line]) -> list[tuple[Any, ...]]:
     return [tuple(line[name] for name in ("method", "path", "status", "code", "operation")) for line in lines]
 
 
-async def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    await in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="all")
+async def test_every_outcome_has_a_line(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    await in_service(deployment, exchange_all, PETSTORE_ACCESS_LOG="all")
     lines = access_lines(capsys)
     assert EXPECTED == outcomes(lines)
     assert {"info"} == {line["level"] for line in lines}
@@ -100,38 +100,40 @@ async def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert ("rrrrrr-", None) == (lines[-1]["request_id"][:7], lines[-1]["duration_seconds"])
 
 
-async def test_errors_are_the_responses_from_400_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    await in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="errors")
+async def test_errors_are_the_responses_from_400_on(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    await in_service(deployment, exchange_all, PETSTORE_ACCESS_LOG="errors")
     assert [outcome for outcome in EXPECTED if outcome[2] >= 400] == outcomes(access_lines(capsys))
 
 
 @pytest.mark.parametrize("settings", [{}, {"PETSTORE_ACCESS_LOG": "all", "PETSTORE_LOG_LEVEL": "warning"}])
 async def test_without_an_access_log_or_the_level_info_there_are_no_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str]
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], settings: dict[str, str]
 ) -> None:
-    await in_service(tmp_path, exchange_all, **settings)
+    await in_service(deployment, exchange_all, **settings)
     assert [] == access_lines(capsys)
 
 
-async def test_at_debug_every_response_has_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    await in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="debug")
+async def test_at_debug_every_response_has_one_line(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    await in_service(deployment, exchange_all, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="debug")
     lines = access_lines(capsys)
     assert EXPECTED == outcomes(lines)
     assert {(True, "info"), (False, "debug")} == {(line["status"] >= 400, line["level"]) for line in lines}
 
 
-async def test_a_connection_over_the_maximum_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_connection_over_the_maximum_has_a_line(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def story(service: Service) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
         assert b" 503 " in await wire.send(service.transport.port, b"")
         writer.close()
 
-    await in_service(tmp_path, story, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1")
+    await in_service(deployment, story, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1")
     assert [(None, None, 503, "service_unavailable", "none")] == outcomes(access_lines(capsys))
 
 
 async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(service: Service) -> str:
         key = await service.key()
@@ -151,7 +153,7 @@ async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_esca
             await wire.send(service.transport.port, request)
         return key
 
-    key = await in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all")
+    key = await in_service(deployment, story, PETSTORE_ACCESS_LOG="all")
     logged = capsys.readouterr().err
     assert key not in logged
     assert key[9:] not in logged
@@ -163,10 +165,12 @@ async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_esca
     assert "/" + "x" * 511 + "…" == long
 
 
-async def test_the_address_is_the_one_that_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_address_is_the_one_that_is_counted(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def story(service: Service) -> None:
         for header in ("203.0.113.7", "198.51.100.1, 2001:db8:1:2::3"):
             await service.client.get(V1, headers={"X-Forwarded-For": header})
 
-    await in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1")
+    await in_service(deployment, story, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1")
     assert ["203.0.113.7", "2001:db8:1:2::/64"] == [line["address"] for line in access_lines(capsys)]

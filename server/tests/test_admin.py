@@ -17,8 +17,9 @@ from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
 from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
+from testing.deployment import Deployment
 from testing.process import new_key, serving
-from testing.service import Service, running
+from testing.service import Service
 from testing.stores import BY, api_key
 from testing.subprocesses import PATIENCE, within
 
@@ -47,20 +48,19 @@ async def test_a_scrape_evaluates_readiness(service: Service) -> None:
     assert "0.0" == await ready(service)
 
 
-async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Path) -> None:
+async def test_a_stalled_background_task_makes_the_process_unready(service: Service) -> None:
     clock = [0.0]
-    async with running(tmp_path) as service:
-        never = asyncio.Event()
-        task = BackgroundTask("watch access", never.wait, pause=0, clock=lambda: clock[0])
-        service.application.background = [task]
-        stuck = asyncio.create_task(task.run())
-        await asyncio.sleep(0.01)
-        clock[0] = STALLED_SECONDS + 1
-        response = await get(service, "/readyz")
-        assert (503, "unavailable") == (response.status_code, response.json()["status"])
-        assert "watch access" in response.json()["reason"]
-        assert "0.0" == await ready(service)
-        stuck.cancel()
+    never = asyncio.Event()
+    task = BackgroundTask("watch access", never.wait, pause=0, clock=lambda: clock[0])
+    service.application.background = [task]
+    stuck = asyncio.create_task(task.run())
+    await asyncio.sleep(0.01)
+    clock[0] = STALLED_SECONDS + 1
+    response = await get(service, "/readyz")
+    assert (503, "unavailable") == (response.status_code, response.json()["status"])
+    assert "watch access" in response.json()["reason"]
+    assert "0.0" == await ready(service)
+    stuck.cancel()
 
 
 async def test_the_root_lists_every_path_that_is_served(service: Service) -> None:
@@ -97,17 +97,17 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
     assert [f'{{commit="{commit()}",version="{__version__}"}}'] == list(values(text, "petstore_build_info"))
 
 
+@pytest.mark.parametrize("each_deployment", ["scaled-out"], indirect=True)
 async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
-    tmp_path: Path, scaled_out: dict[str, str]
+    each_deployment: Deployment, service: Service
 ) -> None:
-    async with running(tmp_path, environ=scaled_out) as service:
-        assert {"": 0.0} == values((await get(service, "/metrics")).text, "petstore_last_backup_timestamp_seconds")
-        await service.backend.store.audit.record_backup("orders.dump", Actor("operator:ann", START))
-        text = (await get(service, "/metrics")).text
-        assert {"": START} == values(text, "petstore_last_backup_timestamp_seconds")
-        assert {"": 60} == values(text, "petstore_postgresql_max_connections")
-        assert 1 <= values(text, "petstore_postgresql_connections")[""] < 60
-        assert {"": 0} == values(text, "petstore_old_primaries_refused_total")
+    assert {"": 0.0} == values((await get(service, "/metrics")).text, "petstore_last_backup_timestamp_seconds")
+    await service.backend.store.audit.record_backup("orders.dump", Actor("operator:ann", START))
+    text = (await get(service, "/metrics")).text
+    assert {"": START} == values(text, "petstore_last_backup_timestamp_seconds")
+    assert {"": 60} == values(text, "petstore_postgresql_max_connections")
+    assert 1 <= values(text, "petstore_postgresql_connections")[""] < 60
+    assert {"": 0} == values(text, "petstore_old_primaries_refused_total")
 
 
 @pytest.mark.parametrize("name", ["petstore_last_backup_timestamp_seconds", "petstore_start_timestamp_seconds"])

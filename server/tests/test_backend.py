@@ -16,6 +16,7 @@ from petstore_server.domain.usage import Activity, Granularity, Usage
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
+from testing.deployment import Deployment
 from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
 
@@ -59,8 +60,8 @@ async def run(service: Service, *arguments: str) -> None:
     await asyncio.to_thread(CommandLine(sqlite_path(service.settings.database_url)).must, *arguments)
 
 
-async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(tmp_path: Path) -> None:
-    async with running(tmp_path, environ={"PETSTORE_REDIS_URL": shared_redis().empty()}) as service:
+async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(deployment: Deployment) -> None:
+    async with running(deployment, environ={"PETSTORE_REDIS_URL": shared_redis().empty()}) as service:
         assert service.backend.shared is not None
         await service.backend.shared.counters.close()
         response = await service.client.get(ORDERS, headers=bearer(await service.key()))
@@ -69,36 +70,36 @@ async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(tm
         assert {} == await service.backend.store.usage.all()
 
 
+@pytest.mark.settings(**STRICT)
 async def test_a_ban_is_logged_once_with_the_names_that_commands_show_though_its_save_was_cancelled(
-    tmp_path: Path, log: io.StringIO, each_engine: None
+    each_deployment: Deployment, service: Service, log: io.StringIO
 ) -> None:
-    async with running(tmp_path, environ=STRICT) as service:
-        configure_logging("info", log)
-        _, key_id = await ban(service)
-        await save_cancelled(service)
-        await service.backend.save()
+    configure_logging("info", log)
+    _, key_id = await ban(service)
+    await save_cancelled(service)
+    await service.backend.save()
     [entry] = entries(log, "key banned")
     assert ("warning", 1) == (entry["level"], entry["ban_level"])
     assert (key_id, "account 1", 120) == (entry["key"], entry["account"], entry["ban_seconds"])
     assert 1 == entry["strikes"]
 
 
+@pytest.mark.settings(**STRICT)
 async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each_engine: None
+    each_deployment: Deployment, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path, environ=STRICT) as service:
-        key, _ = await ban(service)
-        read = service.backend.store.usage.bans
+    key, _ = await ban(service)
+    read = service.backend.store.usage.bans
 
-        async def saved_meanwhile() -> Sequence[Ban]:
-            found = await read()
-            await service.backend.save()
-            return found
+    async def saved_meanwhile() -> Sequence[Ban]:
+        found = await read()
+        await service.backend.save()
+        return found
 
-        monkeypatch.setattr(service.backend.store.usage, "bans", saved_meanwhile)
-        await service.backend.watch_access(lambda _: None)
-        service.clock.now += 61  # the minute has ended, the ban has not
-        assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
+    monkeypatch.setattr(service.backend.store.usage, "bans", saved_meanwhile)
+    await service.backend.watch_access(lambda _: None)
+    service.clock.now += 61  # the minute has ended, the ban has not
+    assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
 
 
 class Failing:
@@ -115,7 +116,7 @@ class Failing:
         self.saved.append((usage, bans, activity))
 
 
-async def test_counts_are_saved_once_when_a_save_is_cancelled(each_engine: None, service: Service) -> None:
+async def test_counts_are_saved_once_when_a_save_is_cancelled(each_deployment: Deployment, service: Service) -> None:
     key = await service.key()
     for _ in range(5):
         await service.client.get(ORDERS, headers=bearer(key))
@@ -126,7 +127,7 @@ async def test_counts_are_saved_once_when_a_save_is_cancelled(each_engine: None,
     assert 5 == counts.admitted
 
 
-async def test_the_history_is_complete_while_counts_are_saved(each_engine: None, service: Service) -> None:
+async def test_the_history_is_complete_while_counts_are_saved(each_deployment: Deployment, service: Service) -> None:
     key = await service.key()
     for number in range(1, 20):
         saving = asyncio.create_task(service.backend.save())
@@ -135,7 +136,9 @@ async def test_the_history_is_complete_while_counts_are_saved(each_engine: None,
         await saving
 
 
-async def test_the_background_tasks_of_a_process_delete_what_is_old(each_engine: None, service: Service) -> None:
+async def test_the_background_tasks_of_a_process_delete_what_is_old(
+    each_deployment: Deployment, service: Service
+) -> None:
     await service.client.get(ORDERS, headers=bearer(await service.key()))
     await service.backend.save()
     service.clock.now += 2000 * DAY
@@ -144,60 +147,58 @@ async def test_the_background_tasks_of_a_process_delete_what_is_old(each_engine:
     assert {} == await service.backend.history(1, 0, int(service.clock.now), Granularity.DAY)
 
 
-async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
-    async with running(tmp_path, environ=STRICT) as service:
-        _, key_id = await ban(service)
-        usage = service.backend.store.usage = Failing()  # type: ignore[assignment]
-        with pytest.raises(ServiceUnavailable):
-            await service.backend.save()
+@pytest.mark.settings(**STRICT)
+async def test_what_could_not_be_saved_is_saved_later(service: Service) -> None:
+    _, key_id = await ban(service)
+    usage = service.backend.store.usage = Failing()  # type: ignore[assignment]
+    with pytest.raises(ServiceUnavailable):
         await service.backend.save()
-        await service.backend.save()  # nothing is left
-        [(counts, bans, activity)] = usage.saved
-        assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
-        assert [60] == [windows.minute.used for windows in counts.values()]
-        assert [key_id] == [ban.key_id for ban in bans]
+    await service.backend.save()
+    await service.backend.save()  # nothing is left
+    [(counts, bans, activity)] = usage.saved
+    assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
+    assert [60] == [windows.minute.used for windows in counts.values()]
+    assert [key_id] == [ban.key_id for ban in bans]
 
 
-async def test_a_use_in_the_hour_of_a_restore_is_saved_again(tmp_path: Path) -> None:
-    async with running(tmp_path) as service:
-        key, key_id = await service.key_and_id()
-        await run(service, "db", "backup", str(tmp_path / "backup.db"))
-        store = service.backend.store
+async def test_a_use_in_the_hour_of_a_restore_is_saved_again(service: Service, tmp_path: Path) -> None:
+    key, key_id = await service.key_and_id()
+    await run(service, "db", "backup", str(tmp_path / "backup.db"))
+    store = service.backend.store
 
-        async def use() -> tuple[list[str], bool]:
-            assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
-            await service.background_round()
-            return [*await store.usage.last_used(1)], (await store.keys.find(key_id)).last_used_at is not None
-
-        assert (["listOrders", "v1.*"], True) == await use()
-        await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
-        assert {} == await store.usage.last_used(1)
+    async def use() -> tuple[list[str], bool]:
+        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
         await service.background_round()
-        assert (["listOrders", "v1.*"], True) == await use()
+        return [*await store.usage.last_used(1)], (await store.keys.find(key_id)).last_used_at is not None
+
+    assert (["listOrders", "v1.*"], True) == await use()
+    await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+    assert {} == await store.usage.last_used(1)
+    await service.background_round()
+    assert (["listOrders", "v1.*"], True) == await use()
 
 
 async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
-    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    service: Service, tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as service:
-        configure_logging("info", log)
-        key = await service.key()
-        await run(service, "db", "backup", str(tmp_path / "backup.db"))
-        await service.background_round()
-        assert [] == entries(log, "store has another history")
-        await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+    configure_logging("info", log)
+    key = await service.key()
+    await run(service, "db", "backup", str(tmp_path / "backup.db"))
+    await service.background_round()
+    assert [] == entries(log, "store has another history")
+    await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
 
-        async def unreadable() -> list[Ban]:
-            raise ServiceUnavailable("the disk is gone")
+    async def unreadable() -> list[Ban]:
+        raise ServiceUnavailable("the disk is gone")
 
-        confirmed: list[bool] = []
-        with monkeypatch.context() as patch:
-            patch.setattr(service.backend.store.usage, "bans", unreadable)
-            for _ in range(3):
-                with pytest.raises(ServiceUnavailable):
-                    await service.backend.watch_access(confirmed.append)
-        for _ in range(2):
-            await service.backend.watch_access(confirmed.append)
-        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
+    confirmed: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(service.backend.store.usage, "bans", unreadable)
+        for _ in range(3):
+            with pytest.raises(ServiceUnavailable):
+                await service.backend.watch_access(confirmed.append)
+    for _ in range(2):
+        await service.backend.watch_access(confirmed.append)
+    assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
     assert [True, False] == confirmed
     assert ["warning"] == [entry["level"] for entry in entries(log, "store has another history")]

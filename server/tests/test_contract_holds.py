@@ -16,6 +16,7 @@ from petstore_server.api.v2_input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, M
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import Scope
 from petstore_server.settings import read_settings
+from testing.deployment import Deployment
 from testing.process import UNLIMITED, petstore, petstore_json, serving
 from testing.service import running
 
@@ -57,7 +58,7 @@ def codes(version: str) -> set[str]:
 @pytest.fixture(scope="module")
 def routes(tmp_path_factory: pytest.TempPathFactory) -> list[Route]:
     async def read() -> list[Route]:
-        async with running(tmp_path_factory.mktemp("routes")) as service:
+        async with running(Deployment(tmp_path_factory.mktemp("routes") / "store.db")) as service:
             return list(service.application.routes.all)
 
     return asyncio.run(read())

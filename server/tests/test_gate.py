@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urljoin
 
 import httpx2
@@ -21,12 +20,13 @@ from petstore_server.domain.pets import Pet
 from petstore_server.runtime import application
 from testing import wire
 from testing.clock import START
+from testing.deployment import Deployment
 from testing.service import Service, bearer, code, embedded, in_service, limits
 
 ORDERS = "/v1/store/orders"
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
 
 async def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(service: Service) -> None:
@@ -219,7 +219,7 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(serv
 
 @embedded
 async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "MAX_DOCUMENT_REQUESTS", 9)
 
@@ -239,7 +239,7 @@ async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api
         service.clock.now += 60
         assert 200 == (await service.client.get("/docs")).status_code
 
-    await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
+    await in_service(deployment, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
 
 
 @embedded
@@ -282,7 +282,7 @@ async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_r
 
 @embedded
 async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the_limit_of_the_address(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(service: Service) -> list[tuple[str, ...]]:
         store = service.backend.store
@@ -301,7 +301,7 @@ async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the
             *[(expired_id, of[expired_id], "expired", "mine")] * 57,
         ]
 
-    expected = await in_service(tmp_path, story)
+    expected = await in_service(deployment, story)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     seen = [line for line in lines if line["event"] == "key refused"]
     assert expected == [(line["key"], line["account"], line["state"], line["request_id"]) for line in seen]
@@ -433,7 +433,7 @@ async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touc
 @embedded
 @pytest.mark.parametrize(("named", "other"), [("X-Forwarded-For", "Forwarded"), ("Forwarded", "X-Forwarded-For")])
 async def test_the_header_that_is_named_says_the_client_address_if_the_peer_is_trusted(
-    tmp_path: Path, named: str, other: str
+    deployment: Deployment, named: str, other: str
 ) -> None:
     values = {"X-Forwarded-For": "192.0.2.1, 127.0.0.7", "Forwarded": "for=192.0.2.2, for=127.0.0.7"}
 
@@ -443,9 +443,9 @@ async def test_the_header_that_is_named_says_the_client_address_if_the_peer_is_t
 
     environ = {"PETSTORE_FORWARDED_HEADER": named}
     assert [59, 58, 57, 56] == await in_service(
-        tmp_path, story, **environ
+        deployment, story, **environ
     )  # an untrusted peer's word counts for nothing
-    trusted = await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8", **environ)
+    trusted = await in_service(deployment, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8", **environ)
     assert [59, 58, 59, 58] == trusted
 
 
@@ -539,7 +539,7 @@ def broken_orders(service: Service, error: Exception) -> Iterator[None]:
 
 @embedded
 async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing_and_no_key_reaches_the_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(service: Service) -> tuple[str, httpx2.Response]:
         key = await service.key()
@@ -548,7 +548,7 @@ async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing_and_no_key_r
         await service.client.get(f"/v1/{key}", headers=bearer(key))
         return key, response
 
-    key, response = await in_service(tmp_path, story, PETSTORE_LOG_LEVEL="debug")
+    key, response = await in_service(deployment, story, PETSTORE_LOG_LEVEL="debug")
     assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
     assert b"secret" not in response.content
     logged = capsys.readouterr()

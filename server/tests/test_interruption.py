@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from testing.cli import CommandLine
-from testing.process import PETSTORE, environment, make_store, petstore
+from testing.process import PETSTORE, environment_with_store, petstore
 from testing.subprocesses import PATIENCE, waits_for_stdin, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -55,10 +55,9 @@ def begin(
     prepare: Callable[[], None] | None = None,
     **more: str,
 ) -> "subprocess.Popen[str]":
-    make_store(store, arguments, more)
     return subprocess.Popen(
         [PETSTORE, *arguments],
-        env=environment(store, **more),
+        env=environment_with_store(store, **more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -204,7 +203,8 @@ def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> Non
 
 
 def test_a_signal_before_a_demo_serves_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = begin(tmp_path / "unused.db", "serve", "--demo", "--port", "0", "--admin-port", "0", TMPDIR=str(tmp_path))
+    unused = tmp_path / "missing/unused.db"  # not made, as its directory is missing
+    process = begin(unused, "serve", "--demo", "--port", "0", "--admin-port", "0", TMPDIR=str(tmp_path))
     within(20, lambda: bool(list(tmp_path.iterdir())))
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=PATIENCE)

@@ -15,6 +15,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.domain.texts import percent_decoded
 from testing import wire
+from testing.deployment import Deployment
 from testing.memory import memory
 from testing.service import Service, in_service
 from testing.spelled_keys import spelled_keys
@@ -57,7 +58,11 @@ def test_no_spelling_of_a_key_is_logged_or_stored(keys: list[tuple[str, str]]) -
                 await send(service, valid, "POST", "/v2/store/orders", *more, body=body)
 
     with TemporaryDirectory(dir=memory()) as folder, redirect_stderr(io.StringIO()) as log:
-        asyncio.run(in_service(Path(folder), story, PETSTORE_ACCESS_LOG="all", PETSTORE_LOG_LEVEL="debug"))
+        asyncio.run(
+            in_service(
+                Deployment(Path(folder) / "store.db"), story, PETSTORE_ACCESS_LOG="all", PETSTORE_LOG_LEVEL="debug"
+            )
+        )
         stored = b"".join(path.read_bytes() for path in Path(folder).rglob("*") if path.is_file())
     assert log.getvalue().count('"event":"request answered"') == 10 * KEYS
     for secret, _ in keys:

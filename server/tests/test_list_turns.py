@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from petstore_server.runtime.installation import opened_store
 from petstore_server.store.listing import Listing, OrderList
 from testing import wire
 from testing.process import exchange
-from testing.service import UNLIMITED, Service, in_service
+from testing.service import UNLIMITED, Service
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +49,7 @@ async def sent(service: Service, *payloads: bytes) -> list[bytes]:
         return [await loop.run_in_executor(None, exchange, peer, b"") for peer in peers]
 
 
-@pytest.mark.usefixtures("each_engine")
+@pytest.mark.usefixtures("each_deployment")
 async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(service: Service) -> None:
     await service.orders(Order(7), Order(8))
     key = await writer_key(service)
@@ -66,7 +65,7 @@ async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(ser
     assert [[[7, 8, 9]]] * 5 == [lists(one) for one in await sent(service, *[last] * 5)]
 
 
-@pytest.mark.usefixtures("each_engine")
+@pytest.mark.usefixtures("each_deployment")
 async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(service: Service) -> None:
     last = request(await writer_key(service), "GET", TARGET, "Connection: close")
     async with opened_store(service.settings.database_url) as other:
@@ -77,7 +76,7 @@ async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(s
                 assert [[expected]] * 3 == [lists(one) for one in await sent(service, last, last, last)]
 
 
-async def test_lists_of_one_turn_look_at_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_of_one_turn_look_at_a_file_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
     current = Listing.current
 
@@ -87,14 +86,9 @@ async def test_lists_of_one_turn_look_at_a_file_once(tmp_path: Path, monkeypatch
         return await current(self)
 
     monkeypatch.setattr(Listing, "current", counted)
-
-    async def story(service: Service) -> None:
-        nonlocal looks
-        await service.orders(Order(7))
-        last = request(await writer_key(service), "GET", TARGET, "Connection: close")
-        await sent(service, last)
-        looks = 0
-        assert [[[7]]] * 8 == [lists(one) for one in await sent(service, *[last] * 8)]
-        assert 1 == looks
-
-    await in_service(tmp_path, story)
+    await service.orders(Order(7))
+    last = request(await writer_key(service), "GET", TARGET, "Connection: close")
+    await sent(service, last)
+    looks = 0
+    assert [[[7]]] * 8 == [lists(one) for one in await sent(service, *[last] * 8)]
+    assert 1 == looks

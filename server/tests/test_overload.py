@@ -23,6 +23,7 @@ from petstore_server.server.listener import ACCEPTED_TOGETHER, PublicServer
 from petstore_server.server.messages import Answer, Request
 from petstore_server.server.state import CONNECTIONS_PER_SHORT_TURN, CONNECTIONS_PER_TURN, MANY_WAITING
 from petstore_server.server.writer import ResponseWriter
+from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, in_service
 from testing.subprocesses import PATIENCE
 
@@ -46,7 +47,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @pytest.mark.anyio
 async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_SECONDS", PATIENCE)  # a busy machine may need seconds for the requests
 
@@ -58,7 +59,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
         def cancel(order_id: int, key: str) -> asyncio.Task[httpx2.Response]:
             return asyncio.create_task(service.client.delete(f"{ORDERS}/{order_id}", headers=bearer(key)))
 
-        with locked(tmp_path / "store.db"):
+        with locked(deployment.store):
             sent = [cancel(number, greedy) for number in range(many)]
             async with asyncio.timeout(PATIENCE):
                 while sum(each.done() for each in sent) < BEYOND:  # noqa: ASYNC110 - of many tasks
@@ -77,7 +78,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
         again = await asyncio.gather(*(cancel(number, greedy) for number in range(MAX_CONCURRENT_PER_ACCOUNT)))
         assert 503 not in {response.status_code for response in again}
 
-    await in_service(tmp_path, story)
+    await in_service(deployment, story)
 
 
 def fill(concurrency: Concurrency, account_id: int) -> int:
@@ -107,7 +108,7 @@ def test_all_accounts_together_have_1024_requests() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.usefixtures("each_engine")
+@pytest.mark.usefixtures("each_deployment")
 async def test_more_new_keys_than_connections_wait_for_their_turn(service: Service) -> None:
     """A new key is looked up before anything else waits, where a request does not run in a task yet."""
     account = await service.account(Plan.ENTERPRISE, UNLIMITED)

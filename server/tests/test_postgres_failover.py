@@ -12,9 +12,10 @@ import pytest
 
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.orders import Order
+from testing.deployment import Deployment
 from testing.engines import PostgresEngine
 from testing.failover import Pair, disconnect, promote, running_pair
-from testing.process import URLS, Server, new_key, petstore, serving
+from testing.process import Server, new_key, petstore, serving
 from testing.redis_engine import own_redis
 from testing.stores import BY, Canceller, opened_at, seconds_to_recovery, served
 from testing.subprocesses import PATIENCE, busy, within
@@ -61,13 +62,11 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) ->
 
 
 @pytest.fixture(name="store")
-def _store(pair: Pair, tmp_path: Path) -> Iterator[Path]:
-    """The name of a store on the pair, whose processes share a Redis."""
-    store = tmp_path / "store"
+def _store(pair: Pair, tmp_path: Path) -> Iterator[Deployment]:
+    """A store on the pair, whose processes share a Redis."""
     with own_redis() as redis:
-        URLS[store] = {"PETSTORE_DATABASE_URL": pair.url, "PETSTORE_REDIS_URL": redis.url}
-        yield store
-        del URLS[store]
+        engines = {"PETSTORE_DATABASE_URL": pair.url, "PETSTORE_REDIS_URL": redis.url}
+        yield Deployment(tmp_path / "store", engines)
 
 
 def readiness(server: Server) -> str:
@@ -75,7 +74,9 @@ def readiness(server: Server) -> str:
     return f"{response.status_code} {response.text}"
 
 
-def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_commands(pair: Pair, store: Path) -> None:
+def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_commands(
+    pair: Pair, store: Deployment
+) -> None:
     assert 0 == petstore(store, "db", "migrate").returncode
     assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
     disconnect(pair)
@@ -108,7 +109,9 @@ def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_comma
     assert 0 == petstore(store, "accounts", "create", "globex", "--plan", "free").returncode
 
 
-def test_a_server_stops_using_a_primary_once_another_process_has_seen_its_successor(pair: Pair, store: Path) -> None:
+def test_a_server_stops_using_a_primary_once_another_process_has_seen_its_successor(
+    pair: Pair, store: Deployment
+) -> None:
     assert 0 == petstore(store, "db", "migrate").returncode
     assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
     disconnect(pair)
@@ -134,7 +137,9 @@ def cancelled(server: Server, key: str, order_id: int) -> bool:
 
 
 @pytest.mark.parametrize("loses", [False, True])
-def test_tokens_of_changes_survive_a_failover_unless_it_lost_changes(pair: Pair, store: Path, loses: bool) -> None:
+def test_tokens_of_changes_survive_a_failover_unless_it_lost_changes(
+    pair: Pair, store: Deployment, loses: bool
+) -> None:
     assert 0 == petstore(store, "db", "migrate").returncode
     key, _ = new_key(store)
     assert 0 == petstore(store, "orders", "import", "-", "--format", "csv", text="id\n1\n2\n3\n").returncode

@@ -24,6 +24,7 @@ from petstore_server.runtime import servers
 from petstore_server.runtime.servers import listening
 from testing import needs
 from testing.cli import CommandLine
+from testing.deployment import Deployment
 from testing.process import (
     PETSTORE,
     UNLIMITED,
@@ -51,7 +52,7 @@ LONG = ',"quantity":9223372036854775807,"shipDate":"2026-11-01T00:00:00.123456Z"
 """More fields of an order: a list of these is long and quickly filled."""
 
 
-def put_orders(store: Path, number: int, more: str = "", first: int = 1) -> None:
+def put_orders(store: Path | Deployment, number: int, more: str = "", first: int = 1) -> None:
     ids = range(first, first + number)
     lines = "".join(f'{{"id":{order_id},"petId":1,"status":"pending"{more}}}\n' for order_id in ids)
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
@@ -137,7 +138,7 @@ def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
     assert "PETSTORE_REDIS_URL" in done.stderr
 
 
-def test_what_the_command_line_changes_the_server_shows_at_once(each_deployment: Path) -> None:
+def test_what_the_command_line_changes_the_server_shows_at_once(each_deployment: Deployment) -> None:
     store = each_deployment
     with serving(store) as server:
         key, _ = new_key(store)
@@ -173,7 +174,7 @@ def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(store: Path) 
             within(1.0, lambda: shows(401, "60"))
 
 
-def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_deployment: Path) -> None:
+def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_deployment: Deployment) -> None:
     store = each_deployment
     key, key_id = new_key(store)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
@@ -198,7 +199,7 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         within(1.0, lambda: client.get(ORDERS).text.find("api_key_banned") < 0)
 
 
-def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_deployment: Path) -> None:
+def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_deployment: Deployment) -> None:
     store = each_deployment
     put_orders(store, 1000)
     key, _ = new_key(store, plan=UNLIMITED)

@@ -15,6 +15,7 @@ import pytest
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import store_file
 from petstore_server.settings import read_settings
+from testing.deployment import Deployment
 from testing.process import (
     UNLIMITED,
     Server,
@@ -39,7 +40,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def two_servers(store: Path, redis: str, **more: str) -> Iterator[tuple[Server, Server]]:
+def two_servers(store: Path | Deployment, redis: str, **more: str) -> Iterator[tuple[Server, Server]]:
     settings = {**LENIENT, "PETSTORE_REDIS_URL": redis, **more}
     with serving(store, **settings) as one, serving(store, **settings) as other:
         yield one, other
@@ -50,7 +51,7 @@ def flood(servers: tuple[Server, ...], key: str, each: int) -> Counter[str]:
     return codes([server.port for server in servers], key, [("GET", ORDERS)] * each)
 
 
-def test_exactly_the_limit_is_admitted_by_two_servers_together(each_deployment: Path) -> None:
+def test_exactly_the_limit_is_admitted_by_two_servers_together(each_deployment: Deployment) -> None:
     key, _ = new_key(each_deployment)
     with two_servers(each_deployment, shared_redis().empty()) as servers:
 
@@ -68,7 +69,7 @@ def test_exactly_the_limit_is_admitted_by_two_servers_together(each_deployment: 
         assert {"missing_api_key": 60, "rate_limit_exceeded": 40} == flood(servers, "", 50)
 
 
-def test_bans_unbans_plans_and_revocations_hold_in_both_within_a_second(each_deployment: Path) -> None:
+def test_bans_unbans_plans_and_revocations_hold_in_both_within_a_second(each_deployment: Deployment) -> None:
     key, key_id = new_key(each_deployment)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with (
@@ -138,7 +139,7 @@ def results(store: Path, redis: RedisEngine) -> dict[str, str]:
     return {each["level"]: each["message"] for each in found if each["check"] == "redis"}
 
 
-def test_the_doctor_looks_into_every_store_that_can_be_served(each_deployment: Path) -> None:
+def test_the_doctor_looks_into_every_store_that_can_be_served(each_deployment: Deployment) -> None:
     new_key(each_deployment)
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
     done = petstore(each_deployment, "doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **redis)
@@ -159,7 +160,7 @@ def test_the_doctor_of_a_store_that_cannot_be_opened_leaves_no_trace_in_redis(tm
     assert (1, []) == (done.returncode, shared_redis().client.keys("*"))
 
 
-def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_deployment: Path) -> None:
+def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_deployment: Deployment) -> None:
     environ = environment(each_deployment, PETSTORE_REDIS_URL=shared_redis().empty(), PETSTORE_ADMIN_PORT="0")
     settings = read_settings({name: environ[name] for name in environ if "PETSTORE" in name})
     ahead = asyncio.run(examine(settings, lambda: time.time() + 100, in_full=False))

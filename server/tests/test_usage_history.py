@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections import Counter
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 import yaml
@@ -30,7 +29,7 @@ from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.clock import START
-from testing.service import Service, bearer, running
+from testing.service import Service, bearer
 from testing.stores import BY, Stores, add_key, successor
 
 pytestmark = pytest.mark.anyio
@@ -363,21 +362,21 @@ async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(store: St
 OFF = {"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0"}
 
 
-async def test_without_a_history_nothing_is_recorded_and_limits_still_count(tmp_path: Path) -> None:
-    async with running(tmp_path, environ=OFF) as service:
-        await service.orders(Order(1))
-        key, key_id = await service.key_and_id()
-        for _ in range(61):
-            response = await service.client.delete("/v1/store/orders/1", headers=bearer(key))
-        assert 429 == response.status_code
-        await service.client.get("/v1/store/orders")
-        usage = await service.client.get("/v2/usage", headers=bearer(await service.key()))
-        assert [] == usage.json()["history"]
-        await service.background_round()
-        store = service.backend.store
-        assert {} == await store.usage.history(None, *ALL_TIME, Granularity.HOUR)
-        assert {} == await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
-        assert None is (await store.keys.find(key_id)).last_used_at
+@pytest.mark.settings(**OFF)
+async def test_without_a_history_nothing_is_recorded_and_limits_still_count(service: Service) -> None:
+    await service.orders(Order(1))
+    key, key_id = await service.key_and_id()
+    for _ in range(61):
+        response = await service.client.delete("/v1/store/orders/1", headers=bearer(key))
+    assert 429 == response.status_code
+    await service.client.get("/v1/store/orders")
+    usage = await service.client.get("/v2/usage", headers=bearer(await service.key()))
+    assert [] == usage.json()["history"]
+    await service.background_round()
+    store = service.backend.store
+    assert {} == await store.usage.history(None, *ALL_TIME, Granularity.HOUR)
+    assert {} == await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
+    assert None is (await store.keys.find(key_id)).last_used_at
 
 
 @pytest.mark.parametrize(("settings", "days"), [(OFF, []), ({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0"}, [FIRST])])

@@ -22,6 +22,7 @@ from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store.engine import Command
 from testing import wire
+from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, embedded, in_service
 from testing.stores import BY
 
@@ -29,7 +30,7 @@ CHANGES = "/v2/store/changes"
 SOON = 0.5 + 1.0
 """Seconds within which a change is answered, with some for a busy machine."""
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
 
 class Follower:
@@ -329,7 +330,7 @@ async def test_while_the_store_does_not_answer_a_request_is_held_until_its_time_
 # Histories
 
 
-async def token_of_a_story(folder: Path) -> tuple[str, str]:
+async def token_of_a_story(deployment: Deployment) -> tuple[str, str]:
     """A key, and its token after two orders and a change of one."""
 
     async def story(service: Service) -> tuple[str, str]:
@@ -338,11 +339,11 @@ async def token_of_a_story(folder: Path) -> tuple[str, str]:
         await service.backend.store.orders.change(1, CANCEL, service.actor)
         return key, (await Follower(service, key).page())["next"]
 
-    return await in_service(folder, story)
+    return await in_service(deployment, story)
 
 
-async def outcome(folder: Path, key: str, token: str) -> tuple[int, str | list[int]]:
-    """What a service in the folder answers to a token."""
+async def outcome(deployment: Deployment, key: str, token: str) -> tuple[int, str | list[int]]:
+    """What a service over the deployment answers to a token."""
 
     async def story(service: Service) -> tuple[int, str | list[int]]:
         response = await Follower(service, key).ask(after=token)
@@ -350,53 +351,55 @@ async def outcome(folder: Path, key: str, token: str) -> tuple[int, str | list[i
             return code(response)
         return 200, [order["id"] for order in response.json()["data"]]
 
-    return await in_service(folder, story)
+    return await in_service(deployment, story)
 
 
 RESET = (410, "changes_reset")
 
 
-async def test_a_restart_keeps_tokens(tmp_path: Path) -> None:
-    key, token = await token_of_a_story(tmp_path)
-    assert (200, []) == await outcome(tmp_path, key, token)
-    assert (200, []) == await outcome(tmp_path, key, token)
+async def test_a_restart_keeps_tokens(deployment: Deployment) -> None:
+    key, token = await token_of_a_story(deployment)
+    assert (200, []) == await outcome(deployment, key, token)
+    assert (200, []) == await outcome(deployment, key, token)
 
 
 @embedded
-async def test_a_restore_begins_a_new_history(tmp_path: Path, service: Service) -> None:
-    key, token = await token_of_a_story(tmp_path)
-    backup(tmp_path / "store.db", tmp_path / "backup.db")
-    assert (200, []) == await outcome(tmp_path, key, token)
-    restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
-    assert RESET == await outcome(tmp_path, key, token)
+async def test_a_restore_begins_a_new_history(deployment: Deployment, service: Service, tmp_path: Path) -> None:
+    key, token = await token_of_a_story(deployment)
+    backup(deployment.store, tmp_path / "backup.db")
+    assert (200, []) == await outcome(deployment, key, token)
+    restore(deployment.store, tmp_path / "backup.db", BY)
+    assert RESET == await outcome(deployment, key, token)
 
     client = Follower(service, key)
     await client.page()
     async with client.held() as waiting:
-        restore(tmp_path / "store.db", tmp_path / "backup.db", BY)
+        restore(deployment.store, tmp_path / "backup.db", BY)
         assert RESET == code(await waiting)
     client.token = None
     token = str((await client.page())["next"])
-    assert (200, []) == await outcome(tmp_path, key, token)
+    assert (200, []) == await outcome(deployment, key, token)
 
 
 @embedded
-async def test_a_file_that_takes_the_place_of_another_begins_a_new_history(tmp_path: Path) -> None:
-    key, token = await token_of_a_story(tmp_path)
+async def test_a_file_that_takes_the_place_of_another_begins_a_new_history(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    key, token = await token_of_a_story(deployment)
     copy = tmp_path / "copy"
-    shutil.copyfile(tmp_path / "store.db", copy)
-    copy.replace(tmp_path / "store.db")
-    assert RESET == await outcome(tmp_path, key, token)
+    shutil.copyfile(deployment.store, copy)
+    copy.replace(deployment.store)
+    assert RESET == await outcome(deployment, key, token)
 
 
 @embedded
-async def test_a_token_from_after_the_clock_is_of_another_history(tmp_path: Path) -> None:
+async def test_a_token_from_after_the_clock_is_of_another_history(deployment: Deployment) -> None:
     """The content of the file was replaced in place: only the token shows that something is gone."""
-    key, token = await token_of_a_story(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as database:
+    key, token = await token_of_a_story(deployment)
+    with closing(sqlite3.connect(deployment.store, isolation_level=None)) as database:
         database.execute("UPDATE orders SET updated_at = updated_at - 1")
         database.execute("UPDATE clock SET at = at - 1")
-    assert RESET == await outcome(tmp_path, key, token)
+    assert RESET == await outcome(deployment, key, token)
 
 
 async def test_a_held_request_ends_with_a_new_history(service: Service) -> None:
@@ -422,7 +425,7 @@ async def set_back(service: Service) -> None:
     await service.backend.store.engine.transaction(work)
 
 
-@pytest.mark.parametrize("each_engine", ["scaled-out"], indirect=True)
+@pytest.mark.parametrize("each_deployment", ["scaled-out"], indirect=True)
 async def test_a_clock_behind_what_was_shown_begins_a_new_history_before_the_next_change(service: Service) -> None:
     client = await follower(service)
     await service.orders(Order(1), Order(2))

@@ -20,7 +20,7 @@ from testing.service import UNLIMITED, Service, bearer, code, embedded
 
 ORDERS = "/v2/store/orders"
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
 SAMPLE = (
     Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),
@@ -271,7 +271,9 @@ def matches(order: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
     )
 
 
-@pytest.mark.parametrize(("each_engine", "seed"), [("embedded", 0), ("scaled-out", 1)], indirect=["each_engine"])
+@pytest.mark.parametrize(
+    ("each_deployment", "seed"), [("embedded", 0), ("scaled-out", 1)], indirect=["each_deployment"]
+)
 async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(
     service: Service, seed: int
 ) -> None:

@@ -17,7 +17,7 @@ ORDERS = "/v2/store/orders"
 WRITER = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
 ASKED = {"petId": 3, "quantity": 2}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
 
 def every_file(folder: Path) -> bytes:

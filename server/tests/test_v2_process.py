@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from testing import process
+from testing.deployment import Deployment
 from testing.process import UNLIMITED, Server, petstore_json, serving
 
 ORDERS = "/v2/store/orders"
@@ -17,7 +17,7 @@ THREADS = 8
 PLACED = 40
 
 
-def writer_key(store: Path) -> str:
+def writer_key(store: Deployment) -> str:
     petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
     scopes = ("--scope", "orders:read", "--scope", "orders:write")
     key: str = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
@@ -46,7 +46,7 @@ def all_orders(client: httpx2.Client) -> list[dict[str, Any]]:
     return orders
 
 
-def test_an_order_is_placed_once_however_often_the_server_is_killed(each_deployment: Path) -> None:
+def test_an_order_is_placed_once_however_often_the_server_is_killed(each_deployment: Deployment) -> None:
     store = each_deployment
     key = writer_key(store)
     acknowledged: dict[int, bytes] = {}
@@ -70,8 +70,7 @@ def test_an_order_is_placed_once_however_often_the_server_is_killed(each_deploym
 
 
 def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dict[str, str]) -> None:
-    store = tmp_path / "store.db"
-    process.URLS[store] = scaled_out
+    store = Deployment(tmp_path / "store.db", scaled_out)
     key = writer_key(store)
     bodies: dict[int, set[bytes]] = {number: set() for number in range(30)}
     with (

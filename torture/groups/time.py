@@ -15,6 +15,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
 from petstore_server.runtime.backend import compact_history
 from testing.clock import START, Clock
+from testing.deployment import Deployment
 from testing.service import Service, running
 from torture.client import LIST, ORDERS, Connection
 from torture.plan import Check, Result
@@ -72,7 +73,7 @@ def _rolled(window: tuple[int, int], seconds: int, now: float) -> tuple[int, int
 async def service(clock: Clock) -> AsyncIterator[Service]:
     """The whole application in this process, with a clock that is set."""
     with tempfile.TemporaryDirectory(prefix="petstore-torture-") as folder:
-        async with running(Path(folder), clock, {"PETSTORE_LOG_LEVEL": "error"}) as started:
+        async with running(Deployment(Path(folder) / "store.db"), clock, {"PETSTORE_LOG_LEVEL": "error"}) as started:
             yield started
 
 
