@@ -150,7 +150,7 @@ async def _store(each_backend: Stores) -> AsyncIterator[Store]:
 async def _service(request: pytest.FixtureRequest, deployment: Deployment) -> AsyncIterator[Service]:
     """The whole application in this process; the marker `settings` has its environment variables."""
     marker = request.node.get_closest_marker("settings")
-    async with service.running(deployment, environ=marker and marker.kwargs) as running:
+    async with service.running(deployment, **(marker.kwargs if marker else {})) as running:
         yield running
 
 

@@ -2,10 +2,10 @@
 
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 import pytest
@@ -22,8 +22,6 @@ from testing.checked_clients import checked_async_client
 from testing.clock import Clock
 from testing.deployment import Deployment
 from testing.wire import RawTransport
-
-T = TypeVar("T")
 
 UNLIMITED = Limits(1_000_000, 1_000_000)
 
@@ -95,12 +93,10 @@ class Service:
 
 
 @asynccontextmanager
-async def running(
-    deployment: Deployment, clock: Clock | None = None, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[Service]:
-    """A service over a deployment; several of these, one after another, share its store."""
+async def running(deployment: Deployment, clock: Clock | None = None, /, **more: str) -> AsyncIterator[Service]:
+    """A service over a deployment, with more settings; several of these, one after another, share its store."""
     clock = clock or Clock()
-    settings = read_settings(deployment.made(environ or {}))
+    settings = read_settings(deployment.made(more))
     configure_logging(settings.log_level)
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(opened_backend(settings, clock, redis_clock=clock))
@@ -115,12 +111,6 @@ async def running(
             finally:  # a loop with sockets that listen would wait for ever when it is closed
                 application.drain()
                 await server.stop(5)
-
-
-async def in_service(deployment: Deployment, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
-    """Run one story against a service of its own."""
-    async with running(deployment, environ=environ) as service:
-        return await story(service)
 
 
 def bearer(key: str, **more: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order, Status
 from testing import wire
 from testing.deployment import Deployment
-from testing.service import Service, bearer, in_service
+from testing.service import Service, bearer, running
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +80,8 @@ def outcomes(lines: list[Line]) -> list[tuple[Any, ...]]:
 
 
 async def test_every_outcome_has_a_line(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    await in_service(deployment, exchange_all, PETSTORE_ACCESS_LOG="all")
+    async with running(deployment, PETSTORE_ACCESS_LOG="all") as service:
+        await exchange_all(service)
     lines = access_lines(capsys)
     assert EXPECTED == outcomes(lines)
     assert {"info"} == {line["level"] for line in lines}
@@ -101,7 +102,8 @@ async def test_every_outcome_has_a_line(deployment: Deployment, capsys: pytest.C
 
 
 async def test_errors_are_the_responses_from_400_on(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    await in_service(deployment, exchange_all, PETSTORE_ACCESS_LOG="errors")
+    async with running(deployment, PETSTORE_ACCESS_LOG="errors") as service:
+        await exchange_all(service)
     assert [outcome for outcome in EXPECTED if outcome[2] >= 400] == outcomes(access_lines(capsys))
 
 
@@ -109,12 +111,14 @@ async def test_errors_are_the_responses_from_400_on(deployment: Deployment, caps
 async def test_without_an_access_log_or_the_level_info_there_are_no_lines(
     deployment: Deployment, capsys: pytest.CaptureFixture[str], settings: dict[str, str]
 ) -> None:
-    await in_service(deployment, exchange_all, **settings)
+    async with running(deployment, **settings) as service:
+        await exchange_all(service)
     assert [] == access_lines(capsys)
 
 
 async def test_at_debug_every_response_has_one_line(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    await in_service(deployment, exchange_all, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="debug")
+    async with running(deployment, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="debug") as service:
+        await exchange_all(service)
     lines = access_lines(capsys)
     assert EXPECTED == outcomes(lines)
     assert {(True, "info"), (False, "debug")} == {(line["status"] >= 400, line["level"]) for line in lines}
@@ -123,19 +127,17 @@ async def test_at_debug_every_response_has_one_line(deployment: Deployment, caps
 async def test_a_connection_over_the_maximum_has_a_line(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story(service: Service) -> None:
+    async with running(deployment, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1") as service:
         _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
         assert b" 503 " in await wire.send(service.transport.port, b"")
         writer.close()
-
-    await in_service(deployment, story, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1")
     assert [(None, None, 503, "service_unavailable", "none")] == outcomes(access_lines(capsys))
 
 
 async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story(service: Service) -> str:
+    async with running(deployment, PETSTORE_ACCESS_LOG="all") as service:
         key = await service.key()
         encoded = key.replace("_", "%5F").replace("e", "%65")
         for target in (
@@ -151,9 +153,6 @@ async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_esca
         ):
             request = wire.head("GET", target, f"X-Request-Id: {key}", "Connection: close")
             await wire.send(service.transport.port, request)
-        return key
-
-    key = await in_service(deployment, story, PETSTORE_ACCESS_LOG="all")
     logged = capsys.readouterr().err
     assert key not in logged
     assert key[9:] not in logged
@@ -168,9 +167,7 @@ async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_esca
 async def test_the_address_is_the_one_that_is_counted(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story(service: Service) -> None:
+    async with running(deployment, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1") as service:
         for header in ("203.0.113.7", "198.51.100.1, 2001:db8:1:2::3"):
             await service.client.get(V1, headers={"X-Forwarded-For": header})
-
-    await in_service(deployment, story, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1")
     assert ["203.0.113.7", "2001:db8:1:2::/64"] == [line["address"] for line in access_lines(capsys)]

@@ -61,7 +61,7 @@ async def run(service: Service, *arguments: str) -> None:
 
 
 async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(deployment: Deployment) -> None:
-    async with running(deployment, environ={"PETSTORE_REDIS_URL": shared_redis().empty()}) as service:
+    async with running(deployment, PETSTORE_REDIS_URL=shared_redis().empty()) as service:
         assert service.backend.shared is not None
         await service.backend.shared.counters.close()
         response = await service.client.get(ORDERS, headers=bearer(await service.key()))

@@ -21,7 +21,7 @@ from petstore_server.runtime import application
 from testing import wire
 from testing.clock import START
 from testing.deployment import Deployment
-from testing.service import Service, bearer, code, embedded, in_service, limits
+from testing.service import Service, bearer, code, embedded, limits, running
 
 ORDERS = "/v1/store/orders"
 
@@ -223,7 +223,7 @@ async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api
 ) -> None:
     monkeypatch.setattr(application, "MAX_DOCUMENT_REQUESTS", 9)
 
-    async def story(service: Service) -> None:
+    async with running(deployment, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8") as service:
         key = await service.key()
         for number in range(9):
             path = ("/docs", "/", "/nothing")[number % 3]
@@ -238,8 +238,6 @@ async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api
         assert 200 == (await service.client.get("/docs", headers=other)).status_code
         service.clock.now += 60
         assert 200 == (await service.client.get("/docs")).status_code
-
-    await in_service(deployment, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
 
 
 @embedded
@@ -284,7 +282,7 @@ async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_r
 async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the_limit_of_the_address(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story(service: Service) -> list[tuple[str, ...]]:
+    async with running(deployment) as service:
         store = service.backend.store
         revoked, revoked_id = await service.key_and_id()
         await store.keys.change(revoked_id, revoke(service.actor.at), service.actor)
@@ -295,13 +293,11 @@ async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the
         for key in ("pso_live_" + "0" * 33, revoked, suspended, *[expired] * 60):
             await service.client.get(ORDERS, headers={**bearer(key), "X-Request-Id": "mine"})
         of = {each.id: each.account for each in await store.keys.list()}
-        return [
+        expected = [
             (revoked_id, of[revoked_id], "revoked", "mine"),
             (suspended_id, account, "suspended", "mine"),
             *[(expired_id, of[expired_id], "expired", "mine")] * 57,
         ]
-
-    expected = await in_service(deployment, story)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     seen = [line for line in lines if line["event"] == "key refused"]
     assert expected == [(line["key"], line["account"], line["state"], line["request_id"]) for line in seen]
@@ -436,17 +432,14 @@ async def test_the_header_that_is_named_says_the_client_address_if_the_peer_is_t
     deployment: Deployment, named: str, other: str
 ) -> None:
     values = {"X-Forwarded-For": "192.0.2.1, 127.0.0.7", "Forwarded": "for=192.0.2.2, for=127.0.0.7"}
+    headers = [values, {named: values[named]}, {other: values[other]}, {}]
 
-    async def story(service: Service) -> list[int]:
-        headers = [values, {named: values[named]}, {other: values[other]}, {}]
-        return [limits(await service.client.get(ORDERS, headers=each))[1] for each in headers]
+    async def remaining(**trusted: str) -> list[int]:
+        async with running(deployment, PETSTORE_FORWARDED_HEADER=named, **trusted) as service:
+            return [limits(await service.client.get(ORDERS, headers=each))[1] for each in headers]
 
-    environ = {"PETSTORE_FORWARDED_HEADER": named}
-    assert [59, 58, 57, 56] == await in_service(
-        deployment, story, **environ
-    )  # an untrusted peer's word counts for nothing
-    trusted = await in_service(deployment, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8", **environ)
-    assert [59, 58, 59, 58] == trusted
+    assert [59, 58, 57, 56] == await remaining()  # an untrusted peer's word counts for nothing
+    assert [59, 58, 59, 58] == await remaining(PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
 
 
 @embedded
@@ -541,14 +534,11 @@ def broken_orders(service: Service, error: Exception) -> Iterator[None]:
 async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing_and_no_key_reaches_the_log(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story(service: Service) -> tuple[str, httpx2.Response]:
+    async with running(deployment, PETSTORE_LOG_LEVEL="debug") as service:
         key = await service.key()
         with broken_orders(service, RuntimeError("SELECT secret")):
             response = await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
         await service.client.get(f"/v1/{key}", headers=bearer(key))
-        return key, response
-
-    key, response = await in_service(deployment, story, PETSTORE_LOG_LEVEL="debug")
     assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
     assert b"secret" not in response.content
     logged = capsys.readouterr()

@@ -17,7 +17,7 @@ from petstore_server.domain.texts import percent_decoded
 from testing import wire
 from testing.deployment import Deployment
 from testing.memory import memory
-from testing.service import Service, in_service
+from testing.service import Service, running
 from testing.spelled_keys import spelled_keys
 
 KEYS = 5
@@ -57,12 +57,12 @@ def test_no_spelling_of_a_key_is_logged_or_stored(keys: list[tuple[str, str]]) -
                 body = json.dumps({"petId": 1, "quantity": 1, **fields})
                 await send(service, valid, "POST", "/v2/store/orders", *more, body=body)
 
+    async def run(deployment: Deployment) -> None:
+        async with running(deployment, PETSTORE_ACCESS_LOG="all", PETSTORE_LOG_LEVEL="debug") as service:
+            await story(service)
+
     with TemporaryDirectory(dir=memory()) as folder, redirect_stderr(io.StringIO()) as log:
-        asyncio.run(
-            in_service(
-                Deployment(Path(folder) / "store.db"), story, PETSTORE_ACCESS_LOG="all", PETSTORE_LOG_LEVEL="debug"
-            )
-        )
+        asyncio.run(run(Deployment(Path(folder) / "store.db")))
         stored = b"".join(path.read_bytes() for path in Path(folder).rglob("*") if path.is_file())
     assert log.getvalue().count('"event":"request answered"') == 10 * KEYS
     for secret, _ in keys:

@@ -24,7 +24,7 @@ from petstore_server.server.messages import Answer, Request
 from petstore_server.server.state import CONNECTIONS_PER_SHORT_TURN, CONNECTIONS_PER_TURN, MANY_WAITING
 from petstore_server.server.writer import ResponseWriter
 from testing.deployment import Deployment
-from testing.service import UNLIMITED, Service, bearer, code, in_service
+from testing.service import UNLIMITED, Service, bearer, code, running
 from testing.subprocesses import PATIENCE
 
 ORDERS = "/v1/store/orders"
@@ -51,7 +51,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_SECONDS", PATIENCE)  # a busy machine may need seconds for the requests
 
-    async def story(service: Service) -> None:
+    async with running(deployment) as service:
         many = MAX_CONCURRENT_PER_ACCOUNT + BEYOND
         await service.orders(*(Order(number) for number in range(many + 1)))
         greedy, other = [await service.key(await service.account(Plan.ENTERPRISE, UNLIMITED)) for _ in range(2)]
@@ -77,8 +77,6 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
         assert BEYOND == service.application.concurrency.refused
         again = await asyncio.gather(*(cancel(number, greedy) for number in range(MAX_CONCURRENT_PER_ACCOUNT)))
         assert 503 not in {response.status_code for response in again}
-
-    await in_service(deployment, story)
 
 
 def fill(concurrency: Concurrency, account_id: int) -> int:

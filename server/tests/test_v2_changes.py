@@ -23,7 +23,7 @@ from petstore_server.runtime.backend import opened_backend
 from petstore_server.store.engine import Command
 from testing import wire
 from testing.deployment import Deployment
-from testing.service import UNLIMITED, Service, bearer, code, embedded, in_service
+from testing.service import UNLIMITED, Service, bearer, code, embedded, running
 from testing.stores import BY
 
 CHANGES = "/v2/store/changes"
@@ -332,26 +332,20 @@ async def test_while_the_store_does_not_answer_a_request_is_held_until_its_time_
 
 async def token_of_a_story(deployment: Deployment) -> tuple[str, str]:
     """A key, and its token after two orders and a change of one."""
-
-    async def story(service: Service) -> tuple[str, str]:
+    async with running(deployment) as service:
         key = await service.key(await service.account(Plan.ENTERPRISE, UNLIMITED))
         await service.orders(Order(1), Order(2))
         await service.backend.store.orders.change(1, CANCEL, service.actor)
         return key, (await Follower(service, key).page())["next"]
 
-    return await in_service(deployment, story)
-
 
 async def outcome(deployment: Deployment, key: str, token: str) -> tuple[int, str | list[int]]:
     """What a service over the deployment answers to a token."""
-
-    async def story(service: Service) -> tuple[int, str | list[int]]:
+    async with running(deployment) as service:
         response = await Follower(service, key).ask(after=token)
         if response.status_code != 200:
             return code(response)
         return 200, [order["id"] for order in response.json()["data"]]
-
-    return await in_service(deployment, story)
 
 
 RESET = (410, "changes_reset")

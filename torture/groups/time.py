@@ -73,7 +73,7 @@ def _rolled(window: tuple[int, int], seconds: int, now: float) -> tuple[int, int
 async def service(clock: Clock) -> AsyncIterator[Service]:
     """The whole application in this process, with a clock that is set."""
     with tempfile.TemporaryDirectory(prefix="petstore-torture-") as folder:
-        async with running(Deployment(Path(folder) / "store.db"), clock, {"PETSTORE_LOG_LEVEL": "error"}) as started:
+        async with running(Deployment(Path(folder) / "store.db"), clock, PETSTORE_LOG_LEVEL="error") as started:
             yield started
 
 
