@@ -363,7 +363,7 @@ def test_the_operator_is_the_one_named_else_the_caller_of_sudo_else_the_user(
 
 def test_every_command_that_writes_takes_the_operators_name() -> None:
     reads = {"list", "show", "find", "export", "check", "migrate", "serve"}
-    reads |= {"audit", "openapi", "doctor", "completion", "top", "addresses"}
+    reads |= {"audit", "openapi", "doctor", "top"}
     for path, command in COMMANDS.items():
         names = [option for parameter in command.params for option in parameter.opts]
         assert ("--as" in names) == (path[-1] not in reads), path

@@ -60,7 +60,7 @@ class Secret:
 
 
 class Target(NamedTuple):
-    """Where requests go, and with which key. `base_url` ends with `/v1`, which names the service (DESIGN D1).
+    """Where requests go, and with which key. `base_url` ends with `/v1`, which names the service (D1).
 
     `proxy` names the variables of the environment that may set a proxy in between.
     """

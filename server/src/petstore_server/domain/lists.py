@@ -74,13 +74,15 @@ class Page(NamedTuple):
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
     """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
-    references = filter(None, [sorted(filters.references)])
-    identity = sorted(filters.statuses), *filters[1:-1], *references, str(sort.field), sort.descending
+    statuses, pet_id, complete, ship_date_from, ship_date_to, updated_from, references = filters
+    first = sorted(statuses), pet_id, complete, ship_date_from, ship_date_to, updated_from
+    added = filter(None, [sorted(references)])  # later than cursors, which stay valid
+    identity = *first, *added, str(sort.field), sort.descending
     return sha256(repr(identity).encode()).digest()[:8]
 
 
 class MatchCount(NamedTuple):
-    """How many match; `more` if that is the number of those examined, and there are others."""
+    """How many of those examined match; `more`, if not all were examined, that there may be others."""
 
     number: int
     more: bool
