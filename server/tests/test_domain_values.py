@@ -113,5 +113,11 @@ def test_a_pet_needs_an_identifier() -> None:
     assert ("id", "is missing; every pet needs one") == (caught.value.field, caught.value.problem)
 
 
+def test_of_several_unknown_fields_the_first_is_named() -> None:
+    with pytest.raises(InvalidField) as caught:
+        pet_from_fields({"id": 1, **dict.fromkeys("zyxwvutsrq", 1)})
+    assert ("z", "is not a field of a pet; the fields are id, name, tag") == (caught.value.field, caught.value.problem)
+
+
 def test_of_windows_with_equal_ends_and_rest_the_day_is_shown() -> None:
     assert AccountDecision(Outcome.ADMITTED, Limits(60, 60), 5, 100, 5, 100, 40.0).day_shown

@@ -32,8 +32,9 @@ def evaluate_pet_import(existing: Pet | None, incoming: Pet) -> Import:
 
 def pet_from_fields(fields: dict[str, Any]) -> Pet:
     """Build a pet from an import record. Raises InvalidField."""
-    for name in fields.keys() - set(PET_FIELDS):
-        raise InvalidField(name, f"is not a field of a pet; the fields are {', '.join(PET_FIELDS)}")
+    unknown = next((name for name in fields if name not in PET_FIELDS), None)
+    if unknown is not None:
+        raise InvalidField(unknown, f"is not a field of a pet; the fields are {', '.join(PET_FIELDS)}")
     pet_id = integer_field(fields, "id")
     if pet_id is None:
         raise InvalidField("id", "is missing; every pet needs one")

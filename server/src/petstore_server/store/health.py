@@ -2,7 +2,7 @@
 
 from petstore_server.domain.health import HostHealth
 from petstore_server.domain.timestamps import DAY
-from petstore_server.store.engine import Command, Part, Query, Work, transaction
+from petstore_server.store.engine import Command, Part, Query, Row, Work, transaction
 
 _FORGET = "DELETE FROM petstore.health WHERE checked_at < %s"
 _SAVE = """
@@ -10,7 +10,7 @@ _SAVE = """
     ON CONFLICT (host) DO UPDATE SET state = excluded.state, reason = excluded.reason, since = excluded.since,
         checked_at = excluded.checked_at, stopped = excluded.stopped
 """
-_SELECT = "SELECT host, state, reason, since, checked_at, stopped FROM petstore.health ORDER BY host"
+_SELECT = "SELECT host, state, reason, since, checked_at, stopped FROM petstore.health"
 
 
 class HealthStates(Part):
@@ -24,10 +24,13 @@ class HealthStates(Part):
         """Store the state of a host, and return those of all hosts. One that was not checked for a day is forgotten."""
         yield Command(_FORGET, (health.checked_at - DAY,))
         yield Command(_SAVE, (*health[:-1], int(health.stopped)))
-        rows = yield Query(_SELECT)
-        return [HostHealth._make((*row[:-1], bool(row[-1]))) for row in rows]
+        return [_health(row) for row in (yield Query(f"{_SELECT} ORDER BY host"))]
 
     async def find(self, host: str) -> HostHealth | None:
         """The state of a host as it was last stored, None if it was not."""
-        rows = await self._engine.query(_SELECT)
-        return next((HostHealth._make((*row[:-1], bool(row[-1]))) for row in rows if row[0] == host), None)
+        rows = await self._engine.query(f"{_SELECT} WHERE host = %s", (host,))
+        return _health(rows[0]) if rows else None
+
+
+def _health(row: Row) -> HostHealth:
+    return HostHealth._make((*row[:-1], bool(row[-1])))

@@ -28,12 +28,13 @@ from petstore_server.store.records import order_row, read_order
 AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
-# For `read_order`.
-_FIND_MANY = "SELECT record, status, id, reference FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_COLUMNS = "record, status, id, reference"  # for `read_order`
+_WITH_IDS = "FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_FIND_MANY = f"SELECT {_COLUMNS} {_WITH_IDS}"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
-_FIND_ORIGINS = _FIND_MANY.replace(" FROM", ", placed, imported FROM")
-_PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
+_FIND_ORIGINS = f"SELECT {_COLUMNS}, placed, imported {_WITH_IDS}"
+_PLACED = f"SELECT id {_WITH_IDS} AND placed = 1"
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
         SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
