@@ -72,7 +72,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 class RawTransport(httpx2.AsyncBaseTransport):
     """Sends each request over a new connection to a port of this host, exactly as a test words it.
 
-    HTTP libraries refuse or mend what a server must be able to take.
+    HTTP libraries refuse or correct what a server must be able to take.
     """
 
     def __init__(self, port: int) -> None:

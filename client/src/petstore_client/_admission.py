@@ -47,6 +47,7 @@ class Admission:
 
     def __init__(self, session: Session, operation: str, request_id: str) -> None:
         self.waited = 0.0
+        self._imposed = 0.0  # seconds of the wait after the latest 429
         self._session = session
         self._options = session.options
         self._clock = session.options.clock

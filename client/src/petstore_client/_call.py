@@ -13,10 +13,7 @@ from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater
 from petstore_client._types import ResponseEvent, RetryEvent
 
-FIRST_BACKOFF, MAX_BACKOFF = (
-    0.5,
-    20.0,
-)  # seconds: bounds of the first backoff, which doubles each time, and of all
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 20.0  # seconds: bounds of the first backoff, which doubles each time, and of all
 
 RETRIED_STATUSES = frozenset({500, 502, 503, 504})
 

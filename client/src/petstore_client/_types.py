@@ -15,11 +15,7 @@ Timestamp = Annotated[datetime, Meta(tz=True)]
 
 _RFC_3339 = r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 
-UNDECODABLE = (
-    DecodeError,
-    UnicodeDecodeError,
-    RecursionError,
-)  # malformed JSON, or another record
+UNDECODABLE = (DecodeError, UnicodeDecodeError, RecursionError)  # malformed JSON, or another record
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -38,7 +38,7 @@ class FakeClock:
         self.advance(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
-        """The same for a task."""
+        """Let time pass for a task, and count it as slept."""
         loop = asyncio.get_running_loop()
         if isinstance(loop, _Loop):
             self.slept += seconds

@@ -101,7 +101,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return Client(**self._own(options))
 
     def async_client(self, **options: Any) -> AsyncClient:
-        """The same for asyncio."""
+        """A client for asyncio of this service; the options are those of `AsyncClient`."""
         return AsyncClient(**self._own(options))
 
     @contextmanager
@@ -138,7 +138,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return done[0]
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The same for asyncio."""
+        """Respond to a request of a client for asyncio."""
         done: list[httpx2.Response] = []
         for pause in self._respond(request, done):
             await self.clock.sleep_async(pause)

@@ -69,8 +69,8 @@ def show_account(name: str) -> None:
     """Show one account: its limits, the usage of both windows, what it uses of the API, its keys and their bans.
 
     The usage is read from where servers count: from Redis if PETSTORE_REDIS_URL is set, else from the store, where it
-    is at most a second old. What the account uses has the hour of its last request, admitted or
-    refused; `v1.*` is any operation of version 1.
+    is at most a second old. What the account uses has the hour of its last request, admitted or refused; `v1.*` is any
+    operation of version 1.
 
     $ petstore accounts show acme
     """

@@ -130,9 +130,9 @@ def restore(file: Path, yes: bool) -> None:
 def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 
-    No server may run on the store meanwhile, and commands that would change it fail. An interrupted
-    copy leaves nothing behind: run it again. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to
-    the URL, and PETSTORE_REDIS_URL.
+    No server may run on the store meanwhile, and commands that would change it fail. An interrupted copy leaves
+    nothing behind: run it again. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to the URL, and
+    PETSTORE_REDIS_URL.
 
     $ petstore db copy --to postgresql://petstore@db.internal/petstore
     """

@@ -193,7 +193,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def interrupted() -> Iterator[None]:
-    """The same on the main thread, for what handles Ctrl-C even where that is ignored."""
+    """`interruptible` on the main thread, for what handles Ctrl-C even where that is ignored. Raises Interrupted."""
     received: list[signal.Signals] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -63,9 +63,8 @@ def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
     A record has the fields id (required), petId, quantity, shipDate, complete, status (pending if absent) and
-    reference.
-    An order that is in the store already is left unchanged if it is identical, replaced if it is pending, and
-    rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
+    reference. An order that is in the store already is left unchanged if it is identical, replaced if it is pending,
+    and rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
     column and reason; the others are imported, and the exit code is 3. `petstore imports` shows what became of each
     import, also of one that was killed.
 
@@ -104,9 +103,8 @@ def import_pets(file: str, **options: Any) -> None:
 def export(file: str, file_format: str | None, force: bool) -> None:
     """Write all orders, with their status, to FILE (- for stdout).
 
-    --format or the file's extension selects the format; JSON Lines without either.
-
-    The file can be imported again. It appears only when it is complete.
+    --format or the file's extension selects the format; JSON Lines without either. The file can be imported again. It
+    appears only when it is complete.
 
     $ petstore orders export orders.jsonl
     $ petstore orders export - --format csv | head

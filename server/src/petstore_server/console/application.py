@@ -22,7 +22,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_a
 _log = logging.getLogger(__name__)
 
 _CHANGES = 3  # of an account or a key, that the page of a conflict shows
-_READING = {"GET", "HEAD"}
+_SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
 PAGES: dict[str, tuple[Page | None, Page | None]] = {
@@ -154,7 +154,7 @@ def _refused(request: Request, sources: Sources) -> Response | None:
     """Plain text, because the request may come from a page of another site."""
     if not is_allowed_host(request.headers.get("host", ""), sources.settings):
         return PlainTextResponse(WRONG_HOST, 421)
-    if request.method not in _READING and not is_same_origin(request.headers):
+    if request.method not in _SAFE_METHODS and not is_same_origin(request.headers):
         return PlainTextResponse("This form was submitted from another site; nothing was changed.\n", 403)
     return None
 

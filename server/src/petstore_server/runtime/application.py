@@ -218,7 +218,7 @@ def make_console(settings: Settings, store: Store, service: Service, clock: Call
 
 
 async def run_console(console: Console) -> None:
-    """Prepare the console, check the service and sample its metrics until cancelled; then stop what runs behind."""
+    """Prepare the console, check the service and sample its metrics until cancelled; then close its sources."""
     asyncio.get_running_loop().run_in_executor(None, compile_templates)
     sources = console.sources
     try:

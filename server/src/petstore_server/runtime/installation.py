@@ -173,7 +173,7 @@ async def account_usage(settings: Settings, store: Store, account_id: int) -> "U
 
 
 async def all_usage(settings: Settings, store: Store) -> "Mapping[int, Usage]":
-    """The same for all accounts, by their ids; those without any may be missing."""
+    """The usage of all accounts by id, without some that have none. Raises SettingsError, ServiceUnavailable."""
     if settings.redis_url is None:
         return await store.usage.all()
     return await _usage_in_redis(settings, store, [account.id for account in await store.accounts.list()])

@@ -83,7 +83,7 @@ class Accounts(Part):
     def create(
         self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
     ) -> Work[Account]:
-        """Raises AccountExists."""
+        """Store an account and return it. Raises AccountExists."""
         inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note))
         account = _account(one(inserted, AccountExists(name)))
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
@@ -92,7 +92,7 @@ class Accounts(Part):
         return account
 
     async def find(self, name: str) -> Account:
-        """Raises AccountNotFound."""
+        """Return the account with this name. Raises AccountNotFound."""
         return _account(one(await self._engine.query(_FIND_ACCOUNT, (name,)), AccountNotFound(name)))
 
     async def list(self) -> list[Account]:
@@ -138,7 +138,7 @@ class Keys(Part):
         return key
 
     async def find(self, key_id: str) -> ApiKey:
-        """Raises KeyNotFound."""
+        """Return the key with this id. Raises KeyNotFound."""
         return _key(one(await self._engine.query(_FIND_KEY, (key_id,)), KeyNotFound(key_id)))
 
     async def with_digest(self, digest: bytes) -> ApiKey | None:

@@ -75,7 +75,7 @@ class AuditLog(Part):
             return AuditPage(entries[:limit], entries[limit - 1].position)
         indexed, others = _conditions(filters, last, newest_first=newest_first)
         if filters.request_id is not None or not others:
-            return AuditPage(entries, None)  # no entry was read in vain
+            return AuditPage(entries, None)  # every entry that was read matches
         where, values = all_of(indexed)
         end = f"SELECT at, id FROM petstore.audit WHERE {where} {_ORDER[newest_first]} LIMIT 1 OFFSET {MAX_SCAN - 1}"
         ended = yield Query(end, values)

@@ -261,7 +261,7 @@ def transaction(method: _Method[S, P, Result], *, bulk: bool = False) -> _Runs[S
 
 
 def bulk_transaction(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:
-    """The same for many changes, for which no request waits."""
+    """Make the method run many changes in one transaction, for which no request waits; durable when it returns."""
     return transaction(method, bulk=True)
 
 

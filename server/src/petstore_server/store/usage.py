@@ -138,7 +138,7 @@ class UsageStore(Part):
 
     @snapshot
     def keyless_history(self, start: int, end: int, by: Granularity) -> Work[dict[int, KeylessCounts]]:
-        """The same for requests without a valid key."""
+        """The hours or days with requests without a valid key, by start, ascending."""
         sql = f"SELECT start, {', '.join(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"
         rows = yield Query(sql, (by.seconds, start, end))
         return merge([(first, KeylessCounts(*counts)) for first, *counts in rows], by)

@@ -161,7 +161,7 @@ async def change_plan(visit: Visit) -> Response:
 
 
 async def edit(visit: Visit) -> Response:
-    """Change the contact and the note, unless the same was changed meanwhile. What was not typed anew stays."""
+    """Change the contact and the note, unless the same was changed meanwhile. What was not typed again stays."""
     form = await visit.form("details-")
     contact, note = _read_details(form)
     if form.errors:
