@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torture.mutants.__main__ import EXPLAINED, expanded, missing
+from torture.mutants.__main__ import EXPLAINED, expanded, explanations, missing
 from torture.mutants.changes import mutants
 from torture.mutants.groups import GROUPS, files
 from torture.mutants.processes import in_child
@@ -93,8 +93,9 @@ def test_each_line_of_a_module_is_changed_but_for_texts_and_types(tmp_path: Path
 
 
 def test_a_change_that_changes_nothing_is_left_out(tmp_path: Path) -> None:
-    assert ["pair = (min(*c), d)  =>  pair = (max(*c), d)"] == changes(
-        tmp_path / "subject.py", "same = f(a, a)\npair = (min(*c), d)\n"
+    assert ["pair = (min(*c), d)  =>  pair = (max(*c), d)", "no: return False  =>  return True"] == changes(
+        tmp_path / "subject.py",
+        "same = f(a, a)\npair = (min(*c), d)\ntext = data.decode('utf-8')\ndef no(): return False\n",
     )
 
 
@@ -139,6 +140,15 @@ def test_each_explanation_is_for_a_file_of_a_group() -> None:
     sources = {path for group in GROUPS.values() for source in group.sources for path in files(Path(source))}
     explained = tomllib.loads(EXPLAINED.read_text("utf-8"))
     assert set() == explained.keys() - {"/".join(path.parts[-2:]) for path in sources}
+
+
+@pytest.mark.system
+def test_each_explanation_is_for_a_mutant() -> None:
+    explained = explanations()
+    sources = {path for group in GROUPS.values() for source in group.sources for path in files(Path(source))}
+    named = [path for path in sources if any("/".join(path.parts[-2:]) == file for file, _ in explained)]
+    found = [mutant for path in named for mutant in mutants(path)]
+    assert [] == missing(found, expanded(found, explained))
 
 
 def test_an_explanation_without_its_mutant_is_missing(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ async def test_a_check_that_fails_opens_the_breaker_for_requests(shared: Shared,
 async def test_counters_that_lost_their_counts_are_noticed_once(
     shared: Shared, limiter: FallbackLimiter, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert 0.0 == limiter.clock_ahead  # until it is known
     for shared.since, losses in ((1, 0), (1, 0), (2, 1), (2, 1), (3, 2)):
         assert None is await limiter.check()
         assert (losses, 100.0) == (limiter.losses, limiter.clock_ahead)

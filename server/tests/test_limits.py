@@ -8,11 +8,11 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.bans import Ban, BanPolicy
+from petstore_server.domain.bans import STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
@@ -364,8 +364,14 @@ STEPS = st.one_of(
     st.tuples(st.just("lift"), st.sampled_from(["key_a", "key_b"])),
 )
 
+ADMIT = ("admit", 1, "key_a", 3)
+USED_UP_FOR_THE_DAY: list[tuple[Any, ...]] = [*[ADMIT] * 3, ("wait", 61.0), *[ADMIT] * 3]
+THREE_STRIKES: list[tuple[Any, ...]] = [ADMIT, ("wait", STRIKE_WINDOW / 2), ADMIT, ("wait", STRIKE_WINDOW / 2), ADMIT]
+"""The third comes exactly when the first no longer counts."""
+
 
 @UNHURRIED
+@example(USED_UP_FOR_THE_DAY + THREE_STRIKES, BanPolicy(strikes=3, grace_seconds=0))
 @given(
     steps=st.lists(STEPS, max_size=60),
     policy=st.builds(

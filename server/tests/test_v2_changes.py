@@ -21,6 +21,7 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store.engine import Command
+from petstore_server.store.pages import Clock
 from testing import wire
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, embedded, running
@@ -229,10 +230,19 @@ async def test_a_stop_answers_what_is_held_and_holds_no_more(service: Service) -
 
 
 @embedded
-async def test_a_client_that_ends_its_half_of_the_connection_is_answered_at_once(service: Service) -> None:
+async def test_a_client_that_ends_its_half_of_the_connection_is_answered_at_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = await service.key()
     request = wire.head("GET", f"{CHANGES}?wait=30", key=key)
-    for pause in (0.0, 0.3):  # with the request, and while it is held
+    clock = service.backend.store.search.clock
+
+    async def late() -> Clock:
+        await asyncio.sleep(0.1)
+        return await clock()
+
+    monkeypatch.setattr(service.backend.store.search, "clock", late)
+    for pause in (0.0, 0.05, 0.4):  # with the request, before it is held, while it is held
         reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
         writer.write(request)
         await asyncio.sleep(pause)

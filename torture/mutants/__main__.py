@@ -34,7 +34,7 @@ _LIBRARIES = (
 )
 
 
-def _explained() -> set[tuple[str, str]]:
+def explanations() -> set[tuple[str, str]]:
     """The file and the text of each mutant that is explained."""
     return {(file, text) for file, reasons in tomllib.loads(EXPLAINED.read_text("utf-8")).items() for text in reasons}
 
@@ -55,7 +55,7 @@ def main() -> int:
 def _is_good(name: str, group: Group, options: argparse.Namespace) -> bool:
     """Try the mutants of a group, and without `count` those that are explained; print what is wrong."""
     found = [mutant for source in group.sources for path in files(Path(source)) for mutant in mutants(path)]
-    explained = expanded(found, _explained())
+    explained = expanded(found, explanations())
     left = [mutant for mutant in found if _key(mutant) not in explained]
     stale = missing(found, explained)
     for each in stale:

@@ -37,6 +37,7 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 _LONG = 160  # characters
 _FUNCTIONS = {"max": "min", "min": "max", "any": "all", "all": "any"}
+_ENCODINGS = ("utf-8", "latin-1", "ascii")  # a changed name is another name of the same encoding, or of none
 _UNCHANGED_NAMES = ("__slots__", "__all__", "_log")
 _LUA = [
     (re.compile(pattern), replacement)
@@ -200,7 +201,7 @@ def _changes(place: _Place) -> Iterator[ast.AST]:  # noqa: C901 - one case for e
             yield from map(ast.Constant, _other_values(value, place.wording))
         case ast.If(test) | ast.While(test) | ast.IfExp(test) if not isinstance(test, ast.Compare | ast.UnaryOp):
             yield _with(node, test=ast.UnaryOp(ast.Not(), test))
-        case ast.Return(value) if value is not None and ast.unparse(value) != "None":
+        case ast.Return(value) if value is not None and ast.unparse(value) not in ("None", "False"):  # which are alike
             yield _with(node, value=ast.Constant(None))
         case ast.Call(ast.Name(name)) if name in _FUNCTIONS:
             yield _with(node, func=ast.Name(_FUNCTIONS[name], ast.Load()))
@@ -229,7 +230,7 @@ def _other_values(value: Any, wording: bool) -> list[Any]:
             return [value + 1, value - 1] if value else [1]
         case float():
             return [value * 2 + 1]
-        case str() if not wording and " " not in value:
+        case str() if not wording and " " not in value and value not in _ENCODINGS:
             return [value[:-1] + "~"]
         case bytes():
             return [value[:-1] + b"~"]

@@ -46,7 +46,7 @@ GROUPS = {
             "server/tests",
             "accounts domain_values errors orders keys bans windows timestamps search placements audit auth "
             "operations limits usage_history v2_parameters v2_orders import_formats import_rejects cli_accounts_keys "
-            "cli_failures console_access storage_search texts leaked_keys import_records",
+            "cli_failures cli_output console_access storage_search texts leaked_keys import_records gate",
         ),
     ),
     "gate": Group(
@@ -61,7 +61,7 @@ GROUPS = {
     ),
     "parser": Group(
         _server("server/parser.py", "server/grammar.py", "server/messages.py"),
-        _tests("server/tests", "parser framing recent_requests gate connection held_requests"),
+        _tests("server/tests", "parser framing recent_requests gate connection held_requests v2_changes"),
     ),
     "client": Group(
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
@@ -75,7 +75,10 @@ GROUPS = {
     ),
     "server": Group(
         _server("server", "fair_queue.py"),
-        _tests("server/tests", "connection* parser framing recent_requests eager fair_queue held_requests list_turns"),
+        _tests(
+            "server/tests",
+            "connection* parser framing recent_requests eager fair_queue held_requests list_turns v2_changes",
+        ),
     ),
     "runtime": Group(  # without the sample data of the demo, which is chosen
         _server(*(f"runtime/{name}.py" for name in _RUNTIME.split())),

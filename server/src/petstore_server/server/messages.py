@@ -17,8 +17,8 @@ MAX_HEADER_LINES = 100
 class RequestError(Exception):
     """A request or a connection that is refused; `code` is for programs, `message` is a whole sentence for people."""
 
-    code = ""
-    message = ""
+    code: str
+    message: str
 
     def __init__(self, message: str = "") -> None:
         self.message = message or self.message
