@@ -39,7 +39,12 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 def read_yaml(path: Path) -> Any:
     """What a YAML file contains."""
-    return yaml.load(path.read_text("utf-8"), _LOADER)
+    return parse_yaml(path.read_text("utf-8"))
+
+
+def parse_yaml(text: str | bytes) -> Any:
+    """What a text in YAML says: with the loader in C, which takes a tenth of the time."""
+    return yaml.load(text, _LOADER)
 
 
 class Example(NamedTuple):

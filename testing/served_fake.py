@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
@@ -17,6 +17,10 @@ def served(fake: FakePetstore) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # of a client that was interrupted
+                super().handle()
 
         def respond(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))

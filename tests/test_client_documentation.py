@@ -7,15 +7,13 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 
 from petstore_client import Client, ErrorCode, PetstoreError
-from testing.documents import ROOT, SOURCE, block, table
+from testing.documents import ROOT, SOURCE, block, read_yaml, table
 from testing.process import PETSTORE, new_key, petstore, serving
 from testing.subprocesses import PATIENCE
 
@@ -102,10 +100,7 @@ def test_the_settings_table_matches_the_signature() -> None:
 
 
 def test_the_error_codes_are_those_of_both_contracts() -> None:
-    contracts = [
-        yaml.safe_load(resources.files("petstore_server.api").joinpath(name).read_text())
-        for name in ("openapi.yaml", "openapi-v2.yaml")
-    ]
+    contracts = [read_yaml(SOURCE / "api" / name) for name in ("openapi.yaml", "openapi-v2.yaml")]
     described = [contract["components"]["schemas"]["Error"]["properties"]["code"] for contract in contracts]
     codes = {code for each in described for code in each.get("enum", each.get("x-extensible-enum"))}
     assert sorted(codes) == list(get_args(ErrorCode))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import petstore_client
 import petstore_client.testing
@@ -21,6 +20,7 @@ from petstore_client import AsyncClient, Client, NotFoundError, Pet
 from petstore_client._options import CallOptions, Options
 from petstore_client._versions import V2, AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore
+from testing.documents import read_yaml
 
 SOURCE = Path(petstore_client.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_version_2_has_the_same_methods_and_parameters_in_both_clients() -> None
 
 
 (CONTRACT_FILE,) = (ROOT / "server" / "src").glob("*/api/openapi-v2.yaml")
-CONTRACT = yaml.safe_load(CONTRACT_FILE.read_text("utf-8"))
+CONTRACT = read_yaml(CONTRACT_FILE)
 OPERATIONS: dict[str, dict[str, Any]] = {
     operation["operationId"]: operation for item in CONTRACT["paths"].values() for operation in item.values()
 }

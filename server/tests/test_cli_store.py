@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import apsw
 import pytest
-import yaml
 
 from petstore_server.cli import db
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
@@ -28,6 +27,7 @@ from petstore_server.runtime.health import examine
 from petstore_server.runtime.maintenance import check
 from petstore_server.settings import read_settings
 from testing.cli import CommandLine
+from testing.documents import parse_yaml
 from testing.engines import PostgresEngine
 
 
@@ -381,7 +381,7 @@ def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
     assert text.startswith("openapi: 3.1.0\n")
     contract = cli.must("openapi", "--json", PETSTORE_BASE_URL="https://api.example.com/v1").json()
     assert "https://api.example.com/v1" == contract["servers"][0]["url"]
-    assert set(yaml.safe_load(text)["paths"]) == set(contract["paths"])
+    assert set(parse_yaml(text)["paths"]) == set(contract["paths"])
     second = cli.must("openapi", "--api", "v2", "--json", PETSTORE_BASE_URL="https://api.example.com/v1").json()
     assert ("2.0.0-beta.1", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
 

@@ -3,10 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from importlib.resources import files
 
 import pytest
-import yaml
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.bans import Ban
@@ -29,6 +27,7 @@ from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.clock import START
+from testing.documents import SOURCE, read_yaml
 from testing.service import Service, bearer
 from testing.stores import BY, Stores, add_key, successor
 
@@ -215,7 +214,7 @@ async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_lat
 async def test_the_deprecated_operations_are_those_of_the_contracts() -> None:
     found = set()
     for version, name in ("v1", "openapi.yaml"), ("v2", "openapi-v2.yaml"):
-        contract = yaml.safe_load((files("petstore_server.api") / name).read_text())
+        contract = read_yaml(SOURCE / "api" / name)
         for methods in contract["paths"].values():
             for operation in methods.values():
                 if isinstance(operation, dict) and operation.get("deprecated"):
