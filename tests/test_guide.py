@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,26 +82,78 @@ def test_every_example_in_python_runs(
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
+    ("language", "program", "package", "order"), [("javascript", "node", "nodejs", 7), ("php", "php", "php-cli", 9)]
 )
 def test_the_example_in_another_language_lists_and_cancels(
-    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str
+    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str, order: int
 ) -> None:
-    (example,) = re.findall(rf"<!-- runs in {program} -->\n```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    script = tmp_path / "example.mjs"
-    script.write_text(example)
-
-    def run() -> subprocess.CompletedProcess[str]:
-        command = [needs.program(program, package), str(script)]
-        return subprocess.run(
-            command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-
-    first, again = run(), run()
+    first, again = (_run_in(language, program, package, environ, tmp_path) for _ in range(2))
     assert (0, f"{AT_ONCE - 1}\n", "") == (first.returncode, first.stdout, first.stderr)
-    assert "cancelled" == petstore_json(store, "orders", "show", "6")["status"]
+    assert "cancelled" == petstore_json(store, "orders", "show", str(order))["status"]
     assert 0 != again.returncode
-    assert "409 order_already_cancelled: " in again.stderr
+    assert '409 {"code":"order_already_cancelled",' in again.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
+)
+def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of_a_proxy(
+    tmp_path: Path, language: str, program: str, package: str
+) -> None:
+    responses = (429, "1", b"{}"), (200, None, b'{"data":[1]}'), (403, None, b"<h1>No entry</h1>")
+    with _responding(*responses) as (address, arrived):
+        environ = {"API": f"{address}/v1", "KEY": "pso_live_x"}
+        done = _run_in(language, program, package, environ, tmp_path)
+    assert 0 != done.returncode
+    assert "1\n" == done.stdout
+    assert "403 <h1>No entry</h1>" in done.stderr
+    assert 1 <= arrived[1] - arrived[0] < 60
+
+
+def _run_in(
+    language: str, program: str, package: str, environ: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    (example,) = re.findall(rf"<!-- runs in {program} -->\n```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    script = folder / "example.mjs"
+    script.write_text(example)
+    return subprocess.run(
+        [needs.program(program, package), str(script)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@contextmanager
+def _responding(*responses: tuple[int, str | None, bytes]) -> Iterator[tuple[str, list[float]]]:
+    """A server that gives these responses in turn: status, Retry-After and body. Also the times of the requests."""
+    following = iter(responses)
+    arrived: list[float] = []
+
+    class Responding(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            arrived.append(time.monotonic())
+            status, retry_after, body = next(following)
+            self.send_response(status)
+            if retry_after is not None:
+                self.send_header("Retry-After", retry_after)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_DELETE(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Keep stderr empty."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Responding) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", arrived
+        server.shutdown()
 
 
 @pytest.fixture(name="follow_in_python")
@@ -138,6 +190,16 @@ def test_following_changes_begins_with_every_order_and_returns_only_those_that_c
     assert sorted(first) == sorted(follow())
 
 
+def test_a_refused_request_for_changes_keeps_the_token(
+    environ: dict[str, str], follow_in_a_shell: Follow, tmp_path: Path
+) -> None:
+    assert AT_ONCE == len(follow_in_a_shell())
+    token = (tmp_path / "token.txt").read_text()
+    environ["KEY"] += "x"
+    assert [] == follow_in_a_shell()
+    assert token == (tmp_path / "token.txt").read_text()
+
+
 def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
     needs.program("curl")
     done = subprocess.run(
@@ -156,30 +218,14 @@ def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
 def test_the_backoff_doubles_and_is_never_shorter_than_retry_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    refusals = iter([(429, "3"), (429, "3"), (503, None), (503, None)])
-
-    class Refusing(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, retry_after = next(refusals, (200, None))
-            self.send_response(status)
-            if retry_after is not None:
-                self.send_header("Retry-After", retry_after)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"[]")
-
-        def log_message(self, *_: object) -> None:
-            """Keep stderr empty."""
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PETSTORE_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    responses = (429, "3", b""), (429, "3", b""), (503, None, b""), (503, None, b""), (200, None, b"[]")
+    with _responding(*responses) as (address, _):
+        monkeypatch.setenv("PETSTORE_BASE_URL", address)
         monkeypatch.setenv("PETSTORE_API_KEY", "pso_live_x")
         pauses: list[float] = []
         sleep, here = time.sleep, threading.get_ident()
         monkeypatch.setattr(time, "sleep", lambda s: pauses.append(s) if threading.get_ident() == here else sleep(s))
         _run(BACKOFF, tmp_path)
-        server.shutdown()
     assert all(least <= pause <= least + 1 for least, pause in zip((3, 6, 12, 24), pauses, strict=True)), pauses
     assert "b'[]'\n" == capfd.readouterr().out
 
