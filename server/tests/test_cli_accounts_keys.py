@@ -138,6 +138,8 @@ def test_rotating_creates_a_successor_with_the_same_scopes_and_note(acme: Comman
     before, after = acme.must("keys", "list", "acme", "--json").json()
     assert ("expiring", "active", old["id"]) == (before["state"], after["state"], after["rotatedFrom"])
     assert (["orders:read"], "warehouse") == (after["scopes"], after["note"])
+    again = acme("keys", "rotate", old["id"])
+    assert (6, True) == (again.code, again.err.endswith(f"rotated to {after['id']}; rotate that one.\n"))
     acme.must("keys", "rotate", after["id"], "--grace", "0", "--json")
     assert "expired" == acme.must("keys", "show", after["id"], "--json").json()["state"]
     assert 2 == acme("keys", "rotate", old["id"], "--grace", "soon").code

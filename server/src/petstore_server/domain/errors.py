@@ -202,6 +202,10 @@ class KeyNotUsable(Conflict):
     message = "Key {} is {}; create a new one."
 
 
+class KeyRotated(KeyNotUsable):
+    message = "Key {} is already rotated to {}; rotate that one."
+
+
 class KeyNotBanned(Conflict):
     code = "key_not_banned"
     message = "Key {} is not banned; nothing was changed."

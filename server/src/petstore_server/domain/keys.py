@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import KeyNotBanned, KeyNotUsable
+from petstore_server.domain.errors import KeyNotBanned, KeyNotUsable, KeyRotated
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_LENGTH = 27  # 62^27 > 2^160
@@ -107,12 +107,12 @@ class ApiKey:
         """Whether a ban of the key is in force at `now` (Unix seconds), and the key would be valid without it."""
         return self.ban is not None and self.ban.holds(now) and self.state(now) in VALID
 
-    def rotation_obstacle(self, now: float) -> str | None:
+    def rotation_obstacle(self, now: float) -> KeyNotUsable | None:
         """Why the key cannot be rotated at `now` (Unix seconds): it has ended, or has a successor. None if it can."""
         state = self.state(now)
         if state in ENDED:
-            return str(state)
-        return None if self.rotated_to is None else f"already rotated to {self.rotated_to}"
+            return KeyNotUsable(self.id, str(state))
+        return None if self.rotated_to is None else KeyRotated(self.id, self.rotated_to)
 
     def fields(self) -> dict[str, Any]:
         """Return what can change, as the audit log records it."""
@@ -152,7 +152,7 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> t
     """
     obstacle = key.rotation_obstacle(at)
     if obstacle is not None:
-        raise KeyNotUsable(key.id, obstacle)
+        raise obstacle
     ends = grace_ends if key.expires_at is None else min(key.expires_at, grace_ends)
     new = replace(
         key,

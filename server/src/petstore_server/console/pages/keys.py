@@ -7,7 +7,7 @@ from petstore_server.console.pages.accounts import show as show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import unless_changed
-from petstore_server.domain.errors import Conflict, InvalidInput, KeyNotUsable
+from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
@@ -51,7 +51,7 @@ async def show(visit: Visit) -> Response:
 async def ask_rotate(visit: Visit) -> Response:
     key = await _key(visit)
     if obstacle := key.rotation_obstacle(visit.now):
-        raise KeyNotUsable(key.id, obstacle)
+        raise obstacle
     return visit.page("rotate.html", key=key, at_once=False)
 
 
