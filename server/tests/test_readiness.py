@@ -104,6 +104,20 @@ def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(cli: CommandLin
         cli.must(*create, **settings)
 
 
+def test_the_doctor_says_what_to_do_about_damage(cli: CommandLine, scaled_out: dict[str, str]) -> None:
+    note = f"its file is damaged; {REMEDY}"
+    with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as database:
+        database.execute(Damage.NOTE.encode(), (note,))
+    cli.must("db", "check")
+    cli.execute(f"UPDATE store SET damage = '{note}'")
+    for remedy, settings in (("restore FILE", {}), ("promote a replica. petstore db check", scaled_out)):
+        found = {each["check"]: each for each in cli("doctor", "--json", **settings).json()}
+        assert ("fail", True) == (found["store"]["level"], remedy in found["store"]["remedy"])
+    cli.store.write_bytes(b"damaged" * 10_000)
+    found = {each["check"]: each for each in cli("doctor", "--json").json()}
+    assert "petstore db restore FILE" in found["store"]["remedy"]
+
+
 @pytest.mark.anyio
 async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(postgres_stores: Stores) -> None:
     async with postgres_stores.opened() as store:

@@ -6,15 +6,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from petstore_server.domain.errors import DomainError, NoStore, ServiceUnavailable, StoreOutdated, StoreUnusable
+from petstore_server.domain.errors import (
+    DomainError,
+    NoStore,
+    ServiceUnavailable,
+    StoreDamaged,
+    StoreOutdated,
+    StoreUnusable,
+)
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
-from petstore_server.operations.health import CheckResult
+from petstore_server.operations.health import Action, CheckResult
 from petstore_server.runtime import maintenance
 from petstore_server.runtime.backend import require_servable
 from petstore_server.runtime.installation import is_served, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
+from petstore_server.store.engine import DAMAGED
 
 _QUICK_TO_READ = 200 << 20  # bytes of a store that can be read in a few seconds
 
@@ -127,8 +135,16 @@ async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool
             return [CheckResult("store", "fail", reason, f"{remedy} To create a new store:", "migrate")]
         if isinstance(error, StoreOutdated):
             return [CheckResult("store", "fail", reason, "Bring it to this version's schema.", "migrate")]
+        if isinstance(error, StoreDamaged) or reason.endswith(f"{DAMAGED}."):
+            return [CheckResult("store", "fail", reason, *_after_damage(settings))]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
     return [*results, await asyncio.to_thread(_integrity, settings, in_full=in_full)]
+
+
+def _after_damage(settings: Settings) -> tuple[str, Action]:
+    if store_file(settings) is None:
+        return "Stop all servers, and restore PostgreSQL or promote a replica.", "check store"
+    return "Stop all servers, restore the latest sound backup, then start them.", "restore"
 
 
 def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
