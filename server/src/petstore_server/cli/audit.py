@@ -9,7 +9,7 @@ import click
 from petstore_server.cli.arguments import ORDER_ID, PAST, TEXT, WholeNumber
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Command, with_store
 from petstore_server.cli.output import printable, show, wrapped
-from petstore_server.operations.audit import entry_fields, read_audit
+from petstore_server.operations.audit import ACTIONS, entry_fields, read_audit
 from petstore_server.store import Store
 
 _SHOWN = 200  # characters of a change on one line
@@ -22,7 +22,9 @@ _SHOWN = 200  # characters of a change on one line
 @click.option("--key", type=KEY_ID, help="Only the key, and what it did.")
 @click.option("--order", type=ORDER_ID, help="Only the order, and the imports that created or changed it.")
 @click.option("--actor", type=TEXT, metavar="NAME", help="Only changes by this operator, key:ID, or service.")
-@click.option("--action", type=TEXT, metavar="NAME", help="Only this action, such as order.cancel or key.revoke.")
+@click.option(
+    "--action", type=click.Choice(ACTIONS), metavar="NAME", help="Only this action, such as order.cancel or key.revoke."
+)
 @click.option("--request-id", type=TEXT, metavar="ID", help="Only what the request with this X-Request-Id changed.")
 @click.option("--limit", type=WholeNumber(min=1), metavar="N", help="At most N changes: the first in the order shown.")
 @click.option("--newest-first", is_flag=True, help="The newest change first.")

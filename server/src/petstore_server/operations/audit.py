@@ -12,6 +12,16 @@ from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
+ACTIONS = (
+    *(f"account.{change}" for change in ("close", "create", "edit", "resume", "set_plan", "suspend")),
+    *(f"console.{change}" for change in ("create_link", "end_sessions", "sign_in")),
+    *(f"key.{change}" for change in ("ban", "create", "revoke", "rotate", "unban")),
+    *(f"order.{change}" for change in ("cancel", "complete", "place", "ship")),
+    *sorted(IMPORT_ACTIONS),
+    *(f"store.{change}" for change in ("backup", "copy", "restore")),
+)
+"""The actions of all entries, in alphabetical order."""
+
 _MAX_NAME = 100
 _ALL = AuditFilters()
 _TIME = re.compile(r"_at$|^(began|until|reset)$")  # names of times
