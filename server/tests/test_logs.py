@@ -118,7 +118,7 @@ def test_an_error_that_ends_a_server_is_a_line_of_its_log_and_an_exit_code() -> 
     assert {("server failed", "error")} == {(line["event"], line["level"]) for line in lines}
     assert [
         ("PETSTORE_X is wrong.", False, "2"),
-        ("This cannot be done now: it is gone", False, "1"),
+        ("This cannot be done now: it is gone.", False, "1"),
         ("internal error: ZeroDivisionError: a defect", True, "1"),
     ] == [(line["reason"], "exception" in line, code) for line, code in zip(lines, done.stdout.split(), strict=True)]
 

@@ -88,5 +88,6 @@ def test_migrating_creates_the_store_reports_its_path_and_a_server_serves_it(tmp
     path = tmp_path / "orders.db"
     done = CommandLine(path, make=False).must("db", "migrate")
     assert f"Created a new store at {path}." in done.err
+    assert "The new store has schema version 1.\n" == done.out
     with serving(path) as server:
         assert 0 == server.stop()

@@ -33,6 +33,8 @@ def migrate() -> None:
     """
     before, after = maintenance.migrate(settings_here(), log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
+    if before == 0:
+        message = f"The new store has schema version {after}."
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
     show({"before": before, "after": after}, lambda: message)
@@ -139,9 +141,9 @@ def copy(target: str) -> None:
     try:
         database_url(target)
     except ValueError as error:
-        raise click.BadParameter(f"{error}.", param_hint="--to") from None
+        raise click.BadParameter(f"{error}.", param_hint="'--to'") from None
     if is_sqlite(target):
-        raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
+        raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="'--to'")
     collect_garbage()
     with progress("Copying and verifying (rows)") as advance:
         rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)

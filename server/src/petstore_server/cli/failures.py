@@ -146,7 +146,7 @@ def _one_line(text: str) -> str:
 
 _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
     (errors.Unreachable, lambda error: error.explanation, FAILURE, ""),
-    (errors.ServiceUnavailable, lambda error: f"This cannot be done now: {error.reason}", FAILURE, ""),
+    (errors.ServiceUnavailable, lambda error: f"This cannot be done now: {error.reason}.", FAILURE, ""),
     (errors.InvalidInput, _describe_refusal, USAGE, ""),
     (errors.NotFound, _describe_refusal, NOT_FOUND, ""),
     (errors.Conflict, _describe_refusal, CONFLICT, ""),

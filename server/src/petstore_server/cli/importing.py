@@ -42,7 +42,7 @@ def import_file(
     reading = ReadOptions(**options)
     if unknown := [field for _, field in reading.columns if field not in kind.cells]:
         message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
-        raise click.BadParameter(message, param_hint="--map")
+        raise click.BadParameter(message, param_hint="'--map'")
     if progress_lines and not wants_json():
         raise click.UsageError("--progress is for programs; give --json too.")
     if file == STDIN and sys.stdin.isatty():

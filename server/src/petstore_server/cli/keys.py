@@ -153,7 +153,7 @@ def _hand_over(issued: IssuedKey) -> None:
     except OSError:
         log_to_stderr(f"The new key could not be printed; revoke it: petstore keys revoke {key.id}")
         raise
-    comment(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
+    comment(f"Key {key.id} of {key.account} ({key.environment}). The key itself is not stored and not shown again.")
     if issued.old is not None:
         comment(f"The old key {issued.old.id} expires at {format_unix(issued.old.expires_at)}.")
     if key.account_suspended:
