@@ -70,6 +70,12 @@ async def test_after_a_success_the_pauses_begin_anew(log: io.StringIO) -> None:
     assert [0.002, 0.004, 0.002] == [entry["retry_in_seconds"] for entry in entries(log)]
 
 
+async def test_the_pauses_grow_to_five_seconds_and_are_never_shorter_than_the_usual_one(log: io.StringIO) -> None:
+    for pause, expected in ((0.5, [1.0, 2.0, 4.0, 5.0, 5.0]), (60.0, [60.0, 60.0])):
+        task = BackgroundTask("fails", Work(*[OSError("broken pipe")] * 5), pause)
+        assert expected == [await task._round() for _ in expected]
+
+
 async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(log: io.StringIO) -> None:
     work = Work(*[ServiceUnavailable("the disk is full")] * 3)
     await run_until([BackgroundTask("save usage", work, 0.001)], lambda: work.rounds == 6)

@@ -63,7 +63,7 @@ FILES = {
     "indented.json": json.dumps(RECORDS, indent=4) + "\n\n",
     "byte order mark.json": "\ufeff" + json.dumps(RECORDS),
     "plain.csv": CSV,
-    "crlf, blank lines and no final newline.csv": "\ufeff" + CSV.replace("\n", "\r\n\r\n").rstrip(),
+    "crlf, blank lines and no final newline.csv": "\ufeff" + CSV.replace("\n", "\r\n").rstrip(),
     "quoted.csv": quoted(CSV),
     "blank rows.csv": CSV + ",,,,,\n\n,,,,,",
     "other order and semicolons.csv": SHUFFLED,
@@ -290,14 +290,16 @@ def test_reading_json_in_bulk_finds_what_reading_row_by_row_finds(
     assert row_by_row(content, file_format) == read(content, file_format)
 
 
-@pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
-def test_plain_records_are_read_in_bulk(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("file_format", "content"),
+    [("jsonl", JSON_LINES), ("json", json.dumps(RECORDS)), ("csv", CSV), ("csv", CSV.replace("\n", "\r\n"))],
+)
+def test_plain_records_are_read_in_bulk(file_format: str, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def unexpected(*_: object) -> None:
         raise AssertionError("a row was read by itself")
 
     pieces_of, _ = running._READERS[file_format]
     monkeypatch.setitem(running._READERS, file_format, (pieces_of, unexpected))
-    content = {"jsonl": JSON_LINES, "json": json.dumps(RECORDS), "csv": CSV}[file_format]
     orders = [
         order
         for batch in batches(generated(iter([content.encode()])), ReadOptions(file_format))

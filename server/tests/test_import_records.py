@@ -181,6 +181,8 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
             assert (created[0], None, None) == found[0]
             same = [(subject, *((None, None) if one == other else (one, other))) for subject, one, other in replaced]
             assert same == found[1:], order_id
+        page, _ = await order_history(store, placed.order_id)
+        assert ["orders.import", "order.place"] == [entry.action for entry in page.entries]
         page, number = await order_history(store, 7)
         assert "order.cancel" == page.entries[0].action
         assert number == len(touched[7]) + 1

@@ -321,6 +321,8 @@ def test_the_top_accounts_by_each_order() -> None:
         assert (["busy", "full"], by_requests) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
     rows = with_usage(accounts, used, totals, FIRST + 100)
     assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
+    over = rows[1]._replace(minute=61, day=1001)  # of a larger plan, before it was changed
+    assert (1.0, 1.0) == (over.minute_share, over.share)
     # The console ranks by the same share, though the other account has used its minute.
     rows = with_usage(accounts, used, {}, FIRST + 1)
     ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items

@@ -171,6 +171,8 @@ def _is_left(node: ast.AST) -> bool:
             return name in _UNCHANGED_NAMES or (isinstance(value, ast.Subscript) and name.lstrip("_")[:1].isupper())
         case ast.AnnAssign(value=None) | ast.arg() | ast.Import() | ast.ImportFrom():
             return True
+        case ast.If(ast.Name("TYPE_CHECKING")):
+            return True
         case ast.ClassDef(bases=bases):
             return any(ast.unparse(base).startswith("Protocol") for base in bases)
     return False

@@ -72,9 +72,9 @@ async def issue_key(
     *,
     environment: Environment,
     actor: Actor,
+    note: str,
     scopes: frozenset[Scope] = DEFAULT_SCOPES,
     expires_at: float | None = None,
-    note: str = "",
 ) -> IssuedKey:
     """Create a key; `expires_at` is in Unix seconds. Raises AccountNotFound, AccountClosed, InvalidInput."""
     _check_expiry(expires_at, actor.at)

@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import closing
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -150,7 +151,7 @@ def _ask(address: str) -> tuple[bool, str, str] | None:
             connection.request("GET", where.path)
             response = connection.getresponse()
             found = json.loads(response.read(_MAX_RESPONSE))
-            return response.status < 400, found["status"], found.get("reason", "")
+            return response.status == HTTPStatus.OK, found["status"], found.get("reason", "")
     except (OSError, HTTPException, ValueError, LookupError, TypeError):  # or it is another program
         return None
 
