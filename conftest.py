@@ -184,7 +184,7 @@ async def _zoo(console: Console, browser: Browser) -> None:
 def _open_files(directory: Path) -> list[Path]:
     """The files below a directory that this process has open, but for the descriptors that served as a lock (D12)."""
     found = []
-    kept = {str(descriptor) for descriptors in opening.idle.values() for descriptor in descriptors}
+    kept = {str(descriptor) for descriptors in opening.kept_descriptors.values() for descriptor in descriptors}
     for descriptor in Path("/proc/self/fd").iterdir():
         if descriptor.name in kept:
             continue

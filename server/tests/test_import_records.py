@@ -15,8 +15,8 @@ import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import ImportNotFound
-from petstore_server.domain.imports import MAX_KEPT, REJECTS_LIFETIME, ImportRun, Rejected
-from petstore_server.domain.orders import CANCEL, Import, Order, Placement
+from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportRun, Rejected
+from petstore_server.domain.orders import CANCEL, ImportOutcome, Order, Placement
 from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
@@ -192,19 +192,19 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
         assert [*page.entries][::-1] == [entry async for entry in read_audit(store, order=7)]
 
 
-CHANGES = (Import.CREATED, Import.REPLACED)
+CHANGES = (ImportOutcome.CREATED, ImportOutcome.REPLACED)
 
 
 @pytest.mark.anyio
 async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        run = await imported(store, "{\n" * (MAX_KEPT + 1_500) + '{"id":1}\n')
-        assert (MAX_KEPT + 1_500, MAX_KEPT, 1) == (run.rejected, run.kept, run.created)
-        assert MAX_KEPT == len(await store.imports.rejects(run.id))
+        run = await imported(store, "{\n" * (MAX_KEPT_REJECTS + 1_500) + '{"id":1}\n')
+        assert (MAX_KEPT_REJECTS + 1_500, MAX_KEPT_REJECTS, 1) == (run.rejected, run.kept, run.created)
+        assert MAX_KEPT_REJECTS == len(await store.imports.rejects(run.id))
         await store.imports.forget(run.seen_at - 1, 1_000_000)
-        assert MAX_KEPT == (await store.imports.find(run.id)).kept
+        assert MAX_KEPT_REJECTS == (await store.imports.find(run.id)).kept
         await store.imports.forget(run.seen_at + 1, 9_000)
-        assert MAX_KEPT - 9_000 == (await store.imports.find(run.id)).kept
+        assert MAX_KEPT_REJECTS - 9_000 == (await store.imports.find(run.id)).kept
         await store.imports.forget(run.seen_at + 1, 9_000)
         assert run._replace(kept=0) == await store.imports.find(run.id)
     assert 30 * 24 * 3600 == REJECTS_LIFETIME

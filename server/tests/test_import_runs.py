@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.imports import id_ranges
-from petstore_server.domain.orders import Import, Order, Placement, Status
+from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files
 from petstore_server.imports.files import Rejects, Source
@@ -45,7 +45,7 @@ async def test_an_import_during_which_the_store_was_restored_says_so(
         backup(sqlite_path(file_store.url), tmp_path / "backup")
         begun, may_go_on = asyncio.Event(), asyncio.Event()
 
-        async def import_batch(*given: Any, **more: Any) -> list[Import]:
+        async def import_batch(*given: Any, **more: Any) -> list[ImportOutcome]:
             begun.set()
             await may_go_on.wait()
             return await store.orders.import_batch(*given, **more)
@@ -134,8 +134,8 @@ async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(s
             order = await store.orders.place(Placement(number, key, 7, 1, None), BY)
             placed[order.order_id] = 7
 
-    async def import_orders() -> list[Import]:
-        outcomes: list[Import] = []
+    async def import_orders() -> list[ImportOutcome]:
+        outcomes: list[ImportOutcome] = []
         for _ in range(12):
             last = await store.orders.last_identifier()
             batch = [Order(order_id, 3) for order_id in range(last + 1, last + 41)]
@@ -147,10 +147,10 @@ async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(s
     placing = False
     await asyncio.gather(*tasks)
     assert 12 * 40 == len(outcomes)
-    assert {Import.CREATED, Import.PROTECTED} >= set(outcomes)
+    assert {ImportOutcome.CREATED, ImportOutcome.PROTECTED} >= set(outcomes)
     found = [order async for batch in store.orders.scan() for order in batch]
     assert placed == {order.id: order.pet_id for order in found if order.pet_id == 7}
-    assert outcomes.count(Import.CREATED) + len(placed) == len(found)
+    assert outcomes.count(ImportOutcome.CREATED) + len(placed) == len(found)
 
 
 def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:

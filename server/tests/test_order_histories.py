@@ -22,7 +22,7 @@ from petstore_server.domain.orders import (
     COMPLETE,
     INT64_MAX,
     INT64_MIN,
-    Import,
+    ImportOutcome,
     Order,
     Placement,
     Status,
@@ -230,7 +230,7 @@ class History:
         for order in step.orders:
             protected = order.id in self._placed and not step.replace_placed
             outcomes.append(imported(current.get(order.id), order, protected=protected))
-            if outcomes[-1] in (Import.CREATED, Import.REPLACED):
+            if outcomes[-1] in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
                 current[order.id] = changed[order.id] = order
         importing = self._writer.orders.import_batch(step.orders, "import:1", BY, replace_placed=step.replace_placed)
         assert outcomes == await importing
@@ -259,15 +259,15 @@ def changed_order(order: Order, action: str) -> Order | None:
     return completed if order.status is Status.SHIPPED and not order.complete else None
 
 
-def imported(existing: Order | None, order: Order, *, protected: bool) -> Import:
+def imported(existing: Order | None, order: Order, *, protected: bool) -> ImportOutcome:
     """The outcome of importing one order; one that was placed over the API may be protected."""
     if existing is None:
-        return Import.CREATED
+        return ImportOutcome.CREATED
     if existing == order:
-        return Import.UNCHANGED
+        return ImportOutcome.UNCHANGED
     if existing.status is not Status.PENDING:
-        return Import.REJECTED
-    return Import.PROTECTED if protected else Import.REPLACED
+        return ImportOutcome.REJECTED
+    return ImportOutcome.PROTECTED if protected else ImportOutcome.REPLACED
 
 
 def list_of(model: Model) -> bytes:

@@ -15,7 +15,7 @@ from petstore_server.domain.orders import (
     COMPLETE,
     INT64_MAX,
     INT64_MIN,
-    Import,
+    ImportOutcome,
     Order,
     Status,
     TrackedOrder,
@@ -162,14 +162,26 @@ def test_only_a_shipped_order_can_be_completed_and_only_once() -> None:
 def test_an_import_creates_keeps_replaces_or_rejects_an_order() -> None:
     pending, changed = Order(1, quantity=1), Order(1, quantity=2)
     shipped = Order(1, quantity=1, status=Status.SHIPPED)
-    assert [Import.CREATED, Import.UNCHANGED, Import.REPLACED, Import.UNCHANGED, Import.REJECTED] == [
+    assert [
+        ImportOutcome.CREATED,
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.REPLACED,
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.REJECTED,
+    ] == [
         evaluate_import(None, pending),
         evaluate_import(pending, pending),
         evaluate_import(pending, changed),
         evaluate_import(shipped, shipped),
         evaluate_import(shipped, pending),
     ]
-    assert [Import.CREATED, Import.UNCHANGED, Import.PROTECTED, Import.UNCHANGED, Import.REJECTED] == [
+    assert [
+        ImportOutcome.CREATED,
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.PROTECTED,
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.REJECTED,
+    ] == [
         evaluate_import(None, pending, placed=True),
         evaluate_import(pending, pending, placed=True),
         evaluate_import(pending, changed, placed=True),

@@ -10,7 +10,7 @@ from petstore_server.domain.orders import (
     CANCEL,
     INT64_MAX,
     MAX_ASSIGNED_ID,
-    Import,
+    ImportOutcome,
     Order,
     Placed,
     Placement,
@@ -120,7 +120,7 @@ async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room
         await store.orders.import_batch([Order(7), *map(Order, largest)], "import:1", BY)
         assert 8 == (await store.orders.place(placement(account_id), BY)).order_id
         again = await store.orders.import_batch([Order(9), *map(Order, largest)], "import:2", BY)
-        assert [Import.CREATED, Import.UNCHANGED, Import.UNCHANGED] == again
+        assert [ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.UNCHANGED] == again
         assert 10 == (await store.orders.place(placement(account_id, "another"), BY)).order_id
         await store.orders.change(INT64_MAX, CANCEL, BY)
         assert [7, 8, 9, 10, *largest] == [order.id async for batch in store.orders.scan() for order in batch]

@@ -11,7 +11,7 @@ import pytest
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
-from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order, Status, ship
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 from testing.damage import execute, set_record
@@ -71,7 +71,7 @@ async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, 
     for asked in (store.orders.find(5), store.orders.import_batch([Order(5), Order(11)], "import:2", BY)):
         with pytest.raises(DamagedRecord):
             await asked
-    assert (await store.orders.import_batch([Order(11)], "import:2", BY)) == [Import.CREATED]
+    assert (await store.orders.import_batch([Order(11)], "import:2", BY)) == [ImportOutcome.CREATED]
 
 
 async def test_a_store_refuses_an_unknown_status(each_backend: Stores, store: Store) -> None:
@@ -111,7 +111,13 @@ async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
     decisions = await store.orders.import_batch(
         [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
     )
-    assert [Import.UNCHANGED, Import.REPLACED, Import.REJECTED, Import.UNCHANGED, Import.CREATED] == decisions
+    assert [
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.REPLACED,
+        ImportOutcome.REJECTED,
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.CREATED,
+    ] == decisions
     after = [before[0], Order(2, 20), before[2]._replace(status=Status.CANCELLED), before[3], Order(5)]
     assert after == [order async for batch in store.orders.scan() for order in batch]
     entry = (await log(store))[-1]
@@ -135,8 +141,8 @@ async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each
         outcomes = await asyncio.gather(
             *(store.orders.import_batch(orders, "import:1", BY) for store in (one, two, one, two))
         )
-        assert [[Import.CREATED] * 500] == [outcome for outcome in outcomes if Import.CREATED in outcome]
-        assert 3 == outcomes.count([Import.UNCHANGED] * 500)
+        assert [[ImportOutcome.CREATED] * 500] == [outcome for outcome in outcomes if ImportOutcome.CREATED in outcome]
+        assert 3 == outcomes.count([ImportOutcome.UNCHANGED] * 500)
 
 
 async def test_importing_nothing_leaves_no_trace(store: Store) -> None:
@@ -204,7 +210,7 @@ async def test_a_scan_that_is_left_early_leaves_no_connection_open(store: Store)
 async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches(store: Store) -> None:
     orders = [Order(number % 2500) for number in range(3000)]
     outcomes = await store.orders.import_batch(orders, "import:1", BY)
-    assert [Import.CREATED] * 2500 + [Import.UNCHANGED] * 500 == outcomes
+    assert [ImportOutcome.CREATED] * 2500 + [ImportOutcome.UNCHANGED] * 500 == outcomes
     assert [{"created": 2500, "unchanged": 500}] == [entry.after for entry in await log(store)]
     created = [entry.after["createdIds"] for entry in await batches(store, "import:1")]
     assert [[[0, 999]], [[1000, 1999]], [[2000, 2499]]] == created

@@ -3,7 +3,7 @@
 import pytest
 
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ImportOutcome
 from petstore_server.domain.pets import Pet
 from petstore_server.store import Store
 from testing.stores import BY, batches, log
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.anyio
 async def test_pets_are_created_left_unchanged_or_replaced(store: Store) -> None:
     assert [] == await store.pets.import_batch([], "import:0", BY)
     first = [Pet(INT64_MIN, "Ada\x00\ud800", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
-    assert [Import.CREATED] * 3 == await store.pets.import_batch(first, "import:1", BY)
+    assert [ImportOutcome.CREATED] * 3 == await store.pets.import_batch(first, "import:1", BY)
     second = [Pet(2), Pet(INT64_MAX, None, "dog"), Pet(INT64_MAX, None, "dog"), Pet(4)]
-    expected = [Import.UNCHANGED, Import.REPLACED, Import.UNCHANGED, Import.CREATED]
+    expected = [ImportOutcome.UNCHANGED, ImportOutcome.REPLACED, ImportOutcome.UNCHANGED, ImportOutcome.CREATED]
     assert expected == await store.pets.import_batch(second, "import:2", BY)
     assert [first[0], *second[1:]] == [await store.pets.find(pet.id) for pet in (first[0], *second[1:])]
     with pytest.raises(PetNotFound):

@@ -265,7 +265,7 @@ async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_com
     assert {"served_total": 3.0, "open": 7.0} == samples(worker)
     await worker.ended()
     assert {"served_total": 3.0} == samples(worker)
-    reader.feed_data(msgspec.json.encode(supervision.Report(Readiness(True, {}), METRICS)) + b"\n")
+    reader.feed_data(msgspec.json.encode(supervision.WorkerReport(Readiness(True, {}), METRICS)) + b"\n")
     assert await asking
     assert {"served_total": 3.0} == samples(worker)
     theirs.close()
@@ -286,7 +286,7 @@ OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "de
 def test_workers_together_are_as_ready_as_the_least_ready(
     reported: list[Readiness | None], expected: Readiness
 ) -> None:
-    reports = [each and supervision.Report(each, "") for each in reported]
+    reports = [each and supervision.WorkerReport(each, "") for each in reported]
     assert expected == supervision.Workers([], {})._evaluate(reports)
 
 

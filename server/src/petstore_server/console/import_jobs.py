@@ -62,7 +62,7 @@ State = Literal["checking", "checked", "importing", "imported", "stopped", "fail
 """What becomes of an upload."""
 
 
-class Report(msgspec.Struct, rename="camel"):
+class ImportProgress(msgspec.Struct, rename="camel"):
     """A line of `petstore orders import --json --progress`: bytes of the file handled, rows by outcome, and the end."""
 
     position: int = 0
@@ -94,7 +94,7 @@ class ImportJob:
     operator: str
     uploaded_at: float
     state: State = "checking"
-    report: Report = field(default_factory=Report)
+    report: ImportProgress = field(default_factory=ImportProgress)
     error: DomainError | None = None
     started_at: float = 0.0
     rejects: IO[bytes] = field(default_factory=TemporaryFile)
@@ -182,7 +182,7 @@ class ImportJobs:
             await self.discard(job)
 
     def _start(self, job: ImportJob, operator: str, state: State) -> None:
-        job.state, job.report, job.error, job.started_at = state, Report(), None, self._clock()
+        job.state, job.report, job.error, job.started_at = state, ImportProgress(), None, self._clock()
         job.rejects.close()
         job.rejects = TemporaryFile()  # noqa: SIM115 - closed with the job
         if job.expiry is not None:
@@ -259,7 +259,7 @@ async def _follow(process: Process, job: ImportJob) -> None:
     assert process.stderr is not None  # noqa: S101
     errors = asyncio.ensure_future(process.stderr.read())
     while line := await process.stdout.readline():
-        job.report = msgspec.json.decode(line, type=Report)
+        job.report = msgspec.json.decode(line, type=ImportProgress)
         job.begun.set()
     lines = (await errors).splitlines()
     if await process.wait() not in (0, _PARTLY_DONE):

@@ -25,7 +25,7 @@ class Interval(NamedTuple):
     failed: int
 
 
-class Report(NamedTuple):
+class RecentReport(NamedTuple):
     """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).
 
     A latency is the upper bound of the histogram's bucket that contains the percentile. `errors` has the number of
@@ -62,7 +62,7 @@ class RecentRequests:
     async def sample(self) -> None:
         self._samples.append(await self._now())
 
-    async def report(self) -> Report:
+    async def report(self) -> RecentReport:
         """The requests since the oldest sample, this second included."""
         samples = [*self._samples, await self._now()]
         first, last = samples[0], samples[-1]
@@ -70,7 +70,7 @@ class RecentRequests:
         responses = (last.responses - first.responses).most_common()
         errors = [(what, count) for what, count in responses if what[1] >= "400"]
         intervals = [_between(one, other) for one, other in pairwise(samples)]
-        return Report(intervals, _between(first, last), percentiles, errors)
+        return RecentReport(intervals, _between(first, last), percentiles, errors)
 
     async def _now(self) -> Totals:
         totals = Totals(self._clock(), Counter(), Counter())

@@ -47,7 +47,7 @@ class AuditFilters(NamedTuple):
 
     `since` is included, `until` is not; both are Unix seconds. `without` are actions to leave out. For each group of
     names in `about`, such as `order:7` or `key:<id>`, the subject or the actor of an entry must be one of them.
-    `actors` is how the name of the actor begins.
+    `actor_prefix` is how the name of the actor begins.
     """
 
     actor: str | None = None
@@ -58,7 +58,7 @@ class AuditFilters(NamedTuple):
     about: tuple[tuple[str, ...], ...] = ()
     request_id: str | None = None
     without: tuple[str, ...] = ()
-    actors: str | None = None
+    actor_prefix: str | None = None
 
 
 class AuditPage(NamedTuple):

@@ -5,12 +5,12 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Change
-from petstore_server.domain.orders import Import, Order
+from petstore_server.domain.orders import ImportOutcome, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY
 
 IMPORT_ACTIONS = ("orders.import", "pets.import")  # of the audit entries of imports, one for each
-MAX_KEPT = 10_000  # rejected rows in the record of an import, the first ones
+MAX_KEPT_REJECTS = 10_000  # rejected rows in the record of an import, the first ones
 REJECTS_LIFETIME = 30 * DAY  # seconds for which the rejected rows of an import are kept
 
 Record = TypeVar("Record", Order, Pet)
@@ -67,28 +67,28 @@ class ImportsPage(NamedTuple):
 
 
 def evaluate(
-    records: Sequence[Record], existing: Mapping[int, Record], rule: Callable[[Record | None, Record], Import]
-) -> tuple[list[Import], dict[int, Record]]:
+    records: Sequence[Record], existing: Mapping[int, Record], rule: Callable[[Record | None, Record], ImportOutcome]
+) -> tuple[list[ImportOutcome], dict[int, Record]]:
     """Return the outcome of each record, as if imported one after another, and the records to write, by id."""
     if not existing:  # the common case, at a tenth of the cost
         changed = {record.id: record for record in records}
         if len(changed) == len(records):
-            return [Import.CREATED] * len(records), changed
+            return [ImportOutcome.CREATED] * len(records), changed
     changed = {}
-    outcomes: list[Import] = []
+    outcomes: list[ImportOutcome] = []
     for record in records:
         outcome = rule(changed.get(record.id, existing.get(record.id)), record)
-        if outcome in (Import.CREATED, Import.REPLACED):
+        if outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
             changed[record.id] = record
         outcomes.append(outcome)
     return outcomes, changed
 
 
 def audit_change(
-    kind: str, existing: Mapping[int, Record], changed: Mapping[int, Record], outcomes: Sequence[Import]
+    kind: str, existing: Mapping[int, Record], changed: Mapping[int, Record], outcomes: Sequence[ImportOutcome]
 ) -> Change:
     """Return what the audit log records of a batch: counts, and both states of each record that existed (D6)."""
-    counts = {str(outcome): outcomes.count(outcome) for outcome in Import if outcome in outcomes}
+    counts = {str(outcome): outcomes.count(outcome) for outcome in ImportOutcome if outcome in outcomes}
     replaced = [record_id for record_id in changed if record_id in existing]
     if not replaced:
         return Change(None, counts)

@@ -166,7 +166,7 @@ def ship(at: datetime) -> Transition[Order]:
     return Transition("order.ship", apply)
 
 
-class Import(StrEnum):
+class ImportOutcome(StrEnum):
     CREATED = "created"
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
@@ -174,15 +174,15 @@ class Import(StrEnum):
     PROTECTED = "protected"
 
 
-def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> Import:
+def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> ImportOutcome:
     """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API."""
     if existing is None:
-        return Import.CREATED
+        return ImportOutcome.CREATED
     if existing == incoming:
-        return Import.UNCHANGED
+        return ImportOutcome.UNCHANGED
     if existing.status is not Status.PENDING:
-        return Import.REJECTED
-    return Import.PROTECTED if placed else Import.REPLACED
+        return ImportOutcome.REJECTED
+    return ImportOutcome.PROTECTED if placed else ImportOutcome.REPLACED
 
 
 def is_int64(text: str) -> bool:

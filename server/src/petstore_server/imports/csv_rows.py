@@ -8,7 +8,7 @@ from typing import Any
 
 from petstore_server.domain.errors import InvalidField
 from petstore_server.imports import files
-from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
+from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t"
@@ -20,7 +20,7 @@ _OTHERS = "; name the others in the header, and leave them out with --ignore-col
 csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
 
 
-def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
+def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
     """The rows below the header; blank ones are skipped. Raises UnreadableFile if no row names the columns."""
     blocks = line_blocks(text)
     fields, delimiter, rest = _read_header(blocks, schema)
@@ -29,10 +29,10 @@ def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
         rest = block.after(len(block.lines))
         records = csv_orders(block.lines, delimiter, fields, schema)
         if records is not None:
-            yield Piece(records, partial(_rows, block, fields, delimiter))
+            yield FilePart(records, partial(_rows, block, fields, delimiter))
         else:
             rows, rest = _read_rows(block, fields, delimiter)
-            yield Piece(None, rows.copy)
+            yield FilePart(None, rows.copy)
 
 
 def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
-from petstore_server.domain.imports import MAX_KEPT, Rejected
+from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.options import STDIN
 
@@ -245,10 +245,10 @@ class Reject(NamedTuple):
         return {name: hide_keys(each)[:_MAX_KEPT_TEXT] if isinstance(each, str) else each for name, each in fields}
 
 
-class Piece(NamedTuple):
+class FilePart(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
-    `share` is how much of what was read of the file the pieces so far contain, from 0 to 1.
+    `share` is how much of what was read of the file the parts so far contain, from 0 to 1.
     """
 
     records: list[Any] | None
@@ -281,7 +281,7 @@ class Rejects:
         later = Rejects()
         later.count, later._groups = self.count, dict(self._groups)
         later.add(rejects)
-        first = enumerate(rejects[: max(0, MAX_KEPT - self.count)], self.count)
+        first = enumerate(rejects[: max(0, MAX_KEPT_REJECTS - self.count)], self.count)
         kept = [(number, each.recorded()) for number, each in first]
         return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
 

@@ -12,7 +12,7 @@ import msgspec
 
 from petstore_server.domain.errors import InvalidField
 from petstore_server.imports import files
-from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
+from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, json_orders
 
 MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
@@ -30,18 +30,18 @@ _NOT_BLANK = re.compile(rb"\S")
 _MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an element ends
 
 
-def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
+def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
     """One record per line; blank lines are skipped."""
     for block in line_blocks(text):
         if raws := list(filter(bytes.strip, block.lines)):
-            yield Piece(json_orders(raws, schema), partial(_rows, raws, partial(_numbers, block)))
+            yield FilePart(json_orders(raws, schema), partial(_rows, raws, partial(_numbers, block)))
 
 
 def _numbers(block: Block) -> list[int]:
     return [number for number, line in enumerate(block.lines, block.number) if line.strip()]
 
 
-def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
+def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
     """The elements of one JSON array, of which only a window is decoded at a time: [0,0,0] takes 40 times its size.
 
     Raises UnreadableFile if the text is not an array.
@@ -58,7 +58,7 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
         begins = cache(partial(_lines, data, begin, line, elements))  # which only rejects need
         for at in range(0, len(elements), files.BLOCK_ROWS):
             raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
-            yield Piece(json_orders(raws, schema), partial(_rows, raws, begins, at), end / last)
+            yield FilePart(json_orders(raws, schema), partial(_rows, raws, begins, at), end / last)
         begin, line = end + 1, line + data.count(b"\n", begin, end + 1)
 
 

@@ -21,7 +21,7 @@ from petstore_server.domain.orders import (
     INT64_MAX,
     INT64_MIN,
     ORDER_FIELDS,
-    Import,
+    ImportOutcome,
     Order,
     Status,
     check_reference,
@@ -48,7 +48,7 @@ class RecordKind(Generic[T]):
     cells: Mapping[str, Cell]
     build: Callable[[dict[str, Any]], T]
     part: Callable[[Store], Any]
-    refusals: Mapping[Import, str]
+    refusals: Mapping[ImportOutcome, str]
 
 
 def _status_cell(text: str) -> str:
@@ -71,8 +71,9 @@ ORDERS = RecordKind[Order](
     order_from_fields,
     attrgetter("orders"),
     {
-        Import.REJECTED: "The order is no longer pending in the store and differs from this row; it was not changed.",
-        Import.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
+        ImportOutcome.REJECTED: "The order is no longer pending in the store and differs from this row; "
+        "it was not changed.",
+        ImportOutcome.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
         "--replace-placed replaces such orders.",
     },
 )

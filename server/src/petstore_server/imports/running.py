@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, InvalidField, ServiceUnavailable
 from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import Import
+from petstore_server.domain.orders import ImportOutcome
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
@@ -50,19 +50,19 @@ class Batch(NamedTuple, Generic[T]):
 
 
 _READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields), "csv": (read_csv, csv_fields)}
-"""For each format, what reads a file in pieces, and what reads a row."""
+"""For each format, what reads a file in parts, and what reads a row."""
 
 
 def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Iterator[Batch[T]]:
     """The records of the file in batches. Raises UnreadableFile if the file as a whole cannot be read."""
     text = source.text(options.encoding)
-    pieces_of, fields_of = _READERS[source.format(options.file_format)]
-    for piece in pieces_of(text, schema):
-        position = int(source.position * piece.share)
-        if piece.records is None:
-            yield _checked(piece.rows(), fields_of, schema, position)
+    parts_of, fields_of = _READERS[source.format(options.file_format)]
+    for part in parts_of(text, schema):
+        position = int(source.position * part.share)
+        if part.records is None:
+            yield _checked(part.rows(), fields_of, schema, position)
         else:
-            yield Batch(piece.records, [], piece.rows, position)
+            yield Batch(part.records, [], part.rows, position)
 
 
 def _checked(
@@ -111,7 +111,7 @@ class FileImport(Generic[T]):
         self._schema = Schema(kind, options)
         self._batches = read_batches(source, self._schema, options)
         self._replace_placed = replace_placed
-        self._counts = dict.fromkeys((Import.CREATED, Import.UNCHANGED, Import.REPLACED), 0)
+        self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -175,7 +175,7 @@ class FileImport(Generic[T]):
         records = await self._completed([record for batch in batches for record in batch.records], store)
         rejects: list[Reject] = []
 
-        def rejected(outcomes: Sequence[Import]) -> Rejected:
+        def rejected(outcomes: Sequence[ImportOutcome]) -> Rejected:
             rejects[:] = chain.from_iterable(batch.rejects for batch in batches)
             if refusals := {each: reason for each, reason in self._kind.refusals.items() if each in outcomes}:
                 rows = zip(chain.from_iterable(batch.rows() for batch in batches), outcomes, strict=True)

@@ -111,7 +111,7 @@ async def order_history(
             for batch, entry in await store.imports.of_order(order_id)
             if since <= entry.at < until
             and filters.actor in (None, entry.actor)
-            and entry.actor.startswith(filters.actors or "")
+            and entry.actor.startswith(filters.actor_prefix or "")
         ]
     found.sort(key=lambda each: each[1].position, reverse=True)
     later = [each for each in found if last is None or each[1].position < last]

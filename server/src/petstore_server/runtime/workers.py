@@ -47,14 +47,14 @@ _UNREADABLE = (OSError, ValueError, msgspec.MsgspecError)  # a channel without a
 _log = logging.getLogger(__name__)
 
 
-class Report(msgspec.Struct):
+class WorkerReport(msgspec.Struct):
     """The state of a worker; `metrics` are in Prometheus's text format."""
 
     readiness: Readiness
     metrics: str
 
 
-_decode = msgspec.json.Decoder(Report).decode
+_decode = msgspec.json.Decoder(WorkerReport).decode
 
 
 def serve_inherited(settings: Settings, listener: int, channel: int) -> None:
@@ -76,7 +76,7 @@ async def _serve(settings: Settings, public: socket.socket, channel: socket.sock
 
         async def report() -> None:
             readiness, metrics = await asyncio.gather(application.readiness(), application.collect())
-            reports.write(msgspec.json.encode(Report(readiness, exposition(metrics).decode())) + b"\n")
+            reports.write(msgspec.json.encode(WorkerReport(readiness, exposition(metrics).decode())) + b"\n")
             await reports.drain()
 
         async def report_on_request() -> None:
@@ -104,7 +104,7 @@ class Worker:
         self._environ = environ
         self._process: asyncio.subprocess.Process | None = None
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._question: asyncio.Task[Report | None] | None = None
+        self._question: asyncio.Task[WorkerReport | None] | None = None
         self._latest = ""  # metrics in text form, as they came
         self._ended: list[Metric] = []
 
@@ -138,7 +138,7 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def report(self) -> Report | None:
+    async def report(self) -> WorkerReport | None:
         """Ask for a report; None if the process does not run or does not answer in time.
 
         Only one question is under way: a late answer is not taken for the answer to a later question.
@@ -163,7 +163,7 @@ class Worker:
             start_new_session=True,
         )
 
-    async def _ask(self) -> Report | None:
+    async def _ask(self) -> WorkerReport | None:
         channel = self._channel
         if channel is None:
             return None
@@ -221,10 +221,10 @@ class Workers:
             GaugeMetricFamily("petstore_workers", "Workers that respond.", sum(each is not None for each in reports)),
         ]
 
-    async def _reports(self) -> list[Report | None]:
+    async def _reports(self) -> list[WorkerReport | None]:
         return await asyncio.gather(*[worker.report() for worker in self._workers])
 
-    def _evaluate(self, reports: list[Report | None]) -> Readiness:
+    def _evaluate(self, reports: list[WorkerReport | None]) -> Readiness:
         if self._draining.is_set():
             return DRAINING
         states = [

@@ -128,7 +128,7 @@ def _conditions(
 ) -> tuple[list[Condition], list[Condition]]:
     """The conditions that an index answers, with the position `last` after which entries come; and the others."""
     by_key = filters.actor is not None and filters.actor.startswith("key:")
-    of_request = filters.action in _FROM_REQUESTS
+    of_request, prefix = filters.action in _FROM_REQUESTS, filters.actor_prefix
     times = [
         ("at >= %s", filters.since),
         ("at < %s", filters.until),
@@ -144,7 +144,7 @@ def _conditions(
         ("actor = %s", filters.actor if by_key else None),
         ("action = %s", filters.action if of_request else None),
         (f"action NOT IN {marks(filters.without)}", filters.without or None),
-        ("substr(actor, 1, length(%s)) = %s", None if filters.actors is None else (filters.actors, filters.actors)),
+        ("substr(actor, 1, length(%s)) = %s", None if prefix is None else (prefix, prefix)),
         *[(f"(subject IN {marks(names)} OR actor IN {marks(names)})", (*names, *names)) for names in filters.about],
     ]
     equal = _given(equalities)

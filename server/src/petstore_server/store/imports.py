@@ -5,8 +5,8 @@ from typing import Any
 
 from petstore_server.domain.audit import Actor, AuditEntry, Change
 from petstore_server.domain.errors import ImportNotFound
-from petstore_server.domain.imports import MAX_KEPT, ImportPosition, ImportRun, ImportsPage, Rejected
-from petstore_server.domain.orders import Import
+from petstore_server.domain.imports import MAX_KEPT_REJECTS, ImportPosition, ImportRun, ImportsPage, Rejected
+from petstore_server.domain.orders import ImportOutcome
 from petstore_server.store.audit import as_json, audit_row, from_json, record
 from petstore_server.store.engine import NOW, Command, Commands, Part, Query, Row, Work, one, snapshot, transaction
 
@@ -87,13 +87,16 @@ def note(
     import_id: str,
     actor: Actor,
     file: str,
-    outcomes: Sequence[Import] = (),
+    outcomes: Sequence[ImportOutcome] = (),
     rejected: Rejected = _NOTHING,
     state: str = "running",
     error: str | None = None,
 ) -> Work[None]:
     """Add outcomes and rejected rows to the record of a run, and to its audit entry once it has changed something."""
-    counts = [*map(outcomes.count, (Import.CREATED, Import.REPLACED, Import.UNCHANGED)), rejected.number]
+    counts = [
+        *map(outcomes.count, (ImportOutcome.CREATED, ImportOutcome.REPLACED, ImportOutcome.UNCHANGED)),
+        rejected.number,
+    ]
     texts = as_json(rejected.reasons), as_json(error)
     [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
     yield Commands(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
@@ -129,7 +132,7 @@ class Imports(Part):
         [(total,)] = yield Query(_TOTAL, (actor, actor))
         return ImportsPage(runs[:limit], total, runs[limit - 1].position if len(runs) > limit else None)
 
-    async def rejects(self, import_id: str, limit: int = MAX_KEPT) -> list[str]:
+    async def rejects(self, import_id: str, limit: int = MAX_KEPT_REJECTS) -> list[str]:
         """The rejected rows that are kept, as JSON in ASCII with the fields of the file of rejects."""
         sql = "SELECT reject FROM petstore.import_rejects WHERE import_id = %s ORDER BY number LIMIT %s"
         return [row[0] for row in await self._engine.query(sql, (import_id, limit), short=False)]

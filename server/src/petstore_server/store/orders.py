@@ -13,7 +13,7 @@ from petstore_server.domain.orders import (
     KEY_LIFETIME,
     MAX_ASSIGNED_ID,
     ORDER_FIELDS,
-    Import,
+    ImportOutcome,
     Order,
     Placed,
     Placement,
@@ -110,15 +110,15 @@ class Orders(Part):
         replace_placed: bool = False,
         placed: Collection[int] = (),
         file: str = "",
-        rejected: Callable[[Sequence[Import]], Rejected] = lambda _: Rejected(),
-    ) -> Work[list[Import]]:
+        rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
+    ) -> Work[list[ImportOutcome]]:
         """Import the orders in one transaction, and add to the import's record; return the outcome of each.
 
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
         with `replace_placed`. `file` is the name in the record, and `rejected` returns what is rejected, by the
         outcomes. Raises DamagedRecord if a stored one cannot be read.
         """
-        outcomes: list[Import] = []
+        outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
             outcomes += yield from self._import(batch, import_id, actor, None if replace_placed else placed)
@@ -127,7 +127,7 @@ class Orders(Part):
 
     def _import(
         self, orders: Sequence[Order], import_id: str, actor: Actor, placed: Collection[int] | None
-    ) -> Work[list[Import]]:
+    ) -> Work[list[ImportOutcome]]:
         """Import the orders; with `placed` None, also over those that were placed."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
         existing = {row[2]: read_order(*row[:4]) for row in rows}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.imports import Rejected, audit_change, evaluate
-from petstore_server.domain.orders import Import
+from petstore_server.domain.orders import ImportOutcome
 from petstore_server.domain.pets import Pet, evaluate_pet_import
 from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction, one
 from petstore_server.store.imports import add_batch, note
@@ -35,8 +35,8 @@ class Pets(Part):
         actor: Actor,
         *,
         file: str = "",
-        rejected: Callable[[Sequence[Import]], Rejected] = lambda _: Rejected(),
-    ) -> Work[list[Import]]:
+        rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
+    ) -> Work[list[ImportOutcome]]:
         """Import the pets, replacing those of the same id (never REJECTED), in one transaction; else as of orders."""
         # Imports wait for one another: another one may bring pets that this one would take for missing.
         yield Query("SELECT one FROM petstore.store FOR UPDATE")

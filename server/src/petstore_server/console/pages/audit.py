@@ -29,7 +29,7 @@ async def audit(visit: Visit) -> Response:
             since=since.timestamp() if since else None,
             until=until.timestamp() if until else None,
             request_id=form["request"] or None,
-            actors="operator:" if form["by"] == "operators" else None,
+            actor_prefix="operator:" if form["by"] == "operators" else None,
         )
         if is_int64(subject):  # with imports of the order
             history = order_history(visit.store, int(subject), filters, PAGE_SIZE, position)

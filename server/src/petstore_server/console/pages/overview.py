@@ -8,7 +8,7 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.forms import account_path, query_link
-from petstore_server.console.recent_requests import INTERVALS, SAMPLE_SECONDS, Report
+from petstore_server.console.recent_requests import INTERVALS, SAMPLE_SECONDS, RecentReport
 from petstore_server.console.rendering import SIGN_INS, minutes
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
@@ -76,7 +76,7 @@ async def _requests(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _recent_bars(report: Report) -> Bars:
+def _recent_bars(report: RecentReport) -> Bars:
     """The last hour; nothing is known of the minutes before the process began."""
     first = report.intervals[0].start
     missing = [first - SAMPLE_SECONDS * number for number in range(INTERVALS - len(report.intervals), 0, -1)]

@@ -32,7 +32,7 @@ _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they co
 
 # Descriptors that held a lock, by device and inode; kept open, because closing any descriptor of a file releases
 # SQLite's own locks on it in the whole process. Linux keeps flock apart from those locks.
-idle: dict[tuple[int, int], list[int]] = defaultdict(list)
+kept_descriptors: dict[tuple[int, int], list[int]] = defaultdict(list)
 
 
 async def open_store(path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool) -> Store:
@@ -200,7 +200,7 @@ def _acquired(path: Path, *, shared: bool) -> int | None:
     """A descriptor that holds the lock of the file with this name; None if another one excludes it. Raises OSError."""
     while True:
         status = path.stat()
-        descriptors = idle[status.st_dev, status.st_ino]
+        descriptors = kept_descriptors[status.st_dev, status.st_ino]
         descriptor = descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -215,4 +215,4 @@ def _acquired(path: Path, *, shared: bool) -> int | None:
 def _release(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     status = os.fstat(descriptor)
-    idle[status.st_dev, status.st_ino].append(descriptor)
+    kept_descriptors[status.st_dev, status.st_ino].append(descriptor)
