@@ -44,17 +44,17 @@ class Batcher(Generic[Item, Result]):
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def submit(self, item: Item, ends: float | None = None, owner: Hashable = None) -> Result:
+    async def submit(self, item: Item, deadline: float | None = None, owner: Hashable = None) -> Result:
         """Perform the item with others, and return its result. A caller that is cancelled does not stop the item.
 
         Owners share each batch evenly, however many items each of them has.
 
-        Raises TimeoutError if there is no result at `ends` (of the event loop's clock). An item that was still waiting
-        is then never performed; one whose batch is under way may be.
+        Raises TimeoutError if there is no result at `deadline`, a time of the event loop's clock. An item that was
+        still waiting is then never performed; one whose batch is under way may be.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        timer = None if ends is None else loop.call_at(ends, _expire, future)
+        timer = None if deadline is None else loop.call_at(deadline, _expire, future)
         self._waiting.add(owner, (item, future))
         if self._working < self._concurrency:
             self._working += 1

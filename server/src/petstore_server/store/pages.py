@@ -64,9 +64,9 @@ class Search(Part):
 
     async def page(self, query: PageQuery) -> Page:
         walks = _walks(query)
-        if query.limit > SHORT_PAGE or len(walks) > 1 or _rest(walks[0], query.filters):
+        if query.limit > SHORT_PAGE or len(walks) > 1 or _other_conditions(walks[0], query.filters):
             return await self._engine.read(lambda: read_page(query))
-        return page_of(await self._engine.query(*_walked(walks[0], query, query.limit + 1)), query)
+        return page_of(await self._engine.query(*_walk_statement(walks[0], query, query.limit + 1)), query)
 
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound."""
@@ -76,7 +76,7 @@ class Search(Part):
 
     async def count(self, filters: Filters, most: int) -> MatchCount:
         """The number of orders that match, counted up to `most`."""
-        where, values = all_of(_rest(Walk(""), filters))
+        where, values = all_of(_other_conditions(Walk(""), filters))
         sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS matching"
         [(number,)] = await self._engine.query(sql, (*values, most + 1), short=False)
         return MatchCount(min(number, most), more=number > most)
@@ -97,12 +97,12 @@ def page_of(rows: list[Row], query: PageQuery) -> Page:
 
 def read_page(query: PageQuery) -> Work[Page]:
     """Read a page on one snapshot."""
-    narrow = yield from _narrow(query)
+    narrow = yield from _find_narrow(query)
     if narrow is not None:
-        return page_of((yield _sorted(narrow, query)), query)
+        return page_of((yield _sort_statement(narrow, query)), query)
     rows: list[Row] = []
     for walk in _walks(query):
-        rows += yield _walked(walk, query, query.limit + 1 - len(rows))
+        rows += yield _walk_statement(walk, query, query.limit + 1 - len(rows))
         if rows and rows[-1][1] is None:  # the end of a walk that examined MAX_WORK orders
             return Page(rows[:-1], position_of(rows[-1], query.sort.field))
         if len(rows) > query.limit:
@@ -144,7 +144,7 @@ def _indexed(filters: Filters) -> list[Walk]:
     return [walk for walk in walks if walk != Walk(walk.column)]
 
 
-def _narrow(query: PageQuery) -> Work[Walk | None]:
+def _find_narrow(query: PageQuery) -> Work[Walk | None]:
     """Find a filter with few orders among those that the walk of the list does not answer."""
     walked = _walks(query)[0]
     others = [walk for walk in _indexed(query.filters) if walk.column != walked.column]
@@ -157,9 +157,9 @@ def _narrow(query: PageQuery) -> Work[Walk | None]:
     return next((walk for walk, is_wide in zip(others, wide, strict=True) if not is_wide), None)
 
 
-def _walked(walk: Walk, query: PageQuery, limit: int) -> Query:
+def _walk_statement(walk: Walk, query: PageQuery, limit: int) -> Query:
     """The statement of the first orders of a walk that match; after fewer, where it ends if at MAX_WORK."""
-    rest = _rest(walk, query.filters)
+    rest = _other_conditions(walk, query.filters)
     if not rest:
         return _select(walk, _PAGE, limit)
     where, values = all_of(rest)
@@ -175,9 +175,9 @@ def _walked(walk: Walk, query: PageQuery, limit: int) -> Query:
     return Query(sql, [*entries.parameters, *values, limit, *last.parameters, limit], in_order=True)
 
 
-def _sorted(narrow: Walk, query: PageQuery) -> Query:
+def _sort_statement(narrow: Walk, query: PageQuery) -> Query:
     """The statement of the first orders of a narrow walk that match, sorted."""
-    where, values = all_of(_rest(narrow, query.filters) + _after(query))
+    where, values = all_of(_other_conditions(narrow, query.filters) + _position_conditions(query))
     entries = _select(narrow, _FILTERED, NARROW)
     column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
     order = f"{column}{direction} NULLS LAST, id{direction}"
@@ -185,10 +185,10 @@ def _sorted(narrow: Walk, query: PageQuery) -> Query:
     return Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
 
 
-def _rest(walk: Walk, filters: Filters) -> list[Condition]:
+def _other_conditions(walk: Walk, filters: Filters) -> list[Condition]:
     """The filters that the walk does not answer."""
     others = [other for other in _indexed(filters) if other.column != walk.column]
-    conditions = [condition for other in others for condition in _filter(other)]
+    conditions = [condition for other in others for condition in _column_conditions(other)]
     if 1 < len(filters.statuses) < len(Status):
         conditions.append((f"status IN {marks(filters.statuses)}", sorted(map(str, filters.statuses))))
     if filters.complete is not None:
@@ -196,7 +196,7 @@ def _rest(walk: Walk, filters: Filters) -> list[Condition]:
     return conditions
 
 
-def _after(query: PageQuery) -> list[Condition]:
+def _position_conditions(query: PageQuery) -> list[Condition]:
     """The condition that an order comes after the start of the page."""
     if query.after is None:
         return []
@@ -216,7 +216,7 @@ def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
     order = ", ".join([f"orders.{column}{direction}" for column in dict.fromkeys((walk.column, "id"))])
     parts = [
         (f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)
-        for where, values in map(all_of, _conditions(walk))
+        for where, values in map(all_of, _walk_conditions(walk))
     ]
     if len(parts) == 1:
         [(sql, values)] = parts
@@ -227,7 +227,7 @@ def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
     return Query(f"{sql} LIMIT %s OFFSET %s", [*parameters, limit, offset], in_order=True)
 
 
-def _conditions(walk: Walk) -> list[list[Condition]]:
+def _walk_conditions(walk: Walk) -> list[list[Condition]]:
     """The conditions of each part of a walk, which the index bounds.
 
     After a position come the other orders with its value, and then those with later values. As one condition, SQLite
@@ -235,15 +235,15 @@ def _conditions(walk: Walk) -> list[list[Condition]]:
     """
     sign, column, after = "<" if walk.descending else ">", walk.column, walk.after
     if walk.is_sorted_by_id:
-        return [_filter(walk) + ([] if after is None else [(f"id {sign} %s", (after.id,))])]
+        return [_column_conditions(walk) + ([] if after is None else [(f"id {sign} %s", (after.id,))])]
     if after is None or after.value is None:
-        return [[(f"{column} IS NOT NULL", ()), *_filter(walk)]]
-    tied = [*_filter(walk._replace(equal=after.value)), (f"id {sign} %s", (after.id,))]
+        return [[(f"{column} IS NOT NULL", ()), *_column_conditions(walk)]]
+    tied = [*_column_conditions(walk._replace(equal=after.value)), (f"id {sign} %s", (after.id,))]
     rest = walk._replace(high=None) if walk.descending else walk._replace(low=None)
-    return [tied, [(f"{column} {sign} %s", (after.value,)), *_filter(rest)]]
+    return [tied, [(f"{column} {sign} %s", (after.value,)), *_column_conditions(rest)]]
 
 
-def _filter(walk: Walk) -> list[Condition]:
+def _column_conditions(walk: Walk) -> list[Condition]:
     """The conditions on the walk's column.
 
     Not `=`: PostgreSQL would leave a constant column out of the order, and might read an index that does not begin with

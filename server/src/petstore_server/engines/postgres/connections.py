@@ -167,17 +167,17 @@ async def _clock(driver: Driver) -> tuple[str, int]:
 
 
 class Connection:
-    """A connection while one task uses it, until `ends` (of the event loop's clock).
+    """A connection while one task uses it, until `deadline`, a time of the event loop's clock.
 
     `timed_out` says that it was broken, because a statement took too long.
     """
 
-    def __init__(self, driver: Driver, options: Options, ends: float) -> None:
+    def __init__(self, driver: Driver, options: Options, deadline: float) -> None:
         self._driver = driver
         self._binder = psycopg.AsyncClientCursor(driver)
         self._loop = asyncio.get_running_loop()
         self._options = options
-        self._ends = ends
+        self._deadline = deadline
         self._unsent = [options.begin] if options.begin else []
         self._answered = False
         self._committing = False
@@ -279,7 +279,7 @@ class Connection:
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        timer = self._loop.call_at(min(self._loop.time() + self._options.statement, self._ends), self._abort)
+        timer = self._loop.call_at(min(self._loop.time() + self._options.statement, self._deadline), self._abort)
         try:
             yield
         finally:

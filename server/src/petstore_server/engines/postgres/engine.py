@@ -76,11 +76,11 @@ class PostgresEngine:
         if batcher is None:
             batcher = self._batchers[perform] = Batcher(partial(self._perform, perform), concurrency=CONCURRENCY)
         clock = asyncio.get_running_loop().time
-        ends = clock() + WRITE.total
+        deadline = clock() + WRITE.total
         reason, pause = connections.NO_RESPONSE, 0.01
-        while clock() + pause < ends:
+        while clock() + pause < deadline:
             try:
-                result: Result = await batcher.submit(item, ends, owner)
+                result: Result = await batcher.submit(item, deadline, owner)
             except TimeoutError:
                 break
             except TryAgain as error:
@@ -182,16 +182,16 @@ class Pool:
         After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
         psycopg.IntegrityError, and ServiceUnavailable: if a commit failed, changes may have been made (D19).
         """
-        ends = self._loop.time() + options.total
+        deadline = self._loop.time() + options.total
         for left in reversed(range(_ATTEMPTS)):
-            async with self._connection(options, ends) as connection:
+            async with self._connection(options, deadline) as connection:
                 try:
                     return await work(connection)
                 except psycopg.Error as error:
                     conflict = isinstance(error, options.conflicts)
                     if isinstance(error, psycopg.IntegrityError) and not conflict:
                         raise
-                    again = left and self._loop.time() < ends
+                    again = left and self._loop.time() < deadline
                     if not again or not (conflict or connection.can_be_repeated(error)):
                         raise self._explain(connection, error) from error
             if not conflict:
@@ -199,13 +199,13 @@ class Pool:
         raise AssertionError  # the last attempt returns or raises
 
     @asynccontextmanager
-    async def _connection(self, options: connections.Options, ends: float) -> AsyncIterator[Connection]:
+    async def _connection(self, options: connections.Options, deadline: float) -> AsyncIterator[Connection]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
         if options in (WRITE, BULK):
             self.damage.require_none()
-        ready = min(ends, self._loop.time() + READ.total)
+        ready = min(deadline, self._loop.time() + READ.total)
         try:
             if self._free.locked():
                 await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
@@ -221,7 +221,7 @@ class Pool:
         except BaseException:
             self._free.release()
             raise
-        connection = Connection(driver, options, ends)
+        connection = Connection(driver, options, deadline)
         try:
             yield connection
         finally:
@@ -240,14 +240,14 @@ class Pool:
 
     async def _connect(self, ready: float) -> connections.Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
-        ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        deadline = min(self._loop.time() + _CONNECT_SECONDS, ready)
         own: asyncio.Task[connections.Driver] | None = None
         while not self._idle:
             if (own is None or own.done()) and self._open + len(self._connecting) < CONNECTIONS:
                 own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
                 self._connecting.add(own)
                 own.add_done_callback(self._keep)
-            left = ends - self._loop.time()
+            left = deadline - self._loop.time()
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 raise ServiceUnavailable(self._known_fault or connections.NO_RESPONSE)
