@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from testing import needs
+from testing.process import PETSTORE
 from testing.subprocesses import PATIENCE, demo_output, environment_with
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-PETSTORE = Path(sys.executable).parent / "petstore"
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),

@@ -60,6 +60,17 @@ def petstore_bytes(store: Path | Deployment, *arguments: str, **more: str) -> su
     return subprocess.run(command, env=environ, capture_output=True, timeout=PATIENCE, check=False)
 
 
+def begin_demo(folder: Path, *options: str, **more: str) -> "subprocess.Popen[str]":
+    """Start `petstore serve --demo` on free ports, which keeps its files in the folder; pipes get its output."""
+    return subprocess.Popen(
+        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0", *options],
+        env=environment(folder / "unused.db", TMPDIR=str(folder), **more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def petstore_json(store: Path | Deployment, *arguments: str, text: str | None = None, **more: str) -> Any:
     """Run one command that must succeed, and read the JSON it prints."""
     done = petstore(store, *arguments, "--json", text=text, **more)

@@ -84,16 +84,11 @@ class RawTransport(httpx2.AsyncBaseTransport):
         lines = [(name, value) for name, value in request.headers.raw if name.lower() != b"connection"]
         head = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)
         head += b"".join(b"%s: %s\r\n" % line for line in [*lines, (b"Connection", b"close")])
-        return _raw_response(request.method, await send(self.port, head + b"\r\n" + body))
-
-
-def _raw_response(method: str, raw: bytes) -> httpx2.Response:
-    head, separator, body = raw.partition(b"\r\n\r\n")
-    assert separator, f"not a response: {raw!r}"
-    status_line, *lines = head.split(b"\r\n")
-    headers = [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
-    assert not (method == "HEAD" and body), f"HEAD was answered with {len(body)} bytes"
-    return httpx2.Response(int(status_line.split(b" ")[1]), headers=headers, stream=httpx2.ByteStream(body))
+        received, separator, body = (await send(self.port, head + b"\r\n" + body)).partition(b"\r\n\r\n")
+        assert separator, f"not a response: {received!r}"
+        assert not (request.method == "HEAD" and body), f"HEAD was answered with {len(body)} bytes"
+        status, headers = _parsed(received)
+        return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(body))
 
 
 async def read_response(reader: asyncio.StreamReader, method: str = "GET") -> Response:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from testing.cli import CommandLine
-from testing.process import PETSTORE, environment_with_store, petstore
+from testing.process import PETSTORE, begin_demo, environment_with_store, petstore
 from testing.subprocesses import PATIENCE, waits_for_stdin, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -203,8 +203,7 @@ def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> Non
 
 
 def test_a_signal_before_a_demo_serves_leaves_nothing_behind(tmp_path: Path) -> None:
-    unused = tmp_path / "missing/unused.db"  # not made, as its directory is missing
-    process = begin(unused, "serve", "--demo", "--port", "0", "--admin-port", "0", TMPDIR=str(tmp_path))
+    process = begin_demo(tmp_path)
     within(20, lambda: bool(list(tmp_path.iterdir())))
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=PATIENCE)

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ import httpx2
 import pytest
 
 from testing.preloaded import ServerProcess
-from testing.process import PETSTORE, Server, environment, new_key, petstore, petstore_json
+from testing.process import Server, begin_demo, environment, new_key, petstore, petstore_json
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE, busy, kill, within
 
@@ -86,13 +85,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
 
 
 def test_a_demo_whose_output_nothing_reads_goes_on(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
-        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begin_demo(tmp_path)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()

@@ -29,6 +29,7 @@ from testing.process import (
     PETSTORE,
     UNLIMITED,
     Server,
+    begin_demo,
     environment,
     new_key,
     petstore,
@@ -277,13 +278,7 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> N
 
 def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     needs.program("curl")
-    process = subprocess.Popen(
-        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
-        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begin_demo(tmp_path)
     commands = [line.strip() for line in demo_output(process) if line.strip().startswith("curl")]
     assert [200, 204, 409] == [_paste(command) for command in commands]
     process.send_signal(signal.SIGINT)

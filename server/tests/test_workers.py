@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,10 +21,9 @@ from petstore_server.api.admin import Readiness
 from petstore_server.runtime import workers as supervision
 from petstore_server.telemetry.logs import configure_logging
 from testing.process import (
-    PETSTORE,
     UNLIMITED,
     Server,
-    environment,
+    begin_demo,
     new_key,
     petstore,
     petstore_process,
@@ -183,13 +181,7 @@ def test_an_admin_port_in_use_is_one_line_and_starts_nothing(store: Path, redis:
 
 
 def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str) -> None:
-    process = subprocess.Popen(
-        [PETSTORE, "serve", "--demo", "--workers", "3", "--port", "0", "--admin-port", "0"],
-        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path), PETSTORE_REDIS_URL=redis),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begin_demo(tmp_path, "--workers", "3", PETSTORE_REDIS_URL=redis)
     printed = "".join(demo_output(process))
     key = re.search(r"pso_live_\w+", printed)
     address = re.search(r"http://[\d.:]+/v1/store/orders", printed)
