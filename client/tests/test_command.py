@@ -291,6 +291,13 @@ def test_a_wrong_id_on_stdin_names_its_line_and_nothing_is_cancelled(run: Run, m
     assert [] == fake.requests
 
 
+@pytest.mark.parametrize("text", ["007", "1.0", "abc", str(2**63)])
+def test_an_id_in_another_form_is_refused_with_the_form_that_it_needs(run: Run, text: str) -> None:
+    done = run(FakePetstore([Order(id=7)]), "orders", "cancel", text)
+    assert 2 == done.code
+    assert f"'{text}' is not an order identifier: a 64-bit integer in plain digits.\n" in done.err
+
+
 HOSTILE = "No.\x1b[2J\x9b31m\nfake line"
 
 
@@ -421,6 +428,17 @@ def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
     assert (0, 3) == (done.code, len(done.out.splitlines()))
     assert "The limit is used up; continuing at" in done.err
     assert "Retrying in 3 s." in done.err
+    assert 2 == len(done.err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("fault", "time", "option"), [(RateLimited(3600), "09:00:00", "--max-wait"), (Banned(120), "08:02:00", "")]
+)
+def test_a_refusal_says_when_to_retry(run: Run, fault: Fault, time: str, option: str) -> None:
+    done = run(faulty(ORDERS, fault), "orders", "list")
+    assert (1, "") == (done.code, done.out)
+    assert f" Retry at 2027-01-15T{time}+00:00." in done.err
+    assert option in done.err
 
 
 def test_a_truncated_list_fails_with_one_line_and_is_visibly_incomplete(run: Run) -> None:
@@ -650,6 +668,13 @@ def test_a_token_is_not_remembered_before_its_page_was_written(
     monkeypatch.setattr(sys.stdout, "write", broken)
     assert 141 == run(FakePetstore([Order(id=1)]), "orders", "watch", "--state", str(state)).code
     assert not state.exists()
+
+
+def test_a_position_that_cannot_be_stored_is_named(run: Run, tmp_path: Path) -> None:
+    state = tmp_path / "missing" / "position"
+    done = run(FakePetstore([Order(id=1)]), "orders", "watch", "--state", str(state))
+    message = f"No such file or directory: {state}.new."
+    assert (1, {"code": "io_error", "message": message}) == (done.code, json.loads(done.err))
 
 
 def test_usage_is_shown(run: Run) -> None:

@@ -109,7 +109,8 @@ class Admission:
             self._gate.ban(now + pause)
         self._imposed = self._gate.held_for(now) if moved else pause
         kind = KeyBannedError if code == _BANNED else RateLimitError
-        return kind(code, message, 429, self._time_after(self._imposed))
+        retry_at = self._time_after(self._imposed)
+        return kind(code, f"{message} Retry at {_iso(retry_at)}.", 429, retry_at)
 
     def wait_after(self, error: RateLimitError) -> float:
         """Accept the wait after a 429, in seconds. Raises the error instead if the call does not wait.

@@ -50,7 +50,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         return self._warn_of_sunset(await self._run(operations.get_pet(self._session(), pet_id)))
 
     async def close(self) -> None:
-        """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
+        """Close all connections. Calls under way, which may wait for a limit, and later calls raise PetstoreError."""
         if self._core.close() and self._core.loop in (None, _running_loop()):
             await self._core.http.aclose()
 

@@ -120,8 +120,7 @@ class Call:
     def report_success(self) -> None:
         """Record the latest response as a success, and call the hook."""
         status, headers, _ = self.reply
-        etag = headers.get("etag")
-        event = ResponseEvent(self.operation.name, status, self.request_id, etag, self._attempt, headers)
+        event = ResponseEvent(self.operation.name, status, self.request_id, headers.get("etag"), self._attempt, headers)
         self._session.observed.last_response = event
         notify(self._options.on_response, event)
 

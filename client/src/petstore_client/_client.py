@@ -38,7 +38,8 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         """All orders, one by one as they arrive, in memory that does not grow with the list.
 
         After the first order nothing is repeated: a list that ends early raises InvalidResponseError (`truncated`),
-        one that stalls APITimeoutError. The connection is in use until the iteration ends or is closed.
+        one that stalls APITimeoutError. Before it, the errors are those of `list_orders`. The connection is in use
+        until the iteration ends or is closed.
         """
         return self._iterate(operations.iter_orders(self._session))
 
@@ -65,7 +66,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         return self._warn_of_sunset(self._run(operations.get_pet(self._session(), pet_id)))
 
     def close(self) -> None:
-        """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
+        """Close all connections. Calls under way, which may wait for a limit, and later calls raise PetstoreError."""
         if self._core.close():
             for each in list(self._core.sockets):  # closing a socket does not wake a thread that reads from it
                 with suppress(OSError):

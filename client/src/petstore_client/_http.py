@@ -205,9 +205,8 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
     record = read_error(body)
     status = reply.status
     if record is None and status == 404:  # a 404 of this API says what is missing
-        return errors.InvalidResponseError(
-            f"{target.base_url} responded 404 without the Error record of this API; is the base URL right?", status
-        )
+        what = f"{target.base_url} responded 404 without the Error record of this API"
+        return errors.InvalidResponseError(f"{what}; is the base URL right?", status)
     code, message = (record.code, target.key.redact(record.message)) if record else ("", _foreign(reply, target))
     kind = _KIND.get(status, errors.ServerError if status >= 500 else errors.APIStatusError)
     if code == "changes_reset":

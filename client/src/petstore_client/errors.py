@@ -87,8 +87,8 @@ class InvalidResponseError(PetstoreError):
 class APIStatusError(PetstoreError):
     """The API refused the request. `code` is for programs ("" if the response had none), `message` for people.
 
-    The type of `code` lists the codes of versions 1 and 2; a later server may send others. `retry_after` is the wait in
-    seconds that a 409 or 5xx asked for, or None.
+    `status` is the HTTP status. The type of `code` lists the codes of versions 1 and 2; a later server may send others.
+    `retry_after` is the wait in seconds that a 409 or 5xx asked for, or None.
     """
 
     def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:

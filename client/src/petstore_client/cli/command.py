@@ -34,8 +34,8 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
 @click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")
 @click.option("--timeout", type=SECONDS, default=30.0, help="Seconds to wait for a response (30).")
-@click.option("--max-retries", type=click.IntRange(0), default=4, help="Attempts after a failed one (4); see below.")
-@click.option("--deadline", type=SECONDS, help="Seconds that each call may take in all.")
+@click.option("--max-retries", type=click.IntRange(0), default=4, help="Attempts after a failed one (4); see above.")
+@click.option("--deadline", type=SECONDS, help="Seconds that each call may take in all (unlimited).")
 @click.option("--verbose", is_flag=True, help="Log every request to stderr, without the key.")
 @click.pass_context
 def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> None:
@@ -43,8 +43,8 @@ def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> Non
 
     Set PETSTORE_API_KEY to the API key. It is not an option, because options appear in the process list.
 
-    While the service cannot be reached, a request is repeated for two minutes, unless --max-retries is
-    0. Other failures that may pass are repeated as often as it says.
+    While the service cannot be reached, a request is repeated for two minutes. After another temporary failure
+    it is repeated at most --max-retries times. With --max-retries 0 nothing is repeated.
 
     \b
     Examples:
@@ -236,12 +236,13 @@ def _order_ids(given: tuple[str, ...]) -> list[int]:
 def _order_id(text: str, where: str = "") -> int:
     """An order identifier: a whole number of at most 64 bits in plain digits (D4)."""
     if not _ORDER_ID.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-        raise click.UsageError(f"{where}'{text}' is not an order identifier: a whole number of at most 64 bits.")
+        raise click.UsageError(f"{where}'{text}' is not an order identifier: a 64-bit integer in plain digits.")
     return int(text)
 
 
 def _report_retry(event: RetryEvent) -> None:
-    say(f"petstore-client: {event.error} Retrying in {event.wait:.0f} s.")
+    if not isinstance(event.error, errors.RateLimitError):  # `_report_limit` has reported the wait
+        say(f"petstore-client: {event.error} Retrying in {event.wait:.0f} s.")
 
 
 def _report_limit(event: RateLimitEvent) -> None:

@@ -22,7 +22,7 @@ RETRY_TIMEOUT = 120.0
 FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
 OPTIONS = {"max_wait": "--max-wait", "deadline": "--deadline", "max_retries": "--max-retries"}
-CODES = "0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)"
+CODES = "0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP, 141 closed pipe"
 EXIT_CODES_HELP = f"Exit codes: {CODES}."
 
 
@@ -121,7 +121,7 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, errors.PetstoreError):
         return _explain_petstore_error(error)
     if isinstance(error, OSError):
-        return "io_error", f"{error.strerror or error}.", FAILURE
+        return "io_error", f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", FAILURE
     return "internal_error", f"internal error: {type(error).__name__}: {' '.join(str(error).split())}", FAILURE
 
 

@@ -73,9 +73,10 @@ def write_table(orders: Iterable[Order], columns: Sequence[Column]) -> None:
 
 
 def write_columns(orders: Iterable[Order], columns: Sequence[Column]) -> None:
-    """Print the same columns for a pipe: one header, then one line for each order."""
+    """Print the same columns for a pipe: one header, then one line for each order; nothing if the first one fails."""
     rows = ([column.text(order) for column in columns] for order in orders)
-    sys.stdout.writelines(_lines(itertools.chain([[column.heading for column in columns]], rows), columns))
+    first = list(itertools.islice(rows, 1))
+    sys.stdout.writelines(_lines(itertools.chain([[column.heading for column in columns]], first, rows), columns))
 
 
 def _lines(rows: Iterable[Sequence[str]], columns: Sequence[Column]) -> Iterator[str]:
