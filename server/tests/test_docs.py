@@ -163,6 +163,17 @@ def _guide(**environ: str) -> str:
     return body(get(Documents(read_settings(environ)), "/docs/guide")).decode()
 
 
+@pytest.mark.parametrize(("name", "first"), [("guide", "start"), ("client", "quick-start")])
+def test_a_page_has_one_list_of_contents(documents: Documents, name: str, first: str) -> None:
+    page = body(get(documents, f"/docs/{name}")).decode()
+    assert 1 == page.count(f'href="#{first}"')
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_the_pages_of_the_contracts_lead_to_what_may_change(documents: Documents, path: str) -> None:
+    assert 'href="docs/versions"' in body(get(documents, path)).decode()
+
+
 ATOM = "{http://www.w3.org/2005/Atom}"
 
 

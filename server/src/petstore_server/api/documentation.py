@@ -53,6 +53,7 @@ _GUIDE_PAGES = ("guide", "client", "versions", "changelog")  # the Markdown file
 _RELEASE = re.compile(
     r"^## (?P<heading>(?P<title>.+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
 )
+_LIST_OF_CONTENTS = re.compile(r"^(?:- \[.+\]\(#.+\)\n)+", re.MULTILINE)  # for readers of the Markdown file
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
 
@@ -126,6 +127,7 @@ def _guide_page(settings: Settings, name: str) -> bytes:
     text = (folder / "guide" / f"{name}.md").read_text("utf-8").replace("<!-- addresses -->", _addresses(settings))
     if settings.base_url:
         text = text.replace(_EXAMPLE_ADDRESS, settings.base_url.removesuffix("1"))
+    text = _LIST_OF_CONTENTS.sub("", text, 1)
     frame = (folder / "page" / "guide.html").read_text("utf-8")
     title = text.partition("\n")[0].removeprefix("# ")
     return frame.replace("{title}", escape(title)).replace("{text}", _html(text)).encode()
