@@ -1,14 +1,15 @@
 """The client with a real server over sockets, and with misbehaving peers."""
 
+import asyncio
 import gzip
 import json
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from petstore_client import (
     APIConnectionError,
     APITimeoutError,
+    AsyncClient,
     ChangesResetError,
     Client,
     InvalidResponseError,
@@ -243,3 +245,53 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
         client.cancel_order(1)
     assert caught.value.sent
     assert caught.value.may_have_been_applied
+
+
+@contextmanager
+def dripping(first: bytes, then: bytes) -> Iterator[str]:
+    """A peer that answers the first request with these bytes, and with more of them for four seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(first)
+                for _ in range(80):
+                    connection.sendall(then)
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        thread.join()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+DRIPS = {
+    "interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+    "head": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "line of a chunk": (CHUNKED + b"2;", b"a"),
+}
+
+
+def list_blocking(url: str) -> None:
+    with Client(url, api_key="key", deadline=0.5) as client:
+        client.list_orders()
+
+
+async def list_asynchronously(url: str) -> None:
+    async with AsyncClient(url, api_key="key", deadline=0.5) as client:
+        await client.list_orders()
+
+
+@pytest.mark.parametrize("drips", DRIPS.values(), ids=DRIPS)
+@pytest.mark.parametrize("call", [list_blocking, lambda url: asyncio.run(list_asynchronously(url))])
+def test_a_deadline_bounds_a_response_of_which_a_little_comes_again_and_again(
+    call: Callable[[str], None], drips: tuple[bytes, bytes]
+) -> None:
+    with dripping(*drips) as url:
+        began = time.monotonic()
+        with pytest.raises(APITimeoutError) as caught:
+            call(url)
+        assert ("deadline", True) == (caught.value.ended_by, time.monotonic() - began < 2)

@@ -126,8 +126,8 @@ class _Driver(BaseDriver[T, httpx2.AsyncClient]):
         return await (self._send(effect) if isinstance(effect, Send) else self._wait(effect))
 
     async def _send(self, effect: Send) -> Reply:
-        async def trace(event: str, _: object) -> None:
-            self._core.trace_sending(event)
+        async def trace(event: str, info: dict[str, Any]) -> None:
+            self._core.trace(event, info)
 
         request = self.request(effect)
         request.extensions["trace"] = trace

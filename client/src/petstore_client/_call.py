@@ -86,7 +86,7 @@ class Call:
     def read(self) -> Effects[bytes | None]:
         """Read on in the body; None at its end. Raises APIConnectionError."""
         try:
-            piece: bytes | None = yield Read()
+            piece: bytes | None = yield Read(float("inf") if self.committed else self._admission.deadline)
         except http.TRANSPORT_ERRORS as error:
             raise http.connection_error(error, self.target) from error
         if not self.committed and self._clock.monotonic() > self._admission.deadline:
@@ -135,7 +135,8 @@ class Call:
         timeout = self._options.timeout_within(left, max(0, self.held))
         url = self.target.url(operation.version, self._path + (f"&wait={self.held}" if self.held else ""))
         try:
-            reply: Reply = yield Send(operation.method, url, dict(self.headers), timeout, self.content)
+            ends, headers = self._admission.deadline, dict(self.headers)
+            reply: Reply = yield Send(operation.method, url, headers, timeout, self.content, ends)
         except http.TRANSPORT_ERRORS as error:
             self._admission.waited += min(self.held, self._clock.monotonic() - began)  # is not for retry_timeout
             raise http.connection_error(error, self.target) from error

@@ -68,9 +68,9 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     def close(self) -> None:
         """Close all connections. Calls under way, which may wait for a limit, and later calls raise PetstoreError."""
         if self._core.close():
-            for each in list(self._core.sockets):  # closing a socket does not wake a thread that reads from it
+            for each in list(self._core.streams):  # closing a socket does not wake a thread that reads from it
                 with suppress(OSError):
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)
+                    socket.socket.shutdown(each.get_extra_info("socket"), socket.SHUT_RDWR)
             self._core.http.close()
 
     def __enter__(self) -> Self:

@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from math import inf
 from typing import Any, Generic
-from weakref import WeakSet
+from weakref import WeakSet, proxy
 
 import httpx2
 
@@ -14,10 +17,12 @@ from petstore_client._effects import Effects, Emit, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
 from petstore_client._options import HttpT, Options
+from petstore_client._types import Clock
 from petstore_client.errors import ConfigurationError, PetstoreError
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
+_ends = ContextVar("ends", default=inf)  # of the call of this thread or task, in monotonic seconds
 _abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
 
 
@@ -72,14 +77,16 @@ class Core(Generic[HttpT]):
             self._wakers.discard(wake)
 
     def trace(self, event: str, info: dict[str, Any]) -> None:
-        """Note the socket of each new connection (an extension of httpx2)."""
-        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            self.sockets.add(info["return_value"].get_extra_info("socket"))
-        self.trace_sending(event)
+        """Note each new connection, and let its reads end in time (an extension of httpx2).
 
-    def trace_sending(self, event: str) -> None:
-        """Send nothing over a connection that was being made while the client was closed. Raises PetstoreError."""
-        if event == "http11.send_request_headers.started":
+        Raises PetstoreError before something is sent over a connection that was made while the client was closed.
+        """
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            stream = info["return_value"]
+            self.streams.add(stream)
+            read = partial(type(stream).read, proxy(stream))  # without a reference to itself
+            stream.read = partial(_read_in_time, self._options.clock, read)
+        elif event == "http11.send_request_headers.started":
             self.check(self.generation)
 
     def _start(self) -> None:
@@ -88,7 +95,7 @@ class Core(Generic[HttpT]):
         self.gate = gates.gate_for(self.target.base_url, self.target.key.text, options.clock)
         self.loop: object = None  # the event loop of an AsyncClient
         self._wakers: set[Callable[[], object]] = set()
-        self.sockets: WeakSet[Any] = WeakSet()
+        self.streams: WeakSet[Any] = WeakSet()  # of connections
         with checked_environment():
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self.http = options.http_client or self._make_http(transport=options.transport, cookies=no_cookies)
@@ -98,6 +105,14 @@ class Core(Generic[HttpT]):
         if isinstance(given, httpx2.Client | httpx2.AsyncClient | httpx2.HTTPTransport | httpx2.AsyncHTTPTransport):
             what = "whose connections belong to the parent process; make the client after the fork"
             raise PetstoreError(f"This client was made before the fork with a transport or http_client {what}.")
+
+
+def _read_in_time(clock: Clock, read: Callable[[int, float | None], T], size: int, timeout: float | None = None) -> T:
+    """Read from a connection: many bytes may each come within `timeout`, and together after the call's deadline."""
+    left = _ends.get() - clock.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline is over")
+    return read(size, timeout if left == inf else min(left, left if timeout is None else timeout))
 
 
 class BaseDriver(Generic[T, HttpT]):
@@ -127,6 +142,8 @@ class BaseDriver(Generic[T, HttpT]):
         except StopIteration as end:
             self.result, self.emitted = end.value, None
             return None
+        if isinstance(effect, Send | Read):
+            _ends.set(effect.ends)
         if isinstance(effect, Emit):
             self.emitted = effect.orders
             return None
@@ -134,7 +151,7 @@ class BaseDriver(Generic[T, HttpT]):
 
     def request(self, effect: Send) -> httpx2.Request:
         """The request to send, with the key."""
-        method, url, headers, timeout, content = effect
+        method, url, headers, timeout, content, _ = effect
         request = self._core.http.build_request(method, url, headers=headers, timeout=timeout, content=content)
         request.headers["Authorization"] = f"Bearer {self._core.target.key.text}"  # hidden by repr()
         return request

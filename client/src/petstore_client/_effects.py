@@ -26,17 +26,26 @@ class Queue(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send a request; the outcome is a Reply. The driver closes its response before the next wait or request."""
+    """Send a request; the outcome is a Reply. The driver closes its response before the next wait or request.
+
+    `ends` is when reading from the connection ends, in monotonic seconds.
+    """
 
     method: str
     url: str
     headers: dict[str, str]
     timeout: Any
-    content: bytes | None = None
+    content: bytes | None
+    ends: float
 
 
 class Read(NamedTuple):
-    """Read on in the body of the response; the outcome is bytes as they arrive, or None at the end."""
+    """Read on in the body of the response; the outcome is bytes as they arrive, or None at the end.
+
+    `ends` is as that of Send.
+    """
+
+    ends: float
 
 
 class Emit(NamedTuple):
