@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from petstore_server.engines.postgres import engine as postgres_engine
+from petstore_server.engines.postgres import pool as postgres_pool
 from petstore_server.engines.postgres.connections import Options
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
@@ -99,9 +100,11 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
         options: Options = getattr(postgres_engine, name)
         begin, replaced = re.subn("'1[01]00'", f"'{PATIENCE * 1000:.0f}'", options.begin)
         assert 2 == replaced
-        monkeypatch.setattr(postgres_engine, name, options._replace(begin=begin, statement=PATIENCE, total=PATIENCE))
+        patient = options._replace(begin=begin, statement=PATIENCE, total=PATIENCE)
+        for module in (postgres_engine, postgres_pool):
+            monkeypatch.setattr(module, name, patient, raising=False)
     for name in ("_ALL_HOSTS_SECONDS", "_CONNECT_SECONDS"):
-        monkeypatch.setattr(postgres_engine, name, PATIENCE)
+        monkeypatch.setattr(postgres_pool, name, PATIENCE)
 
 
 @pytest.fixture(name="postgres_stores")

@@ -15,7 +15,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.sessions import SESSION_LIFETIME
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
-from petstore_server.engines.postgres.engine import CONNECTIONS
+from petstore_server.engines.postgres.pool import CONNECTIONS
 from petstore_server.operations.health import CheckResult
 from testing.console import START, Browser, Console, running_console
 from testing.stores import BY, Stores, add_key

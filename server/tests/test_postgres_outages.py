@@ -17,8 +17,10 @@ from petstore_server.domain.errors import OrderAlreadyCancelled, OrderNotFound, 
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Connection, Timelines
-from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, LONG_READS, Pool
+from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Connection
+from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
+from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
+from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from testing.engines import PostgresEngine, running_engine

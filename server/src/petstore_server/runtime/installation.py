@@ -19,7 +19,7 @@ from petstore_server.store import Store
 
 if TYPE_CHECKING:
     from petstore_server.domain.usage import Usage
-    from petstore_server.engines.postgres.connections import Share
+    from petstore_server.engines.postgres.timelines import Share
     from petstore_server.limits.redis import RedisCounters
 
 _ROWS_AT_ONCE = 16_000

@@ -1,19 +1,12 @@
 """One connection to PostgreSQL in use, and its errors. Statements are bounded in time, and need no session state.
 
 So it works behind a pooler that gives each transaction another connection (pgbouncer with pool_mode = transaction).
-
-A server that another one has replaced is refused (D19). A promotion begins a new timeline. A primary that returns after
-its replica was promoted is still on the old one, and what is written to it is lost.
-
-A server that was restored, or lost changes in a failover, is noticed by the clock of changes, which is behind. The
-store then begins a new history, before a connection to it is used.
 """
 
 import asyncio
-import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -22,28 +15,8 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.dialect import epoch
+from petstore_server.engines.postgres.timelines import Driver, OldPrimary, Timelines
 from petstore_server.store.engine import Commands, Query, Result, Row, Work
-
-Driver = psycopg.AsyncConnection[Row]
-Share = Callable[[str, int], Awaitable[int]]
-"""Note a number under a name where all processes see it; return the largest one noted there."""
-
-IDENTITY = """
-    SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
-    FROM pg_control_system()
-"""
-"""The identifiers of the cluster and of the database: rows would not do, for a dump copies them."""
-
-_TIMELINE = f"""
-    SELECT concat_ws('-', system_identifier, oid), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
-    FROM ({IDENTITY}) AS store WHERE NOT pg_is_in_recovery()
-"""
-
-_CLOCK = f"SELECT {epoch}, at FROM petstore.store, petstore.clock"
-_BEGIN_HISTORY = f"""
-    UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '') WHERE {epoch} = %s
-"""
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
@@ -107,63 +80,6 @@ EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, fl
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
 _IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
-
-
-_log = logging.getLogger(__name__)
-
-
-class OldPrimary(psycopg.OperationalError):
-    """The server is a primary that another one has replaced."""
-
-
-class Timelines:
-    """The newest timeline, and time of the clock, of each store that this process has seen, or, by `share`, any."""
-
-    def __init__(self, share: Share | None = None) -> None:
-        self._share = share
-        self._newest: dict[str, int] = {}
-        self._store = ""
-        self._noted = "", 0  # the epoch and the time that were shared last
-        self.refused = 0
-
-    async def verify(self, driver: Driver) -> None:
-        """Raises OldPrimary if the server has an older timeline than one that was seen, and psycopg.Error."""
-        row = await (await driver.execute(_TIMELINE.encode())).fetchone()
-        if row is None:  # a replica: a URL may ask for one
-            return
-        store, timeline = row[0], int(row[1], 16)
-        newest = max(timeline, self._newest.get(store, 0))
-        if self._share is not None:
-            newest = max(newest, await self._share(f"{store}:timeline", newest))
-        self._newest[store] = newest
-        if timeline < newest:
-            self.refused += 1
-            raise OldPrimary(f"timeline {timeline}, after {newest} was seen")
-        if self._share is not None:
-            self._store = store
-            with suppress(errors.UndefinedTable, errors.InvalidSchemaName):  # there is no store yet
-                await self._verify_clock(driver, self._share)
-
-    async def witness(self, epoch: str, at: int) -> None:
-        known, latest = self._noted
-        if self._share is not None and (epoch != known or at > latest):
-            await self._share(f"{self._store}:clock:{epoch}", at)
-            self._noted = epoch, at
-
-    async def _verify_clock(self, driver: Driver, share: Share) -> None:
-        """Begin a new history if the clock is behind the newest time that was seen in this one."""
-        epoch, at = await _clock(driver)
-        newest = await share(f"{self._store}:clock:{epoch}", at)
-        self._noted = epoch, newest
-        # Another process may have noted a change that was made since the clock was read.
-        if at < newest and (at := (await _clock(driver))[1]) < newest:
-            await driver.execute(_BEGIN_HISTORY.encode(), (epoch,))
-            _log.error("store lost changes", extra={"behind_seconds": (newest - at) / 1_000_000})
-
-
-async def _clock(driver: Driver) -> tuple[str, int]:
-    [(name, at)] = await (await driver.execute(_CLOCK.encode())).fetchall()
-    return name, at
 
 
 class Connection:

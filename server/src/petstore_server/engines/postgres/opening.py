@@ -8,8 +8,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.postgres.connections import Driver, Share, Timelines, plain_words
-from petstore_server.engines.postgres.engine import PostgresEngine, connect
+from petstore_server.engines.postgres.connections import plain_words
+from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.postgres.pool import connect
+from petstore_server.engines.postgres.timelines import Driver, Share, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem

@@ -1,0 +1,232 @@
+"""The connections of one process to one database, and connecting: to the first of several hosts that takes changes."""
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres import connections
+from petstore_server.engines.postgres.connections import BULK, READ, WRITE, Connection, Options
+from petstore_server.engines.postgres.timelines import Driver, Timelines
+from petstore_server.store.engine import Damage, Query, Result
+
+CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
+_RECENT_SECONDS = 5.0  # for which the last failure explains why connections are busy
+_CONNECT_SECONDS = 1.0  # for which a request waits
+_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
+_ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
+
+logging.getLogger("psycopg").disabled = True  # it also logs failures that it raises
+
+
+class Pool:
+    """At most CONNECTIONS connections, those among them that PostgreSQL has not ended yet."""
+
+    def __init__(self, url: str, timelines: Timelines) -> None:
+        self._url = url
+        self._timelines = timelines
+        self._idle: list[Driver] = []
+        self._open = 0  # idle, in use, or broken while PostgreSQL may still execute a statement
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._connecting: set[asyncio.Task[Driver]] = set()
+        self._known_fault: str | None = None
+        self.damage = Damage(self._note_damage)
+        self._last_fault = "", -math.inf  # the last reason, and when it was found
+
+    def fault(self) -> str | None:
+        reason, at = self._last_fault
+        return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
+
+    async def _note_damage(self, reason: str | None) -> None:
+        await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), READ)
+
+    def _explain(self, connection: Connection, error: psycopg.Error) -> ServiceUnavailable:
+        """What an error becomes; it is noted for `fault`."""
+        late = ServiceUnavailable(connections.NO_RESPONSE)
+        explained = late if connection.timed_out else connections.unavailable(error)
+        if isinstance(error, connections.DAMAGE):
+            self.damage.seen(explained.reason)
+        if not (connection.timed_out and self.fault()):  # an answer says more than none
+            self._last_fault = explained.reason, self._loop.time()
+        return explained
+
+    @asynccontextmanager
+    async def long_read(self, options: Options) -> AsyncIterator[Connection]:
+        """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
+        # Leaves a connection that works, if there is one.
+        await self.use(lambda connection: connection.rows([Query("SELECT 1")]), READ)
+        async with self._connection(options, self._loop.time() + options.total) as connection:
+            try:
+                yield connection
+            except psycopg.Error as error:
+                raise self._explain(connection, error) from error
+            finally:
+                await connection.roll_back()
+
+    async def use(self, work: Callable[[Connection], Awaitable[Result]], options: Options) -> Result:
+        """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
+
+        After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
+        psycopg.IntegrityError, and ServiceUnavailable: if a commit failed, changes may have been made (D19).
+        """
+        deadline = self._loop.time() + options.total
+        for left in reversed(range(_ATTEMPTS)):
+            async with self._connection(options, deadline) as connection:
+                try:
+                    return await work(connection)
+                except psycopg.Error as error:
+                    conflict = isinstance(error, options.conflicts)
+                    if isinstance(error, psycopg.IntegrityError) and not conflict:
+                        raise
+                    again = left and self._loop.time() < deadline
+                    if not again or not (conflict or connection.can_be_repeated(error)):
+                        raise self._explain(connection, error) from error
+            if not conflict:
+                await self._close_idle()
+        raise AssertionError  # the last attempt returns or raises
+
+    @asynccontextmanager
+    async def _connection(self, options: Options, deadline: float) -> AsyncIterator[Connection]:
+        """A connection for one user. Raises ServiceUnavailable if none is available in time."""
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        if options in (WRITE, BULK):
+            self.damage.require_none()
+        ready = min(deadline, self._loop.time() + READ.total)
+        try:
+            if self._free.locked():
+                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
+                async with asyncio.timeout_at(ready):
+                    await self._free.acquire()
+            else:
+                await self._free.acquire()
+        except TimeoutError:
+            because = f": {fault}" if (fault := self.fault()) else ""
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy{because}") from None
+        try:
+            driver = self._idle.pop() if self._idle else await self._connect(ready)
+        except BaseException:
+            self._free.release()
+            raise
+        connection = Connection(driver, options, deadline)
+        try:
+            yield connection
+        finally:
+            if connection.reusable and not self._closed:
+                self._idle.append(driver)
+                self._free.release()
+            else:
+                await driver.close()
+                # What was broken in the middle of a statement goes on until PostgreSQL's limit ends it.
+                self._loop.call_later(options.statement if connection.timed_out else 0, self._ended)
+
+    def _ended(self) -> None:
+        """PostgreSQL has ended a connection, whose place is free for another one."""
+        self._open -= 1
+        self._free.release()
+
+    async def _connect(self, ready: float) -> Driver:
+        """Return a new connection; one that is ready too late for its user is kept for the next."""
+        deadline = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        own: asyncio.Task[Driver] | None = None
+        while not self._idle:
+            if (own is None or own.done()) and self._open + len(self._connecting) < CONNECTIONS:
+                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
+                self._connecting.add(own)
+                own.add_done_callback(self._keep)
+            left = deadline - self._loop.time()
+            done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                raise ServiceUnavailable(self._known_fault or connections.NO_RESPONSE)
+            # An attempt that began before this call may have met what is over by now.
+            if own is not None and own in done and (fault := _fault(own)) is not None:
+                raise ServiceUnavailable(fault)
+        return self._idle.pop()
+
+    def _keep(self, connecting: asyncio.Task[Driver]) -> None:
+        self._connecting.discard(connecting)
+        self._known_fault = _fault(connecting)  # of several hosts, the first may take longer than a request waits
+        if self._known_fault is not None:
+            return
+        self._open += 1
+        self._idle.append(connecting.result())
+
+    async def close(self) -> None:
+        """Close idle connections; one in use is closed after its use."""
+        self._closed = True
+        for connecting in self._connecting:
+            connecting.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        """After one connection was found dead, the others may be dead too."""
+        while self._idle:
+            self._open -= 1
+            await self._idle.pop().close()
+
+
+def _fault(connecting: asyncio.Task[Driver]) -> str | None:
+    error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
+    if error is None:
+        return None
+    return connections.unavailable(error).reason if isinstance(error, psycopg.Error) else connections.NO_RESPONSE
+
+
+async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
+    """Open a connection. Raises psycopg.Error, OldPrimary among them, and TimeoutError."""
+    try:
+        async with asyncio.timeout(seconds):
+            driver = await _connect_to_a_host(url)
+            try:
+                await timelines.verify(driver)
+            except connections.CONNECTION_ENDED:
+                return driver  # its user finds out, and takes another one
+            except BaseException:
+                await driver.close()
+                raise
+            return driver
+    except UnicodeError:
+        raise psycopg.OperationalError("the URL has a malformed host name") from None
+
+
+async def _connect_to_a_host(url: str) -> Driver:
+    """Connect to the first host that accepts changes. Raises psycopg.Error, with the cause of each if none does.
+
+    The driver would give the cause of the last one only, and leave out names that cannot be resolved.
+    """
+    causes: dict[str, None] = {}
+    for host, conninfo in (hosts := _hosts(url)):
+        try:
+            # A pooler gives the next transaction another connection, without the statements prepared on this one.
+            return await psycopg.AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+        except psycopg.OperationalError as error:
+            if len(hosts) == 1:
+                raise
+            lines = str(error).strip().splitlines()
+            of_addresses = [line for line in lines if line.startswith("- ")] or lines[:1]
+            causes |= {f"{host}: {line.rpartition(' failed: ')[2]}": None for line in of_addresses}
+    raise psycopg.OperationalError("; ".join(causes))
+
+
+@lru_cache(maxsize=8)
+def _hosts(url: str) -> list[tuple[str, str]]:
+    """Return each host of the URL, with how to connect to it: the URL, with defaults for what it leaves out."""
+    defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
+    parameters = defaults | {name: str(text) for name, text in conninfo_to_dict(url, client_encoding="UTF8").items()}
+    by_host = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if name in parameters}
+    number = max(map(len, by_host.values()), default=1)
+    if any(len(texts) not in (1, number) for texts in by_host.values()):
+        return [("", make_conninfo("", **parameters))]  # the driver says what is wrong with it
+    places = [{name: (texts * number)[index] for name, texts in by_host.items()} for index in range(number)]
+    return [
+        (place.get("host") or place.get("hostaddr", ""), make_conninfo("", **parameters | place)) for place in places
+    ]
