@@ -63,6 +63,17 @@ async def test_a_stalled_background_task_makes_the_process_unready(service: Serv
     stuck.cancel()
 
 
+async def test_a_store_that_does_not_respond_in_two_seconds_makes_the_process_unready(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, timeout = service.backend.store, asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", lambda seconds: timeout(seconds / 100))
+    monkeypatch.setattr(store, "check", asyncio.Event().wait)
+    for fault, reason in ((None, "the store did not respond within 2 seconds"), ("it is damaged", "it is damaged")):
+        monkeypatch.setattr(store.engine, "fault", lambda fault=fault: fault)
+        assert {"status": "unavailable", "reason": reason} == (await get(service, "/readyz")).json()
+
+
 async def test_the_root_lists_every_path_that_is_served(service: Service) -> None:
     root = await get(service, "/")
     assert 200 == root.status_code
@@ -147,6 +158,12 @@ def test_silent_connections_are_bounded_and_both_ports_respond(tmp_path: Path) -
         finally:
             for each in silent:
                 each.close()
+
+
+def test_the_bounds_of_these_connections_are_documented() -> None:
+    text = " ".join(Path("docs/operating.md").read_text("utf-8").split())
+    assert f"At most {MAX_ADMIN_CONNECTIONS} connections to this port are open, and each has ten seconds" in text
+    assert 10 == servers._ADMIN_HEAD_SECONDS
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT"])

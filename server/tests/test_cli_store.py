@@ -19,9 +19,10 @@ import pytest
 
 from petstore_server.cli import db
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
+from petstore_server.domain.timestamps import DAY
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
-from petstore_server.operations.health import check_clock, check_postgres
+from petstore_server.operations.health import check_backups, check_clock, check_postgres
 from petstore_server.operations.health_machine import LARGE_LOG, check_disk
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.maintenance import check
@@ -38,6 +39,7 @@ def cli(tmp_path: Path) -> CommandLine:
     return cli
 
 
+MIB = 1 << 20
 NO_PORTS = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
 
 
@@ -132,7 +134,12 @@ def test_keys_of_a_suspended_account_do_not_count_as_working(cli: CommandLine) -
 
 @pytest.mark.parametrize(
     ("order_id", "level"),
-    [(2**63 - 1, None), (MAX_ASSIGNED_ID, "fail"), (MAX_ASSIGNED_ID - 1, "warn"), (2**62, None)],
+    [
+        (MAX_ASSIGNED_ID + 1, None),
+        (MAX_ASSIGNED_ID, "fail"),
+        (MAX_ASSIGNED_ID - 2**32 + 1, "warn"),
+        (MAX_ASSIGNED_ID - 2**32, None),
+    ],
 )
 def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
     cli: CommandLine, order_id: int, level: str | None
@@ -301,16 +308,22 @@ def test_doctor_reports_a_store_that_other_users_can_access(cli: CommandLine) ->
         assert ("warn", True) == (level, f"(mode 0{mode:o})" in message)
 
 
-def test_doctor_examines_disk_log_and_clock(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    (low,) = check_disk(cli.store, least_free=1 << 60)
-    assert ("disk", "fail") == (low.check, low.level)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=9 << 20))
-    (low,) = check_disk(cli.store)
-    assert ("fail", True) == (low.level, low.message.startswith("9 MiB are free in "))
-    monkeypatch.undo()
-    with cli.store.with_name(cli.store.name + "-wal").open("wb") as log:
+@pytest.mark.parametrize(
+    ("free", "size", "level"),
+    [(64 * MIB - 1, 0, "fail"), (64 * MIB, 0, "ok"), (2047 * MIB, 1024 * MIB, "warn"), (2048 * MIB, 1024 * MIB, "ok")],
+)
+def test_the_disk_needs_64_mib_and_twice_the_size_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, size: int, level: str
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    store = tmp_path / "store.db"
+    store.touch()
+    os.truncate(store, size)
+    message = f"{free // MIB:,} MiB are free in {tmp_path}; the store takes {size // MIB:,}.0 MiB."
+    assert [("disk", level, message)] == [result[:3] for result in check_disk(store)]
+    with store.with_name("store.db-wal").open("wb") as log:
         log.truncate(LARGE_LOG + 1)
-    assert [("disk", "ok"), ("log", "warn")] == [result[:2] for result in check_disk(cli.store, least_free=0)]
+    assert ["disk", "log"] == [result.check for result in check_disk(store)]
 
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
@@ -323,7 +336,8 @@ NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
         (NOW, {"Redis": 10.5, "PostgreSQL": 0}, 0.0, "warn", "Z, and that of Redis is 10 seconds ahead."),
         (NOW, {"PostgreSQL": -3601.0}, 0.0, "warn", "Z, and that of PostgreSQL is 3,601 seconds behind."),
         (NOW, {}, NOW + 11, "warn", "the last change of the store was made at 2026-11-18T11:06:51Z."),
-        (0.0, {}, 0.0, "fail", "The clock says 1970-01-01T00:00:00Z."),
+        (1_767_225_600.0, {}, 0.0, "ok", "The clock says 2026-01-01T00:00:00Z."),
+        (1_767_225_599.0, {}, 0.0, "fail", "The clock says 2025-12-31T23:59:59Z."),
     ],
 )
 def test_the_clock_is_compared_with_others_and_with_the_last_change(
@@ -331,6 +345,11 @@ def test_the_clock_is_compared_with_others_and_with_the_last_change(
 ) -> None:
     found = check_clock(now, ahead, last_change)
     assert (level, True) == (found.level, found.message.endswith(message)), found.message
+
+
+def test_a_backup_is_recent_for_two_days() -> None:
+    ages = (2 * DAY, 2 * DAY + 1)
+    assert ["ok", "warn"] == [check_backups(NOW - age, NOW, with_tools=False).level for age in ages]
 
 
 def test_the_time_of_a_store_s_file_says_nothing_of_the_clock(cli: CommandLine) -> None:
@@ -341,13 +360,6 @@ def test_the_time_of_a_store_s_file_says_nothing_of_the_clock(cli: CommandLine) 
     assert "warn" == results(cli)["clock"][0]
     cli("accounts", "create", "globex", "--plan", "free")  # by a clock that is right again
     assert "ok" == results(cli)["clock"][0]
-
-
-def test_the_doctor_shows_the_size_of_the_store(cli: CommandLine) -> None:
-    cli("db", "migrate")
-    os.truncate(cli.store, 3 << 29)
-    (disk,) = check_disk(cli.store, least_free=0)
-    assert disk.message.endswith("; the store takes 1,536.0 MiB.")
 
 
 SAFE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}

@@ -12,7 +12,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotUsable
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key, revoke
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult, check_partners
@@ -434,12 +434,14 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
 
 async def test_a_warning_leads_to_the_button_that_helps(console: Console, browser: Browser) -> None:
     await add_key(console.store)
-    await console.store.keys.create(replace(api_key("two"), expires_at=START + 60), BY)
+    await console.store.keys.create(replace(api_key("two"), expires_at=START + 7 * DAY - 1), BY)
+    await console.store.keys.create(replace(api_key("three"), expires_at=START + 7 * DAY), BY)
 
     async def examine() -> list[CheckResult]:
         return [each async for each in check_partners(console.store, START)]
 
     console.sources.monitor._examine = examine
     await browser.submit("/check")
+    assert "Key key_two of zoo expires at" in browser.page
     assert '<a href="/console/keys/key_two">Rotate</a>' in browser.page
     assert "petstore keys" not in browser.page

@@ -17,6 +17,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.timestamps import DAY
 from petstore_server.runtime import application
 from testing import wire
 from testing.clock import START
@@ -608,6 +609,11 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(service: Serv
             "petstore_ready 1.0",
         ):
             assert line in metrics.splitlines()
+        for days, using in ((29.9, 1.0), (30.1, 0.0)):
+            service.clock.now = START + days * DAY
+            assert (
+                f'\npetstore_accounts_using{{operation="listOrders"}} {using}\n' in (await admin.get("/metrics")).text
+            )
         service.application.draining = True
         draining = await admin.get("/readyz")
         assert (503, "unavailable") == (draining.status_code, draining.json()["status"])

@@ -15,13 +15,12 @@ from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
     Environment,
 )
-from petstore_server.domain.orders import CANCEL, MAX_ASSIGNED_ID, Order, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, orders
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import read_audit
-from petstore_server.operations.health import check_identifiers
 from petstore_server.store import Store
 from testing.stores import Stores
 
@@ -83,15 +82,6 @@ async def test_orders_after_a_failure_of_the_store_are_not_tried(
     assert tried == [order_id for order_id, _ in outcomes]
     assert len(tried) < 1000
     assert [50] == [order_id for order_id, each in outcomes if isinstance(each, ServiceUnavailable)]
-
-
-@pytest.mark.parametrize(("last", "levels"), [(7, []), (MAX_ASSIGNED_ID - 1, ["warn"]), (MAX_ASSIGNED_ID, ["fail"])])
-async def test_the_doctor_reports_that_few_identifiers_are_left(
-    file_store: Stores, last: int, levels: list[str]
-) -> None:
-    async with file_store.opened() as store:
-        await store.orders.import_batch([Order(last)], "import", ACTOR)
-        assert levels == [result.level async for result in check_identifiers(store)]
 
 
 async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(store: Store) -> None:

@@ -1,10 +1,12 @@
 """Settings: an unknown name or an invalid value aborts the start with one line that names it."""
 
 import re
+import resource
 from datetime import UTC, datetime
 
 import pytest
 
+from petstore_server.runtime.application import _allowed_connections
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
 
 
@@ -166,3 +168,36 @@ def test_the_documented_range_of_a_setting_is_the_one_that_holds(name: str) -> N
     for wrong in (highest + 1, lowest - 1):
         with pytest.raises(SettingsError, match=f"{name} must be"):
             read_settings({name: str(wrong)})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limits", "raised", "allowed"),
+    [
+        (0, (1_024, 4_096), [(4_096, 4_096)], 3_840),
+        (0, (1_024, 100_000), [(10_256, 100_000)], 10_000),
+        (0, (1_024, resource.RLIM_INFINITY), [(10_256, resource.RLIM_INFINITY)], 10_000),
+        (0, (10_256, 10_256), [], 10_000),
+        (0, (100, 257), [(257, 257)], 1),
+        (0, (100, 100), [(100, 100)], 1),
+        (20_000, (1_024, 100_000), [(20_256, 100_000)], 20_000),
+        (3_840, (1_024, 4_096), [(4_096, 4_096)], 3_840),
+        (3_841, (1_024, 4_096), [(4_096, 4_096)], None),
+    ],
+)
+def test_the_limit_on_open_files_is_raised_for_the_connections_and_bounds_them(
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: int,
+    limits: tuple[int, int],
+    raised: list[tuple[int, int]],
+    allowed: int | None,
+) -> None:
+    seen = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: seen[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, changed: seen.append(changed))
+    if allowed is None:
+        message = "^PETSTORE_MAX_CONNECTIONS is 3841, but the limit on open files allows 3840: raise that limit "
+        with pytest.raises(SettingsError, match=message):
+            _allowed_connections(wanted)
+    else:
+        assert allowed == _allowed_connections(wanted)
+    assert [limits, *raised] == seen

@@ -327,7 +327,9 @@ def test_the_top_accounts_by_each_order() -> None:
     rows = with_usage(accounts, used, {}, FIRST + 1)
     ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items
     assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
-    assert [] == top_accounts(with_usage(accounts, None, totals, FIRST), AccountSort.SHARE, 10)
+    unknown = with_usage(accounts, None, None, FIRST)
+    measures = (AccountSort.MINUTE, AccountSort.SHARE, AccountSort.REQUESTS, AccountSort.ADMITTED, AccountSort.REFUSED)
+    assert [[]] * 5 == [top_accounts(unknown, measure, 10) for measure in measures]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -219,14 +219,18 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
     log = io.StringIO()
     configure_logging("info", log)
     service = supervision.Workers([], {})
-    dying = Dying(service, [1, 1, 1, 1, 31, 1, 1])
+    dying = Dying(service, [1, 1, 1, 1, 1, 30, 31, 1, 1])
+
+    async def pass_at_once(draining: Coroutine[Any, Any, None], _pause: float) -> None:
+        draining.close()
+        raise TimeoutError
+
     monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
-    monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(supervision, "_MAX_PAUSE", 0.004)
+    monkeypatch.setattr(asyncio, "wait_for", pass_at_once)
     await service._keep(dying)
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     pauses = [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
-    assert [0.001, 0.002, 0.004, 0.004, 0.001, 0.002] == pauses
+    assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == pauses
 
 
 METRICS = "# TYPE served counter\nserved_total 3.0\n# TYPE open gauge\nopen 7.0\n"

@@ -18,7 +18,7 @@ from petstore_server.server.sockets import listening_socket
 from petstore_server.settings import Settings
 
 _MIB = 1 << 20
-MIN_FREE = 64 * _MIB  # bytes that must be free on the disk
+_MIN_FREE = 64 * _MIB  # bytes that must be free on the disk
 
 LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 
@@ -52,14 +52,14 @@ def check_files(file: Path) -> list[CheckResult]:
     return results
 
 
-def check_disk(file: Path, least_free: int = MIN_FREE) -> Iterator[CheckResult]:
+def check_disk(file: Path) -> Iterator[CheckResult]:
     """Space on the disk of the store, and the size of its log."""
     if not file.parent.is_dir():
         return
     free = shutil.disk_usage(file.parent).free
     size = file.stat().st_size if file.exists() else 0
     message = f"{free // _MIB:,} MiB are free in {file.parent}; the store takes {size / _MIB:,.1f} MiB."
-    if free < least_free:
+    if free < _MIN_FREE:
         yield CheckResult("disk", "fail", message, "Free some space: changes fail on a full disk.")
     elif free < 2 * size:
         yield CheckResult("disk", "warn", message, "Free some space: a backup here needs as much again.")

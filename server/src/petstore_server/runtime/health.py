@@ -24,7 +24,7 @@ from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
 from petstore_server.store.engine import DAMAGED
 
-_QUICK_TO_READ = 200 << 20  # bytes of a store that can be read in a few seconds
+_QUICK_TO_READ = 200_000_000  # bytes of a store that can be read in a few seconds
 
 
 @dataclass

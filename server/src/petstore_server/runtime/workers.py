@@ -41,7 +41,7 @@ _FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0  # before one that died is replaced: it must
 _STEADY_SECONDS = 30.0  # a worker that has served this long is replaced without a long pause
 _DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
 _REPORT_SECONDS = 3.0
-_MAX_REPORT = 1 << 24
+_MAX_REPORT = 16_000_000  # bytes
 _UNREADABLE = (OSError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
 
 _log = logging.getLogger(__name__)
