@@ -1,5 +1,6 @@
 """`make mutants`: which changes it makes, and that it knows which of them a test notices."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from torture.mutants.changes import mutants
 from torture.mutants.groups import GROUPS, files
 from torture.mutants.processes import in_child
 
+_PR_GET_CHILD_SUBREAPER = 37
 SOURCE = '''
 """What is changed, and what is not."""
 
@@ -166,7 +168,7 @@ def test_an_explanation_that_ends_in_an_asterisk_is_for_all_mutants_that_begin_s
     assert every | {(file, "MOST = *")} == expanded(found, {(file, "LIMIT = *"), (file, "MOST = *")})
 
 
-def test_a_child_leaves_no_process_behind() -> None:
+def test_a_child_leaves_no_process_behind_and_later_ones_go_to_init() -> None:
     ready, writing = os.pipe()
 
     def run() -> bool:
@@ -177,3 +179,6 @@ def test_a_child_leaves_no_process_behind() -> None:
     started = int(os.read(ready, 20))
     with pytest.raises(ProcessLookupError):
         os.kill(started, 0)
+    adopts = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts))
+    assert 0 == adopts.value

@@ -71,7 +71,7 @@ def passes(items: list[pytest.Item]) -> bool:
 
 def in_child(run: Callable[[], bool], seconds: float) -> str:
     """Fork; run this with a time limit; end what it has started."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _adopt_orphans(True)
     ready, done = os.pipe()
     own = _children()
     if not (child := os.fork()):
@@ -98,9 +98,15 @@ def in_child(run: Callable[[], bool], seconds: float) -> str:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
+    _adopt_orphans(False)  # or what else this process starts would stay in its place, unwaited for
     if not in_time:
         return "timeout"
     return "survived" if status == 0 else "killed"
+
+
+def _adopt_orphans(adopts: bool) -> None:
+    """Whether processes below this one become its children when their parents end, as they do those of init."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopts))
 
 
 def _children() -> set[int]:
