@@ -13,7 +13,7 @@ from bench.machine import BenchError, Cores, cores, program
 PETSTORE = Path(sys.executable).parent / "petstore"
 
 Name = TypeVar("Name")
-Reading = TypeVar("Reading")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Plan:
         return list(quick if self.quick else full)
 
 
-def interleaved(rounds: int, loads: Mapping[Name, Callable[[], Reading]]) -> dict[Name, list[Reading]]:
+def interleaved(rounds: int, loads: Mapping[Name, Callable[[], Result]]) -> dict[Name, list[Result]]:
     """Run every load once per round, and start each round with another one, so that drift affects all alike."""
-    readings: dict[Name, list[Reading]] = {name: [] for name in loads}
+    readings: dict[Name, list[Result]] = {name: [] for name in loads}
     names = list(loads)
     for number in range(rounds):
         turn = number % len(names)

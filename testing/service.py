@@ -108,7 +108,7 @@ async def running(deployment: Deployment, clock: Clock | None = None, /, **more:
             try:
                 async with checked_async_client(transport) as client:
                     yield Service(application, backend, clock, client, transport, settings)
-            finally:  # a loop with sockets that listen would wait for ever when it is closed
+            finally:  # a loop with sockets that listen would wait forever when it is closed
                 application.drain()
                 await server.stop(5)
 

@@ -3,10 +3,6 @@
 import signal
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sys import UnraisableHookArgs
 
 
 class Stopped(KeyboardInterrupt):
@@ -40,7 +36,7 @@ def _stop(number: int, _: FrameType | None) -> None:
     raise Stopped(number)
 
 
-def _report_unraisable(unraisable: "UnraisableHookArgs") -> None:
+def _report_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """Report an exception that nothing can catch, such as one in a finalizer, unless it is a Ctrl-C."""
     if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

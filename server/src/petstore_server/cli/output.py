@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -175,8 +175,10 @@ def _broken(text: str, width: int) -> list[str]:
     return [part.plain.rstrip() for part in Text(text).wrap(Console(width=width), width, overflow="fold")]
 
 
-Advance = Callable[..., None]
-"""Shows how far the work has come: `done` of `total`, `count`, which the rate counts (None: `done`), and a note."""
+class Advance(Protocol):
+    """Shows how far the work has come: `done` of `total`, `count`, which the rate counts (None: `done`), and a note."""
+
+    def __call__(self, done: int, total: int | None = None, count: int | None = None, note: str = "") -> None: ...
 
 
 @contextmanager

@@ -7,6 +7,25 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+SQLITE = "sqlite:///"
+UNPARSABLE_URL = "a URL that cannot be parsed"  # shown instead of the URL, of which any part may be a password
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]+\]?", re.ASCII)
+_CONTACT = re.compile(
+    r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
+)
+_NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
+_NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
+_URL = re.compile(
+    r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
+    (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
+    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,[\w.:%-]*)*)
+    (?P<path>/[\w./%+~-]*)?
+    (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
+    """,
+    re.ASCII | re.VERBOSE,
+)
 
 
 def host(value: str) -> str:
@@ -93,24 +112,6 @@ def _parsed_url(value: str) -> str:
     return value
 
 
-UNPARSABLE_URL = "a URL that cannot be parsed"  # shown instead of the URL, of which any part may be a password
-
-_NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
-
-SQLITE = "sqlite:///"
-_NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
-
-_URL = re.compile(
-    r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
-    (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
-    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,[\w.:%-]*)*)
-    (?P<path>/[\w./%+~-]*)?
-    (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
-    """,
-    re.ASCII | re.VERBOSE,
-)
-
-
 def describe_url(url: str) -> str:
     """Describe a database or Redis URL without its secrets: scheme, host, port, and database or path only.
 
@@ -141,20 +142,12 @@ def contact(value: str) -> str | None:
     return value or None
 
 
-_CONTACT = re.compile(
-    r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
-)
-
-
 def host_names(value: str) -> frozenset[str]:
     names = [part.strip().lower().rstrip(".") for part in value.split(",") if part.strip()]
     for name in names:
         if not _HOST_NAME.fullmatch(name):
             raise ValueError("must be host names or addresses without ports, separated by commas")
     return frozenset(name.strip("[]") for name in names)
-
-
-_HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]+\]?", re.ASCII)
 
 
 def on_off(value: str) -> bool:
@@ -177,6 +170,3 @@ def timestamp(value: str) -> datetime:
     if read < _EPOCH:  # RFC 9745 gives it in Unix seconds
         raise ValueError("must not be before 1970-01-01")
     return read
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

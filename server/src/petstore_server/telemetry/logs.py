@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import msgspec
 
 from petstore_server.domain.texts import hide_keys
+from petstore_server.domain.timestamps import format_timestamp
 
 _CAPACITY = 10_000  # lines in memory while stderr takes none
 _LINES_PER_WRITE = 100
@@ -133,7 +134,7 @@ def configure_logging(level: str, stream: LineWriter | TextIO | None = None) -> 
 
 def timestamp(at: float) -> str:
     """A Unix time as in all lines of the log."""
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    return format_timestamp(datetime.fromtimestamp(at, UTC))
 
 
 class _Lines(logging.Handler):
