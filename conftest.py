@@ -21,19 +21,19 @@ from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import configure_logging
-from testing import engines, service
+from testing import service
 from testing.browser import chromium
 from testing.cli import CommandLine
 from testing.client_variants import Connect, asynchronous, blocking
 from testing.console import Browser, Console, running_console
 from testing.deployment import Deployment
-from testing.engines import PostgresEngine
+from testing.engines import PostgresEngine, shared_postgres
 from testing.memory import memory
 from testing.postgres_programs import share_empty_servers
-from testing.redis_engine import close_shared, shared_redis
+from testing.redis_engine import shared_redis
 from testing.service import Service
 from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key, new_store_database
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE, at_end
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -78,8 +78,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_unconfigure() -> None:
-    close_shared()
-    engines.close_shared()
+    at_end.close()
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(name="postgres", scope="session")
 def _postgres() -> PostgresEngine:
-    return engines.shared_postgres()
+    return shared_postgres()
 
 
 @pytest.fixture(name="unhurried")

@@ -16,7 +16,7 @@ import psycopg
 
 from testing.memory import memory
 from testing.postgres_programs import SERVER_USER, empty_server, fill, installed_programs, make_private
-from testing.subprocesses import PATIENCE, await_ready, descendants, end, free_port, running
+from testing.subprocesses import PATIENCE, at_end, await_ready, descendants, end, free_port, running
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -225,15 +225,6 @@ def running_engine(
 def shared_postgres() -> PostgresEngine:
     """The PostgreSQL of this test process, started; ended with it. Tests that stop it start one of their own."""
     engine = PostgresEngine()
-    _shared.append(engine)
+    at_end.callback(engine.remove)
     engine.start()
     return engine
-
-
-_shared: list[PostgresEngine] = []
-
-
-def close_shared() -> None:
-    """End what `shared_postgres` started."""
-    for engine in _shared:
-        engine.remove()

@@ -1,6 +1,5 @@
 """A real Valkey or Redis for tests: started once in each test process, emptied for each test."""
 
-import atexit
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 import redis
 
 from testing import needs
-from testing.subprocesses import await_ready, free_port, kill
+from testing.subprocesses import at_end, await_ready, free_port, kill
 
 VALKEY, REDIS = "valkey", "redis"
 """Valkey comes from a wheel, which serves every version of Python. Redis has none: it is the system's."""
@@ -114,16 +113,5 @@ def own_redis(*options: str, server: str = VALKEY) -> Iterator[RedisEngine]:
 def shared_redis(server: str = VALKEY) -> RedisEngine:
     """The Redis of this test process; ended with it."""
     engine = RedisEngine(server=server)
-    owner = os.getpid()
-    atexit.register(lambda: engine.close() if os.getpid() == owner else None)
-    _shared.append(engine)
+    at_end.callback(engine.close)
     return engine
-
-
-_shared: list[RedisEngine] = []
-
-
-def close_shared() -> None:
-    """End what `shared_redis` started: a test process whose run is interrupted does not reach its exit handlers."""
-    for engine in _shared:
-        engine.close()

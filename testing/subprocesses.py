@@ -9,12 +9,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 PATIENCE = 120.0
 """Seconds for what ends by itself, such as a process after a signal, on a machine that is busy with other tests."""
+
+at_end = ExitStack()
+"""Ends what the tests of this process share. One that is interrupted does not reach its exit handlers."""
 
 _SLEPT = 0.02
 _MEASURED_SECONDS = 0.1
