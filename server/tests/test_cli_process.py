@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from testing.cli import CommandLine
+from testing.preloaded import PetstoreProcess
 from testing.process import PETSTORE, environment
 from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, end, free_port, kill, waits_for_stdin, within
@@ -38,10 +39,9 @@ class Terminal:
 
     def __init__(self, cli: CommandLine, *arguments: str, **settings: str) -> None:
         self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [PETSTORE, *arguments], env={**environ(cli), **settings}, stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
+        self._theirs = os.fdopen(theirs)  # kept until the process, which opens it by its name, has ended
+        name = Path(os.ttyname(theirs))
+        self.process = PetstoreProcess(arguments, {**environ(cli), **settings}, name, name, stdin=name)
         self.shown = ""
 
     def type(self, text: bytes) -> None:
@@ -60,8 +60,11 @@ class Terminal:
         return self.process.wait(PATIENCE)
 
     def _read(self) -> bool:
-        if not select.select([self._ours], [], [], PATIENCE)[0]:
+        ready = select.select([self._ours, self.process.sentinel], [], [], PATIENCE)[0]
+        if not ready:
             return False
+        if self._ours not in ready:
+            self._theirs.close()
         try:
             self.shown += os.read(self._ours, 65_536).decode()
         except OSError:  # on Linux the other end has been closed
