@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,11 +67,15 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setattr(petstore_client, "Client", client)
         monkeypatch.setenv("PETSTORE_BASE_URL", "https://api.example.com/v1")
         monkeypatch.setenv("PETSTORE_API_KEY", "key")
-        with pytest.raises(SystemExit) as caught:
-            console.run(command.petstore_client, arguments)
-        return Done(int(caught.value.code or 0), *capsys.readouterr())
+        return to_its_end(arguments, capsys)
 
     return run
+
+
+def to_its_end(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> Done:
+    with pytest.raises(SystemExit) as caught:
+        console.run(command.petstore_client, arguments)
+    return Done(int(caught.value.code or 0), *capsys.readouterr())
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int = 200, terminal: bool = True) -> None:
@@ -496,11 +500,11 @@ def test_a_boolean_is_refused_with_the_values_of_the_help(run: Run) -> None:
     assert done.err.endswith("Invalid value for '--complete': 'maybe' is not one of 'true', 'false'.\n")
 
 
-def python(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with only these settings of the client."""
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python without settings of the client."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env={**own, **settings}, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=own, capture_output=True, text=True, check=False)
 
 
 BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}
@@ -515,9 +519,14 @@ BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}
         ({**BASE_URL, "PETSTORE_API_KEY": " key"}, "The API key has space or a line break around it; copy it again."),
     ],
 )
-def test_without_settings_it_says_what_to_set(settings: dict[str, str], says: str) -> None:
-    done = python("-m", "petstore_client", "orders", "list", **settings)
-    assert (2, f"petstore-client: {says}\n") == (done.returncode, done.stderr)
+def test_without_settings_it_says_what_to_set(
+    settings: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("PETSTORE_BASE_URL", "PETSTORE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert (2, "", f"petstore-client: {says}\n") == to_its_end(["orders", "list"], capsys)
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

@@ -22,7 +22,7 @@ from testing.import_files import batches, read
 from testing.preloaded import forking
 from testing.subprocesses import PATIENCE
 
-SIZE = 3 << 20
+SIZE = 2 << 20  # its objects in an array take 50 MB when all are decoded
 MOST = 32 << 20  # besides the file: a window of it, decoded
 
 

@@ -149,17 +149,17 @@ def test_an_import_whose_progress_is_not_read_ends_and_one_that_was_killed_is_se
 
 @pytest.mark.anyio
 async def test_every_import_that_changed_an_order_is_found_and_no_other(each_backend: Stores) -> None:
-    """Scattered orders in 40 imports of several batches, next to orders that were placed and cancelled."""
+    """Scattered orders in 20 imports of several batches, next to orders that were placed and cancelled."""
     chance = random.Random(3)
     touched: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     now: dict[int, Order] = {}
     async with each_backend.opened() as store:
         placed = await store.orders.place(Placement(1, "a", 1, 1, None), BY)
-        for number in range(40):
+        for number in range(20):
             by, subject = Actor("operator:ada", 2_000.0 + number), f"import-{number}"
             rows = [Order(chance.randrange(-400, 400) * 7, None, chance.randrange(3)) for _ in range(400)]
-            rows += [Order(placed.order_id, 1, number)] if number == 30 else []
-            outcomes = await store.orders.import_batch(rows, subject, by, replace_placed=number == 30)
+            rows += [Order(placed.order_id, 1, number)] if number == 15 else []
+            outcomes = await store.orders.import_batch(rows, subject, by, replace_placed=number == 15)
             before = dict(now)
             changed = {row.id for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
             now |= {row.id: row for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
@@ -167,7 +167,7 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
                 states = before.get(order_id), now[order_id]
                 touched[order_id].append((subject, *(state and state.quantity for state in states)))
         await store.orders.change(7, CANCEL, BY._replace(at=3_000.0))
-        for order_id in [*chance.sample(sorted(now), 60), placed.order_id]:
+        for order_id in [*chance.sample(sorted(now), 40), placed.order_id]:
             page, number = await order_history(store, order_id, AuditFilters(action="orders.import"))
             found = [
                 (entry.subject, (entry.before or {}).get("quantity"), (entry.after or {}).get("quantity"))
@@ -175,7 +175,7 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
             ]
             assert number == len(found)
             if order_id == placed.order_id:
-                assert [("import-30", 1, 30)] == found
+                assert [("import-15", 1, 15)] == found
                 continue
             created, *replaced = touched[order_id]
             assert (created[0], None, None) == found[0]
