@@ -229,7 +229,7 @@ async def test_imports_are_listed_page_by_page(store: Store) -> None:
 
 def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None:
     cli, file = CommandLine(tmp_path / "store.db"), tmp_path / "shop orders.csv"
-    file.write_text("id,quantity\n1,2\n2,many\nx,1\n")
+    file.write_text("id,quantity\n1,2\n2,più\nx,1\n")
     rejects = tmp_path / "rejects.jsonl"
     cli("orders", "import", str(file), "--dry-run")
     done = cli("orders", "import", str(file), "--json", "--rejects", str(rejects), "--as", "ada")
@@ -240,6 +240,7 @@ def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None
     expected |= {"state": "finished", "created": 1, "replaced": 0, "unchanged": 0, "rejected": 2, "rejectsKept": 2}
     assert expected.items() <= shown.items()
     assert done.json()["reasons"] == shown["reasons"]
+    assert "2,più" in rejects.read_text()
     written = [json.loads(line) for line in rejects.read_text().splitlines()]
     assert written == cli.must("imports", "show", shown["id"], "--rejects", "-").json_lines()
     cli.must("imports", "show", shown["id"], "--rejects", str(tmp_path / "again"))
