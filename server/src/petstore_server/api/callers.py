@@ -15,6 +15,7 @@ MAX_PRINCIPALS = 65_536  # kept in memory, some 500 bytes each
 TRUSTED_SECONDS = 60.0  # for which a known principal is trusted while the store does not answer (D19)
 UNKNOWN = "unknown"  # the address of a client without one, such as over a Unix socket
 _MAX_ADDRESS_TEXT = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
+_MAX_HOPS = 32  # that are read, from the last one on: a client may write thousands that look like trusted proxies
 _KEPT = 16_384  # some 300 bytes each
 
 
@@ -105,7 +106,7 @@ class ClientAddress:
         if peer is None:
             return UNKNOWN
         if self._trusted and self._is_trusted(peer):
-            for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))):
+            for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))[-_MAX_HOPS:]):
                 if counted(hop[: _MAX_ADDRESS_TEXT + 1]) == UNKNOWN:
                     break  # unreadable, so nothing to the left of it can be trusted
                 peer = hop
