@@ -234,6 +234,15 @@ def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run) -> None
     assert ["2", "7", "-", "2026-11-20T12:00:00Z", "-", "shipped", "2027-01-15T08:00:00Z"] == lines[2]
 
 
+@pytest.mark.parametrize("option", ["--json", "--jsonl"])
+def test_json_does_not_control_the_terminal(run: Run, option: str) -> None:
+    order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
+    body = {"data": [{**order, "status": "\xe9 \x9b2J", "reference": "\u202e\U000e0001"}]}
+    done = run(faulty([], Answered(200, json.dumps(body).encode())), "orders", "list", "--limit", "1", option)
+    assert r'"é \u009b2J"' in done.out
+    assert r'"\u202e\udb40\udc01"' in done.out
+
+
 def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
     body = {"data": [{**order, "status": "a\x1b[2J[red]b"}]}

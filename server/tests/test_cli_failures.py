@@ -261,8 +261,8 @@ def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: p
 
 LEAKED = "pso_live_" + "Ab3" * 11
 NOT_UTF_8 = os.fsdecode(b"caf\xe9")
-CONTROLS = set("\x1b\x07\x9b\r\u202e")
-HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eabc\rroot"
+CONTROLS = set("\x1b\x07\x9b\r\u061c\u202e")
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u061c\u202eabc\rroot"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from json import dumps
 from typing import Any, NamedTuple
 
 import click
@@ -98,7 +99,7 @@ class Output:
     def write(self, record: Any, text: str = "") -> None:
         """Write a record, or its text. Until `close`, an array is visibly incomplete."""
         if self.in_json:
-            text = msgspec.json.encode(record).decode()
+            text = _escaped(msgspec.json.encode(record).decode())
             text = f"{text}\n" if self._lines else f"{self._before}{text}"
         sys.stdout.write(text)
         self._before = ",\n"
@@ -116,6 +117,11 @@ class Output:
         for order in orders:
             self.write(order)
         self.close()
+
+
+def _escaped(text: str) -> str:
+    """JSON in which no character can control a terminal: msgspec escapes those of ASCII only."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else dumps(each)[1:-1] for each in text)
 
 
 def usage_text(usage: Usage) -> str:

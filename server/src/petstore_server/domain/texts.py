@@ -11,7 +11,7 @@ _LIVE, _TEST = map(_BETWEEN.join, ("psolive", "psotest"))
 _KEY = re.compile(rf"(?:({_LIVE})|{_TEST})(?:{_BETWEEN}[0-9A-Za-z])++", re.ASCII | re.IGNORECASE)
 """A prefix and at least one more character, in either case, with any punctuation between: up to a blank or a quote."""
 
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters
 that change the direction of text.
 """
