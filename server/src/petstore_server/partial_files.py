@@ -65,7 +65,7 @@ def is_protected(file: Path, store: Path | None) -> bool:
     file = file.resolve()
     stem = next((file.with_name(file.name.removesuffix(end)) for end in _COMPANIONS if file.name.endswith(end)), file)
     own = [] if store is None else [store, *(store.with_name(store.name + end) for end in _COMPANIONS)]
-    linked = file.exists() and any(each.exists() and each.samefile(file) for each in own)
+    linked = file.exists() and any(place.exists() and place.samefile(file) for place in own)
     return store == stem or linked or _begins_like_store(file) or (stem != file and _begins_like_store(stem))
 
 

@@ -81,7 +81,7 @@ def show_account(name: str) -> None:
         try:
             if not counts_elsewhere(settings):
                 usage = await account_usage(settings, store, account.id)
-                windows = [each._asdict() for each in operations.report_windows(account, usage, now)]
+                windows = [window._asdict() for window in operations.report_windows(account, usage, now)]
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation
         uses = [

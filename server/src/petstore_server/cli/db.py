@@ -94,10 +94,10 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
     older: list[Path] = []
     if keep is not None:  # one dated later, by a clock that was wrong, neither counts nor is removed
         name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
-        dated = (each for each in target.parent.iterdir() if name.fullmatch(each.name) and each.is_file())
-        older = sorted((each for each in dated if each < target), reverse=True)[keep - 1 :]
-    for each in older:
-        each.unlink()
+        dated = (path for path in target.parent.iterdir() if name.fullmatch(path.name) and path.is_file())
+        older = sorted((path for path in dated if path < target), reverse=True)[keep - 1 :]
+    for path in older:
+        path.unlink()
     removed = f" Removed {plural(len(older), 'older backup')}." if older else ""
     show_done({"backup": str(target), "removed": sorted(map(str, older))}, f"Backed up to {target}.{removed}")
 

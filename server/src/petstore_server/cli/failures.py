@@ -205,9 +205,9 @@ def interrupted() -> Iterator[None]:
         ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
         (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
 
-    handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
-    for each in handled:
-        signal.signal(each, interrupt)
+    handled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, interrupt)
     try:
         yield
     except (KeyboardInterrupt, click.Abort):
@@ -216,5 +216,5 @@ def interrupted() -> Iterator[None]:
         raise Interrupted(received[0]) from None
     finally:
         signal.alarm(0)
-        for each in handled:
-            signal.signal(each, signal.SIG_DFL)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)

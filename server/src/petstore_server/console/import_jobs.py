@@ -120,7 +120,7 @@ class ImportJob:
 
     def options(self) -> list[str]:
         texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
-        options = [f"--map={each.strip()}" for each in texts.pop("columns").split(",") if each.strip()]
+        options = [f"--map={column.strip()}" for column in texts.pop("columns").split(",") if column.strip()]
         for flag, option in (("ignore", f"--ignore-column={EVERY_COLUMN}"), ("replace_placed", "--replace-placed")):
             options += [option] if texts.pop(flag) else []
         options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]

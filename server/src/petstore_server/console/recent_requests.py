@@ -66,7 +66,7 @@ class RecentRequests:
         """The requests since the oldest sample, this second included."""
         samples = [*self._samples, await self._now()]
         first, last = samples[0], samples[-1]
-        percentiles = {each: _percentile(last.buckets - first.buckets, each) for each in (50, 95, 99)}
+        percentiles = {percent: _percentile(last.buckets - first.buckets, percent) for percent in (50, 95, 99)}
         responses = (last.responses - first.responses).most_common()
         errors = [(what, count) for what, count in responses if what[1] >= "400"]
         intervals = [_between(one, other) for one, other in pairwise(samples)]

@@ -50,7 +50,7 @@ def environment() -> Environment:
     )
     times = (duration, plain_times, unix, minutes, format_unix)
     others = (percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
-    made.filters |= {each.__name__: each for each in (*times, *others)} | {"number": "{:,}".format}
+    made.filters |= {function.__name__: function for function in (*times, *others)} | {"number": "{:,}".format}
     made.globals |= {
         "console": CONSOLE_PATH,
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
@@ -132,7 +132,7 @@ def minutes(at: float) -> str:
 def changed_fields(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """The fields that changed: the name, and the text before and after, empty where the field had or has no value."""
     shown = entry_fields(entry)
-    before, after = (shown[each] if isinstance(shown[each], dict) else {} for each in ("before", "after"))
+    before, after = (shown[side] if isinstance(shown[side], dict) else {} for side in ("before", "after"))
     names = list({**before, **after})[:_MAX_FIELDS]
     return [(in_words(name), _text(before, name), _text(after, name)) for name in names]
 
@@ -154,7 +154,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{in_words(name)} {_plain(each)}" for name, each in value.items())
+        return ", ".join(f"{in_words(name)} {_plain(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
+        return ", ".join(map(_plain, value)) if all(not isinstance(item, dict) for item in value) else f"{len(value):,}"
     return "–" if value is None else plain_times(str(value))

@@ -214,8 +214,8 @@ class Sources:
         if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:
             await asyncio.wait(late, timeout=_LATE_SECONDS)
         own: list[Cached[Any]] = [self.recent, self.order_counts, self._windows, self._totals, *self.history.values()]
-        for each in own:
-            await each.close()
+        for reading in own:
+            await reading.close()
 
     async def _read_totals(self) -> Mapping[int, UsageCounts]:
         now = self.clock()

@@ -129,7 +129,7 @@ class Visit:
             "overall": overall,
             "is_new": is_new,
             "status": status,
-            "forms": [each for each in values.values() if isinstance(each, Form) and each.errors],
+            "forms": [value for value in values.values() if isinstance(value, Form) and value.errors],
         }
         response = HTMLResponse(environment().get_template(template).render(context | values), status)
         if notice is not None:

@@ -242,7 +242,7 @@ class Reject(NamedTuple):
     def recorded(self) -> dict[str, object]:
         """The reject as the store keeps it: the beginning of a long row, and no API key."""
         fields = self.fields().items()
-        return {name: hide_keys(each)[:_MAX_KEPT_TEXT] if isinstance(each, str) else each for name, each in fields}
+        return {name: hide_keys(value)[:_MAX_KEPT_TEXT] if isinstance(value, str) else value for name, value in fields}
 
 
 class FilePart(NamedTuple):
@@ -282,7 +282,7 @@ class Rejects:
         later.count, later._groups = self.count, dict(self._groups)
         later.add(rejects)
         first = enumerate(rejects[: max(0, MAX_KEPT_REJECTS - self.count)], self.count)
-        kept = [(number, each.recorded()) for number, each in first]
+        kept = [(number, reject.recorded()) for number, reject in first]
         return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
 
     def summary(self) -> Iterator[str]:

@@ -192,7 +192,7 @@ class RedisCounters:
             raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
         except _FAILURES as error:
             raise CountersUnavailable(_reason(error)) from error
-        return [(now, each) for each in counted]
+        return [(now, result) for result in counted]
 
 
 @asynccontextmanager

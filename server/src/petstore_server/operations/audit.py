@@ -113,8 +113,8 @@ async def order_history(
             and filters.actor in (None, entry.actor)
             and entry.actor.startswith(filters.actor_prefix or "")
         ]
-    found.sort(key=lambda each: each[1].position, reverse=True)
-    later = [each for each in found if last is None or each[1].position < last]
+    found.sort(key=lambda pair: pair[1].position, reverse=True)
+    later = [pair for pair in found if last is None or pair[1].position < last]
     shown = [
         entry if batch is None else await _reduced(store, order_id, batch, entry) for batch, entry in later[:limit]
     ]
@@ -153,4 +153,4 @@ def shown_fields(value: Any) -> Any:
         times = {name for name, field in value.items() if isinstance(field, int | float) and _TIME.search(name)}
         texts = {name: format_unix(field) if name in times else shown_fields(field) for name, field in value.items()}
         return {re.sub(r"_([a-z])", lambda match: match[1].upper(), name): text for name, text in texts.items()}
-    return [shown_fields(each) for each in value] if isinstance(value, list) else value
+    return [shown_fields(item) for item in value] if isinstance(value, list) else value

@@ -101,14 +101,14 @@ class HealthMonitor:
     def overall(self) -> Overall:
         """The state of the service on all hosts, as far as it is known now."""
         now = self._clock()
-        others = [each for each in self._all if each.host != self._host and not each.stopped]
-        silent = [each for each in others if now - each.checked_at > OLD_SECONDS]
-        known = [each for each in (self._own, *others) if each is not None and each not in silent]
+        others = [health for health in self._all if health.host != self._host and not health.stopped]
+        silent = [health for health in others if now - health.checked_at > OLD_SECONDS]
+        known = [health for health in (self._own, *others) if health is not None and health not in silent]
         waiting = 0.0 if self._asking is None or self._asking.done() else monotonic() - self._asked_at
         if not known:
             return Overall(None, "", None, None, "", 0, waiting, silent)
-        worst = max(known, key=lambda each: (STATES.index(each.state), each is self._own))
-        checked_at = min(each.checked_at for each in known)
+        worst = max(known, key=lambda health: (STATES.index(health.state), health is self._own))
+        checked_at = min(health.checked_at for health in known)
         host = worst.host if len(known) > 1 else ""
         return Overall(worst.state, worst.reason, worst.since, checked_at, host, len(known), waiting, silent)
 
@@ -128,7 +128,7 @@ class HealthMonitor:
         ready, detail = await self._service.readiness()
         state: State = "not ready" if not ready else "degraded" if detail["status"] != "ok" else "ready"
         reason = detail.get("reason", "")
-        failed = next((each.message for each in self.checks or () if each.level == "fail"), "")
+        failed = next((result.message for result in self.checks or () if result.level == "fail"), "")
         if state == "ready" and failed:
             state, reason = "degraded", failed
         if reason.startswith(_DRAINING):  # what it was before is of interest after a restart

@@ -65,7 +65,7 @@ class Application:
         self.routes = Routes(
             [*v1.routes(store, clock, settings), *v2.routes(store, self.changes, backend.history, clock)]
         )
-        operations = [each.id for route in self.routes.all for each in route.operations.values()]
+        operations = [operation.id for route in self.routes.all for operation in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         client_address = ClientAddress(settings.trusted_proxies, settings.forwarded_header)

@@ -138,7 +138,7 @@ class Settings:
     )
 
 
-SETTINGS = tuple(Setting(f"PETSTORE_{each.name.upper()}", **each.metadata) for each in fields(Settings))
+SETTINGS = tuple(Setting(f"PETSTORE_{setting.name.upper()}", **setting.metadata) for setting in fields(Settings))
 """Every setting; `docs/reference.md` is generated from this table."""
 
 

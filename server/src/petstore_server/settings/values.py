@@ -106,7 +106,7 @@ def _parsed_url(value: str) -> str:
     parts = _URL.fullmatch(value)
     if parts is None:
         raise ValueError(_NOT_PARSED)
-    names = [each.split(":")[0] for each in parts["host"].split(",")]
+    names = [host_and_port.split(":")[0] for host_and_port in parts["host"].split(",")]
     if not all("%" in name or _is_host(name) for name in names):  # a % is in the directory of a socket
         raise ValueError("must have a valid host name")
     return value

@@ -238,7 +238,7 @@ async def _use(visit: Visit, account: Account) -> list[tuple[str, int | None, Us
     start, end = periods.get(visit.query.get("period", ""), (now - DAY, now + 1))
     counted = await visit.store.usage.operations(account.id, Granularity.HOUR.start(start), int(end))
     used = await visit.store.usage.last_used(account.id)
-    return [(each, used.get(each), counted.get(each, UsageCounts())) for each in sorted(used.keys() | counted.keys())]
+    return [(name, used.get(name), counted.get(name, UsageCounts())) for name in sorted(used.keys() | counted.keys())]
 
 
 def _plan_form(account: Account) -> Form:

@@ -84,12 +84,12 @@ async def change(action: str, visit: Visit) -> Response:
     if action == "cancel" and not form["confirmed"]:
         return visit.page("cancel.html", ids=ids, form=form, back=_back(form))
     done, transition = _actions(visit)[action]
-    outcomes = [each async for each in operations.change_orders(visit.store, ids, transition, visit.actor)]
+    outcomes = [outcome async for outcome in operations.change_orders(visit.store, ids, transition, visit.actor)]
     refused = [(order_id, outcome) for order_id, outcome in outcomes if not isinstance(outcome, Order)]
     changed = len(outcomes) - len(refused)
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
-    lines += [await _explain(visit, *each) for each in refused[:_MAX_REASONS]]
+    lines += [await _explain(visit, *refusal) for refusal in refused[:_MAX_REASONS]]
     if len(refused) > _MAX_REASONS:
         lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
     return visit.redirect_with_notice(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")

@@ -81,7 +81,8 @@ def _recent_bars(report: RecentReport) -> Bars:
     first = report.intervals[0].start
     missing = [first - SAMPLE_SECONDS * number for number in range(INTERVALS - len(report.intervals), 0, -1)]
     return [(minutes(start), ()) for start in missing] + [
-        (minutes(each.start), (each.answered, each.refused, each.wrong, each.failed)) for each in report.intervals
+        (minutes(interval.start), (interval.answered, interval.refused, interval.wrong, interval.failed))
+        for interval in report.intervals
     ]
 
 

@@ -204,7 +204,8 @@ async def _connect_to_a_host(url: str) -> Driver:
     The driver would give the cause of the last one only, and leave out names that cannot be resolved.
     """
     causes: dict[str, None] = {}
-    for host, conninfo in (hosts := _hosts(url)):
+    hosts = _hosts(url)
+    for host, conninfo in hosts:
         try:
             # A pooler gives the next transaction another connection, without the statements prepared on this one.
             return await psycopg.AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)

@@ -83,8 +83,9 @@ class Timelines:
         epoch, at = await _clock(driver)
         newest = await share(f"{self._store}:clock:{epoch}", at)
         self._noted = epoch, newest
-        # Another process may have noted a change that was made since the clock was read.
-        if at < newest and (at := (await _clock(driver))[1]) < newest:
+        if at < newest:  # another process may have noted a change that was made since the clock was read
+            _, at = await _clock(driver)
+        if at < newest:
             await driver.execute(_BEGIN_HISTORY.encode(), (epoch,))
             _log.error("store lost changes", extra={"behind_seconds": (newest - at) / 1_000_000})
 

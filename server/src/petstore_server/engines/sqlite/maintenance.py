@@ -90,9 +90,10 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
             with _translating_disk_full(copy):
                 _begin_epoch(copy, source, kept, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
+        made = set[Path]()
         with opening.unusable_on_error(path):
             try:
-                _write_over(copy, path, kept, made := set[Path]())
+                _write_over(copy, path, kept, made)
             except (apsw.NotADBError, apsw.CorruptError):
                 _require_mark(path)
             else:
