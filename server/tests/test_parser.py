@@ -1,6 +1,8 @@
 """The request parser: its bounds, and what it takes for a request."""
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -485,6 +487,52 @@ def test_a_head_equal_to_the_one_before_is_not_read_again() -> None:
     assert [said(feed(message)[0][0]) for message in messages] == [*map(said, found)]
     known = [one.headers is before.headers for before, one in pairwise(found)]
     assert [True, False, True, *[False] * 9] == known
+
+
+VALUES = (b"a", b" b\t", b"", b"close", b"1", b"0", b"chunked", b"100-continue", b"a b", b"\xe9", b"\x00", b"\x7f")
+SMUGGLING = (b"a\r\nY: b", b"a\r\n\r\n" + GOOD[:-4], b"a\n", b"a\r\n b", b"a\r", b"x" * MAX_KNOWN_HEAD)
+
+
+@given(
+    st.sampled_from((b"X", b"Traceparent", b"Connection", b"Host", b"Content-Length", b"Expect", b"Transfer-Encoding")),
+    st.sampled_from((b"/ HTTP/1.1", b"/ HTTP/1.0", b"/?q HTTP/1.1")),
+    st.sampled_from((b"X: y", b"Host: x", b"A: b\r\nHost: x", b"Host: x\r\ntraceparent: a")),
+    st.lists(st.sampled_from((*VALUES, *SMUGGLING)), min_size=2, max_size=6),
+)
+def test_heads_that_differ_in_one_value_say_what_each_says_by_itself(
+    name: bytes, target: bytes, other: bytes, values: list[bytes]
+) -> None:
+    """A head that the connection knows except for a value is read as any other, whatever the value is."""
+    for line in (b"%b\r\n%b: %%b" % (other, name), b"%b: %%b\r\n%b" % (name, other)):
+        one = RequestParser("192.0.2.1")
+        for value in (b"a", b"b", *values):
+            message = b"GET %b\r\n%b\r\n\r\n" % (target, line % value)
+            expected, refused = feed(message)
+            with pytest.raises(refused) if refused else nullcontext():
+                take(one, message)
+            assert [*map(said, expected)] == [*map(said, one.requests)]
+            if refused or one.in_message or not expected[-1].keep_alive:
+                break
+            one.requests.clear()
+
+
+def test_of_heads_that_differ_in_one_value_no_other_line_is_read_again() -> None:
+    def message(value: bytes) -> bytes:
+        return LIST.replace(b"Host: x", b"Host: x\r\nTraceParent: " + value)
+
+    def read(*values: bytes) -> list[Mapping[bytes, bytes]]:
+        take(one, b"".join(map(message, values)))
+        return [one.requests.popleft().headers for _ in values]
+
+    one = RequestParser("192.0.2.1")
+    read(b"a")
+    [first] = read(b"b")
+    lines = grammar.field.cache_info()
+    for value in (b"c", b" d ", b""):
+        assert [{**first, b"traceparent": value.strip()}] == read(value)
+    assert lines == grammar.field.cache_info()
+    assert [{**first, b"traceparent": value} for value in (b"e", b"f")] == read(b"e", b"f")
+    assert lines != grammar.field.cache_info()  # two heads together are read line by line
 
 
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])

@@ -3,10 +3,13 @@
 import re
 from collections import deque
 from collections.abc import Mapping
+from itertools import compress
+from operator import ne
 
 from petstore_server.server.grammar import (
     MALFORMED,
     METHOD,
+    VALUE,
     check_coding,
     connection_options,
     content_length,
@@ -41,6 +44,8 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*")
 _FRAMING = {b"transfer-encoding", b"content-length", b"expect"}
+_Said = tuple[str, bytes, bytes, Mapping[bytes, bytes]]  # method, path, query, headers
+_MEANINGFUL = _FRAMING | {b"host", b"connection"}  # to the parser
 _LINE_END = b"\r\n"
 _END = b"\r\n\r\n"
 
@@ -70,7 +75,10 @@ class RequestParser:
         self._awaited = ""  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
         self._left = 0  # bytes of the body, or of the chunk
         self._plain_head = b""  # the latest one of HTTP/1.1 without a body: the next one is often equal
-        self._plain: tuple[str, bytes, bytes, Mapping[bytes, bytes]] = ("", b"", b"", {})  # what it says
+        self._plain_lines: list[bytes] = []  # its header lines
+        self._plain: _Said = ("", b"", b"", {})  # what it says
+        self._around = (b"", b"", b"")  # the bytes before and behind the value that changes; and the name of its header
+        self._similar: _Said = self._plain  # what a head with these bytes says, except for that value
 
     @property
     def in_message(self) -> bool:
@@ -96,12 +104,12 @@ class RequestParser:
 
         Raises a RequestError if it is malformed: follow with `refuse`.
         """
-        if self.incoming is None:
+        if self.incoming is None and not self._parse_known():
             self._parse_head()
         if self.incoming is not None and self._take_body(self.incoming):
             self.incoming.finish()
             self.incoming = None
-        if self._at == len(self._data):  # an idle connection keeps only `_plain_head`
+        if self._at == len(self._data):  # an idle connection keeps only a short head
             self._data, self._at, self._searched, self.starved = b"", 0, 0, True
 
     def refuse(self, failure: RequestError, current: Request | None = None) -> None:
@@ -128,6 +136,29 @@ class RequestParser:
         self._data, self._at, self._searched = b"", 0, 0
         self.starved = self._ended = self._in_head = True
 
+    def _parse_known(self) -> bool:
+        """Parse what has arrived if it is a plain head that is known, or known except for one value.
+
+        Return whether it is.
+        """
+        data = self._data
+        if self._at or self._in_head or self._ended or len(data) > MAX_KNOWN_HEAD:
+            return False
+        if data == self._plain_head:
+            request = Request(*self._plain, self._peer)
+        else:
+            before, behind, name = self._around
+            value = data.removeprefix(before).removesuffix(behind)
+            if not name or len(before) + len(value) + len(behind) != len(data) or not VALUE.fullmatch(value):
+                return False
+            method, path, query, others = self._similar
+            headers = {**others, name: value.strip(b" \t")}
+            request = Request(method, path, query, headers, self._peer)
+        self.begun += 1
+        self._at, self._blank = len(data), 0
+        self.requests.append(request)
+        return True
+
     def _parse_head(self) -> None:
         if self._data[self._at] in _LINE_END and not self._skip_blank_lines():
             return
@@ -145,8 +176,7 @@ class RequestParser:
             if complete:
                 request_line.__wrapped__(line)  # so that another protocol is refused at once
             return
-        head = data[at:end]
-        request = Request(*self._plain, self._peer) if head == self._plain_head else self._read_head(head)
+        request = self._read_head(data[at:end])
         self._at = self._searched = end + len(_END)
         self._blank = 0
         self.requests.append(request)
@@ -204,8 +234,19 @@ class RequestParser:
         if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
         elif known and request.keep_alive and not (framed or http_1_0):
-            self._plain_head, self._plain = head, (method, path, query, headers)
+            self._plain = (method, path, query, headers)
+            self._remember(head + _END, lines, repeats=len(headers) < len(lines))
         return request
+
+    def _remember(self, head: bytes, lines: list[bytes], *, repeats: bool) -> None:
+        """Remember a plain head, and what is around the value if one header differs from the head before."""
+        changed = [*compress(lines, map(ne, lines, self._plain_lines))]
+        self._plain_head, self._plain_lines = head, lines
+        name = b"" if repeats or len(changed) != 1 else changed[0].partition(b":")[0]
+        if name and name.lower() not in _MEANINGFUL:
+            before, _, behind = head.partition(_LINE_END + changed[0] + _LINE_END)
+            self._around = (before + _LINE_END + name + b":", _LINE_END + behind, name.lower())
+            self._similar = self._plain
 
     def _frame(self, request: Request) -> None:
         """Find out where the request ends. Raises BadRequest, UnsupportedTransferCoding."""
