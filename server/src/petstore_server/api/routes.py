@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 from urllib.parse import unquote
 
@@ -63,7 +64,8 @@ class Held(NamedTuple):
     response: Awaitable[Response]
 
 
-class Operation(NamedTuple):
+@dataclass(slots=True)
+class Operation:
     """An operation of a contract: its operationId, the scope it requires (None: any key), and its handler.
 
     The `id` of an operation of a later version begins with the version, so that metrics distinguish them.
@@ -74,7 +76,8 @@ class Operation(NamedTuple):
     handle: Callable[[Call], Awaitable[Response | Held]]
 
 
-class Route(NamedTuple):
+@dataclass(slots=True)
+class Route:
     """A path and its operations by method.
 
     In `template` the last segment may be a parameter, `{name}`. `notices` are header lines for every response to an
@@ -86,7 +89,8 @@ class Route(NamedTuple):
     notices: bytes = b""
 
 
-class Match(NamedTuple):
+@dataclass(slots=True)
+class Match:
     """What a path leads to: its segments, and the version of the API and the route, if there are any."""
 
     segments: list[str]
