@@ -105,6 +105,8 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
         await add
     assert {"": START} == values(text, "petstore_start_timestamp_seconds")
     assert {} == values(text, "petstore_postgresql")
+    without_redis = ("limit_decisions_local_total", "limits_degraded", "limit_counts_lost_total", "clock_ahead_seconds")
+    assert [{"": 0.0}] * 4 == [values(text, f"petstore_{name}") for name in without_redis]
     assert [f'{{commit="{commit()}",version="{__version__}"}}'] == list(values(text, "petstore_build_info"))
 
 

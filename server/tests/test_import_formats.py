@@ -109,6 +109,7 @@ def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_
     file, empty = tmp_path / f"export.{format_}", tmp_path / f"empty.{format_}"
     cli.must("orders", "export", str(empty))
     assert "0 created" in cli.must("orders", "import", str(empty)).err
+    assert "0 created" in cli.must("orders", "import", "-", stdin=empty.read_bytes()).err
     cli.must("orders", "import", "-", stdin=CSV)
     cli.must("orders", "export", str(file))
     again = cli.must("orders", "import", str(file), "--json").json()

@@ -17,7 +17,7 @@ from torture.mutants.groups import Group
 from torture.mutants.processes import collected, in_child, passes
 
 _KEPT = Path("build/mutants")
-_MAX_SECONDS = 120.0  # of tests for one mutant; most are noticed by one of the first
+_MAX_SECONDS = 300.0  # of tests for one mutant; most are noticed by one of the first
 
 Coverage = dict[str, tuple[float, list[tuple[str, int]]]]
 """For each test: its seconds, and the lines that it executes."""

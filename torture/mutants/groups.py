@@ -86,7 +86,7 @@ GROUPS = {
             "server/tests",
             "workers background backend readiness activation start admin* settings missing_store fallback "
             "cli_store bans redis postgres_opening process v2_process redis_processes opening console_health "
-            "console_command cli_usage access_log gate",
+            "console_command cli_usage access_log gate documentation",
         ),
         postgres=True,
     ),
