@@ -32,7 +32,7 @@ from testing.memory import memory
 from testing.postgres_programs import share_empty_servers
 from testing.redis_engine import shared_redis
 from testing.service import Service
-from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key, new_store_database
+from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key
 from testing.subprocesses import PATIENCE, at_end
 
 if TYPE_CHECKING:
@@ -109,11 +109,8 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(name="postgres_stores")
 def _postgres_stores(postgres: PostgresEngine, unhurried: None) -> Iterator[Stores]:
     """Stores in PostgreSQL; no connection may be left when the test has ended."""
-    places = PostgresPlaces(postgres)
-    yield Stores(places)
-    left = places.connections()
-    places.remove()
-    assert [] == left
+    with PostgresPlaces(postgres) as places:
+        yield Stores(places)
 
 
 @pytest.fixture(name="each_backend", params=["sqlite", "postgres"])
@@ -200,10 +197,8 @@ def _scaled_out(postgres: PostgresEngine, unhurried: None, monkeypatch: pytest.M
     """Settings for a new store and an empty Redis; no connection may be left when the test has ended."""
     # A service in this process takes no Redis that has to wait for a busy processor to be gone.
     monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)
-    name = new_store_database(postgres)
-    yield {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    assert [] == postgres.connections(name)
-    postgres.drop_database(name)
+    with PostgresPlaces(postgres) as places:
+        yield {"PETSTORE_DATABASE_URL": places.new_store(), "PETSTORE_REDIS_URL": shared_redis().empty()}
 
 
 @pytest.fixture(name="each_deployment", params=["embedded", "scaled-out"])

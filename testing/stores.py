@@ -10,6 +10,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 import pytest
 
@@ -54,7 +55,7 @@ class SqlitePlaces:
 
 
 class PostgresPlaces:
-    """Databases of one server."""
+    """Databases of one server; a context manager that removes them. No connection may be left to any by then."""
 
     def __init__(self, engine: PostgresEngine) -> None:
         self.engine = engine
@@ -68,18 +69,20 @@ class PostgresPlaces:
         self._names.append(new_store_database(self.engine))
         return self.engine.url(self._names[-1])
 
-    def connections(self) -> list[str]:
-        """What connections are left to any of them."""
-        if self._left():
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.connections():
             gc.collect()  # an attempt to connect that was given up holds its socket until then
-        return self._left()
-
-    def _left(self) -> list[str]:
-        return [query for name in self._names for query in self.engine.connections(name)]
-
-    def remove(self) -> None:
+        left = self.connections()
         for name in self._names:
             self.engine.drop_database(name)
+        assert [] == left
+
+    def connections(self) -> list[str]:
+        """What connections are left to any of them."""
+        return [query for name in self._names for query in self.engine.connections(name)]
 
 
 Places = SqlitePlaces | PostgresPlaces

@@ -72,10 +72,9 @@ def _debian(certificate: Path) -> Iterator[PostgresEngine]:
 
 
 @pytest.fixture(name="places")
-def _places(debian: PostgresEngine) -> Iterator[PostgresPlaces]:
-    places = PostgresPlaces(debian)
-    yield places
-    places.remove()
+def _places(debian: PostgresEngine, unhurried: None) -> PostgresPlaces:
+    """Databases that stay until the server ends: the pooler keeps connections to them."""
+    return PostgresPlaces(debian)
 
 
 @pytest.fixture(name="pooler")

@@ -9,6 +9,7 @@ from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.process import petstore_process, serving
 from testing.redis_engine import shared_redis
+from testing.stores import Stores
 
 COMMANDS = [
     ["serve", "--port", "0", "--admin-port", "0"],
@@ -65,16 +66,15 @@ def test_a_command_names_the_missing_store_where_its_directory_is_missing_too(tm
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_database_without_a_store_is_named_and_left_empty(postgres: PostgresEngine) -> None:
-    name = postgres.new_database()
+def test_a_database_without_a_store_is_named_and_left_empty(postgres: PostgresEngine, postgres_stores: Stores) -> None:
+    name = postgres_stores.url.rpartition("/")[2]
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
     expected = (1, "", f"There is no store in the database {name} on 127.0.0.1. {ADVICE}")
     for command in COMMANDS:
         if command[:2] != ["db", "backup"]:
-            assert expected == run(postgres.url(name), command, **redis), command
+            assert expected == run(postgres_stores.url, command, **redis), command
     with postgres.admin(name) as admin:
         assert [] == admin.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'petstore'").fetchall()
-    postgres.drop_database(name)
 
 
 def test_no_server_takes_the_lock_of_an_empty_file(tmp_path: Path) -> None:

@@ -23,10 +23,8 @@ from petstore_server.store.records import order_row
 from testing.engines import PostgresEngine
 from testing.stores import (
     BY,
-    PostgresPlaces,
     Stores,
     body,
-    opened_at,
     served,
 )
 from testing.subprocesses import PATIENCE
@@ -315,16 +313,16 @@ async def test_after_a_restore_the_list_is_read_again_though_revisions_are_given
         assert access != await store.access_version()
 
 
-async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(postgres: PostgresEngine) -> None:
+async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(
+    postgres: PostgresEngine, postgres_stores: Stores
+) -> None:
     """The copy has the identifiers of all its tables."""
-    places = PostgresPlaces(postgres)
-    url = places.new_store()
-    name = url.rpartition("/")[2]
-    async with opened_at(url) as store:
+    async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(1)], "import:1", BY)
+    name = postgres_stores.url.rpartition("/")[2]
     assert [] == postgres.connections(name)
     saved = postgres.new_database(name)
-    async with opened_at(url) as store:
+    async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(2)], "import:2", BY)
         cache = ListCache(store.listing)
         assert b'[{"id":1},{"id":2}]' == await served(cache)
@@ -332,15 +330,13 @@ async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(post
         postgres.drop_database(name)
         with postgres.admin() as admin:
             admin.execute(f'ALTER DATABASE "{saved}" RENAME TO "{name}"'.encode())
-        async with opened_at(url) as other:
+        async with postgres_stores.opened() as other:
             await other.orders.import_batch([Order(3)], "import:3", BY)
         assert b'[{"id":1},{"id":3}]' == await served(cache)
         found = await store.listing.current()
         assert lost.mark.revision == found.mark.revision
         assert lost.mark.history != found.mark.history
         assert access != await store.access_version()
-    assert [] == places.connections()
-    places.remove()
 
 
 def test_orders_that_do_not_exist_cost_a_cancel_no_second_message() -> None:

@@ -60,10 +60,8 @@ def _own_engine() -> Iterator[PostgresEngine]:
 
 @pytest.fixture(name="own_stores")
 def _own_stores(own_engine: PostgresEngine) -> Iterator[Stores]:
-    places = PostgresPlaces(own_engine)
-    yield Stores(places)
-    assert [] == places.connections()
-    places.remove()
+    with PostgresPlaces(own_engine) as places:
+        yield Stores(places)
 
 
 @asynccontextmanager

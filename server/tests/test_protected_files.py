@@ -16,6 +16,7 @@ from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.process import petstore_bytes, serving
+from testing.stores import Stores
 
 WRITERS = [
     ["orders", "import", "-", "--force", "--rejects"],
@@ -81,7 +82,7 @@ def test_the_place_of_a_missing_store_is_not_taken_by_another_file(tmp_path: Pat
 
 
 def test_a_journal_of_sqlite_and_a_dump_of_postgresql_are_not_written_over(
-    cli: CommandLine, postgres: PostgresEngine, tmp_path: Path
+    cli: CommandLine, postgres: PostgresEngine, postgres_stores: Stores, tmp_path: Path
 ) -> None:
     writer = sqlite3.connect(tmp_path / "other.db", isolation_level=None)
     writer.execute("PRAGMA cache_size = 1")
@@ -92,10 +93,8 @@ def test_a_journal_of_sqlite_and_a_dump_of_postgresql_are_not_written_over(
     journal = tmp_path / "copied-journal"
     journal.write_bytes((tmp_path / "other.db-journal").read_bytes())
     writer.close()
-    name = postgres.new_database()
     for kind in ("custom", "plain", "tar"):
-        postgres.tool("pg_dump", f"--format={kind}", f"--file={tmp_path / kind}", postgres.url(name))
-    postgres.drop_database(name)
+        postgres.tool("pg_dump", f"--format={kind}", f"--file={tmp_path / kind}", postgres_stores.url)
     for file in (journal, tmp_path / "custom", tmp_path / "plain", tmp_path / "tar"):
         before = file.read_bytes()
         assert 6 == cli("orders", "export", "--force", str(file), "--format", "jsonl").code

@@ -49,14 +49,12 @@ async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_pa
     assert await identity(opened(tmp_path / "new.db")) not in before
 
 
-def test_a_postgresql_dump_restored_into_another_database_has_another_identity(postgres: PostgresEngine) -> None:
-    names = [postgres.new_database() for _ in range(2)]
+def test_a_postgresql_dump_restored_into_another_database_has_another_identity(
+    postgres: PostgresEngine, postgres_stores: Stores
+) -> None:
+    original, restored = postgres_stores.url, postgres_stores.another().url
     dump = postgres.data / "dump.sql"
-    try:
-        first = asyncio.run(identity(opened_at(postgres.url(names[0]))))
-        postgres.tool("pg_dump", "--format=plain", f"--file={dump}", postgres.url(names[0]))
-        postgres.tool("psql", "--quiet", f"--file={dump}", postgres.url(names[1]))
-        assert first != asyncio.run(identity(opened_at(postgres.url(names[1]))))
-    finally:
-        for name in names:
-            postgres.drop_database(name)
+    first = asyncio.run(identity(opened_at(original)))
+    postgres.tool("pg_dump", "--format=plain", f"--file={dump}", original)
+    postgres.tool("psql", "--quiet", f"--file={dump}", restored)
+    assert first != asyncio.run(identity(opened_at(restored)))
