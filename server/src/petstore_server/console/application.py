@@ -15,7 +15,7 @@ from petstore_server.console.pages import accounts, audit, imports, keys, orders
 from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
-from petstore_server.console.visit import DuplicateSubmission, Page, RefusedRequest, Visit
+from petstore_server.console.visit import DuplicateSubmission, Handler, RefusedRequest, Visit
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
 from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
 
@@ -25,7 +25,7 @@ _CHANGES = 3  # of an account or a key, that the page of a conflict shows
 _SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
-PAGES: dict[str, tuple[Page | None, Page | None]] = {
+HANDLERS: dict[str, tuple[Handler | None, Handler | None]] = {
     "/sign-in": (access.sign_in, None),
     "/sign-out": (None, access.sign_out),
     "/": (overview.overview, None),
@@ -69,20 +69,20 @@ class Console:
             Route(CONSOLE_PATH, self._checked(_to_overview)),
             *(Route(f"{CONSOLE_PATH}/static/{name}", self._checked(partial(_static, name))) for name in _STATIC),
             *(
-                Route(CONSOLE_PATH + path, self._endpoint(page), methods=[method])
-                for path, pages in PAGES.items()
-                for method, page in zip(("GET", "POST"), pages, strict=True)
-                if page is not None
+                Route(CONSOLE_PATH + path, self._endpoint(handler), methods=[method])
+                for path, handlers in HANDLERS.items()
+                for method, handler in zip(("GET", "POST"), handlers, strict=True)
+                if handler is not None
             ),
             Route(CONSOLE_PATH + "/{path:path}", self._endpoint(_missing), methods=_METHODS),
         ]
 
-    def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             visit = Visit(request, self.sources)
             response = Response(status_code=500)
             try:
-                response = await _respond(page, visit)
+                response = await _respond(handle, visit)
             finally:
                 await visit.end(response)
             return response
@@ -98,16 +98,16 @@ class Console:
         return checked
 
 
-async def _respond(page: Page, visit: Visit) -> Response:
+async def _respond(handle: Handler, visit: Visit) -> Response:
     """The page, or a page that says why there is none."""
     try:
         if visit.token:
             find = visit.sources.find_session(visit.token, visit.now)
             session, _ = await asyncio.gather(find, visit.sources.monitor.look())
             visit.operator = session.operator if session else ""
-        if not visit.operator and page is not access.sign_in:
+        if not visit.operator and handle is not access.sign_in:
             return await access.ask_to_sign_in(visit)
-        return await page(visit)
+        return await handle(visit)
     except DuplicateSubmission as repeated:
         return repeated.response
     except Conflict as conflict:

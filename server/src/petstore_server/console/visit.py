@@ -247,4 +247,4 @@ class Visit:
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[tuple[str, str]]])
 
 
-Page = Callable[[Visit], Awaitable[Response]]  # responds to a request
+Handler = Callable[[Visit], Awaitable[Response]]  # responds to a request
