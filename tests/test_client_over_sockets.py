@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from petstore_client import (
@@ -21,11 +22,14 @@ from petstore_client import (
     ChangesResetError,
     Client,
     InvalidResponseError,
+    NotFoundError,
     Order,
     PetstoreError,
 )
+from petstore_client.testing import FakePetstore
 from testing.deployment import Deployment
 from testing.process import UNLIMITED, new_key, petstore, petstore_json, serving
+from testing.served_fake import served
 
 
 def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
@@ -273,6 +277,18 @@ DRIPS = {
     "head": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
     "line of a chunk": (CHUNKED + b"2;", b"a"),
 }
+
+
+def test_the_deadline_of_a_call_does_not_bound_what_the_program_sends_over_the_same_connection() -> None:
+    fake = FakePetstore([Order(id=1)])
+    with served(fake) as url, httpx2.Client() as http:
+        with Client(url, api_key=fake.api_key, deadline=0.5, http_client=http) as client:
+            list(client.iter_orders())
+            client.list_orders()
+            with suppress(NotFoundError):
+                client.cancel_order(2)
+        time.sleep(0.5)
+        assert 401 == http.get(f"{url}/store/orders").status_code
 
 
 def list_blocking(url: str) -> None:

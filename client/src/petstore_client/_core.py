@@ -134,6 +134,7 @@ class BaseDriver(Generic[T, HttpT]):
 
     def resume(self) -> Sleep | Queue | Send | Read | None:
         """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
+        _ends.set(inf)  # for what else reads from these connections
         error, self.error = self.error, None
         if isinstance(error, RuntimeError) and self._core.http.is_closed:  # how httpx2 reports it
             error = PetstoreError("This client was closed during the call.")
