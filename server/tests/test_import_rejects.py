@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -277,6 +278,15 @@ def test_an_order_that_is_no_longer_pending_is_rejected_in_the_order_of_the_file
     assert [rows[1], rows[2], rows[4]] == [each["raw"] for each in rejects]
     assert [True, False, True] == ["no longer pending" in each["reason"] for each in rejects]
     assert {"id": 2, "quantity": 5, "status": "pending"} == cli.must("orders", "show", "2", "--json").json()
+
+
+def test_the_record_of_a_long_row_takes_its_beginning_only() -> None:
+    began = process_time()
+    for _ in range(100):
+        Reject(1, None, "too long", "%3" * 32_000 + "%35", "too long").recorded()
+    assert process_time() - began < 1  # it is made while the store is locked
+    raw = Reject(1, None, "too long", "x" * 1990 + "pso_live_0aZ" + "b" * 9000, "too long").recorded()["raw"]
+    assert "x" * 1990 + "pso_live_[" == raw
 
 
 def test_the_reasons_that_are_counted_are_bounded() -> None:

@@ -34,12 +34,15 @@ def percent_decoded(text: str) -> str:
     """The text without percent-encoding, however often it was encoded, in one pass: clients choose such texts."""
     if "%" not in text:
         return text
-    decoded: list[str] = []
-    for character in text:
-        decoded.append(character)
-        while decoded[-3:-2] == ["%"] and _HEX_DIGITS.issuperset(decoded[-2:]):  # escapes never overlap
-            decoded[-3:] = chr(int("".join(decoded[-2:]), 16))
-    return "".join(decoded)
+    *parts, last = text.split("%")
+    after = list(reversed(last))  # what was decoded, backwards
+    for part in reversed(parts):
+        decoded = "%"
+        while decoded == "%" and len(after) > 1 and _HEX_DIGITS.issuperset(after[-2:]):
+            decoded = chr(int(after.pop() + after.pop(), 16))
+        after.append(decoded)
+        after.extend(reversed(part))
+    return "".join(reversed(after))
 
 
 def escape_unsafe(text: str) -> str:

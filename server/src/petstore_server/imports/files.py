@@ -241,8 +241,8 @@ class Reject(NamedTuple):
 
     def recorded(self) -> dict[str, object]:
         """The reject as the store keeps it: the beginning of a long row, and no API key."""
-        fields = self.fields().items()
-        return {name: hide_keys(value)[:_MAX_KEPT_TEXT] if isinstance(value, str) else value for name, value in fields}
+        texts = {name: value[:_MAX_KEPT_TEXT] for name, value in self.fields().items() if isinstance(value, str)}
+        return self.fields() | {name: hide_keys(text)[:_MAX_KEPT_TEXT] for name, text in texts.items()}
 
 
 class FilePart(NamedTuple):
