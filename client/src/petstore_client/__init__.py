@@ -1,4 +1,4 @@
-"""The Pet Store Orders API from Python: `Client` blocks, `AsyncClient` is awaited."""
+"""Client of the Pet Store Orders API: `Client` blocks, `AsyncClient` is awaited. See /docs/client on the API's host."""
 
 import importlib
 import logging

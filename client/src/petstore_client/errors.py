@@ -126,7 +126,7 @@ class ChangesResetError(APIStatusError):
 
 
 class RateLimitError(APIStatusError):
-    """The limits allow no request before `retry_at`, an aware datetime in UTC by this host's clock.
+    """The limits allow no request before `retry_at`, an aware datetime in UTC by this host's clock; `message` shows it.
 
     `sent` is False if the client stopped the call before sending it.
     """
