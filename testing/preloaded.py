@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from functools import cache
-from multiprocessing import forkserver
+from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 LOADED = [
@@ -53,11 +55,11 @@ class PetstoreProcess:
         self,
         arguments: Sequence[str],
         environ: Mapping[str, str],
-        output: Path,
-        errors: Path,
+        output: "Path | _Passed",
+        errors: "Path | _Passed",
         prepare: Callable[[], object] | None = None,
         *,
-        stdin: Path = Path(os.devnull),
+        stdin: "Path | _Passed" = Path(os.devnull),
         fork_workers: bool = True,
     ) -> None:
         """`prepare` is called in the process before it begins. Workers are interpreters unless it forks them."""
@@ -80,10 +82,59 @@ class PetstoreProcess:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self._process.exitcode
 
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+class PipedProcess(PetstoreProcess):
+    """The same, with pipes as its streams."""
+
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], prepare: Callable[[], object] | None = None
+    ) -> None:
+        pipes = [os.pipe(), os.pipe(), os.pipe()]
+        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        stdin, output, errors = map(_Passed, theirs)
+        super().__init__(arguments, environ, output, errors, prepare, stdin=stdin)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self.stdin = os.fdopen(pipes[0][1], "w")
+        self.stdout, self.stderr = os.fdopen(pipes[1][0]), os.fdopen(pipes[2][0])
+
+    def communicate(self, text: str = "", timeout: float | None = None) -> tuple[str, str]:
+        """Write the text and close its stdin; return what it writes to stdout and stderr until it ends."""
+        with ThreadPoolExecutor(1) as threads:
+            errors = threads.submit(self.stderr.read)
+            with suppress(BrokenPipeError):  # it may have ended before it read everything
+                self.stdin.write(text)
+            with suppress(BrokenPipeError):
+                self.stdin.close()
+            shown = self.stdout.read(), errors.result()
+        self.wait(timeout)
+        self.stdout.close()
+        self.stderr.close()
+        return shown
+
+
+class _Passed:
+    """A descriptor of this process, which the other one gets a copy of."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        return _received, (reduction.DupFd(self._descriptor),)
+
+
+def _received(passed: Any) -> int:
+    descriptor: int = passed.detach()
+    return descriptor
 
 
 class ServerProcess(PetstoreProcess):
@@ -105,7 +156,7 @@ class ServerProcess(PetstoreProcess):
 def _run(
     arguments: list[str],
     environ: dict[str, str],
-    files: tuple[Path, Path, Path],
+    files: tuple[Path | int, Path | int, Path | int],
     folder: Path,
     prepare: Callable[[], object] | None,
     fork_workers: bool,
@@ -114,7 +165,8 @@ def _run(
     os.environ.update(environ)
     os.chdir(folder)
     for descriptor, file in enumerate(files):
-        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY)
+        mode = os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY
+        opened = file if isinstance(file, int) else os.open(file, mode)
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - a pipe is not a file

@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from testing.cli import CommandLine
-from testing.process import PETSTORE, begin_demo, environment_with_store, petstore
+from testing.preloaded import PipedProcess
+from testing.process import begin_demo, environment_with_store, petstore
+from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, waits_for_stdin, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -44,26 +47,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return own / "store.db"
 
 
-def ignore_ctrl_c() -> None:
-    """As a shell does for what a script starts in the background."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+ignore_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+"""As a shell does for what a script starts in the background."""
+ignore_hangup = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
 
 
-def begin(
-    store: Path,
-    *arguments: str,
-    prepare: Callable[[], None] | None = None,
-    **more: str,
-) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [PETSTORE, *arguments],
-        env=environment_with_store(store, **more),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=prepare,
-    )
+def begin(store: Path, *arguments: str, prepare: Callable[[], object] | None = None) -> PipedProcess:
+    require_store_file(store)
+    return PipedProcess(arguments, environment_with_store(store), prepare)
 
 
 def hidden(directory: Path) -> list[Path]:
@@ -71,8 +62,8 @@ def hidden(directory: Path) -> list[Path]:
 
 
 def stopped_while_it_writes(
-    store: Path, command: list[str], how: signal.Signals, prepare: Callable[[], None] | None = None
-) -> "subprocess.Popen[str]":
+    store: Path, command: list[str], how: signal.Signals, prepare: Callable[[], object] | None = None
+) -> PipedProcess:
     """Start the command in the store's directory, and send it the signal while there is a hidden file.
 
     A command that was quicker than this process is started again.
@@ -106,11 +97,10 @@ def names(directory: Path) -> set[str]:
     [(signal.SIGINT, "Interrupted.", None), (*ENDINGS[0], None), (*ENDINGS[1], ignore_ctrl_c)],
 )
 def test_a_signal_ends_an_import_which_reports_what_it_imported(
-    cli: CommandLine, tmp_path: Path, how: signal.Signals, message: str, prepare: Callable[[], None] | None
+    cli: CommandLine, tmp_path: Path, how: signal.Signals, message: str, prepare: Callable[[], object] | None
 ) -> None:
     rejects = tmp_path / "rejects.jsonl"
     process = begin(cli.store, "orders", "import", "-", "--rejects", str(rejects), prepare=prepare)
-    assert process.stdin is not None
     rows = [f'{{"id":{number}}}\n' for number in range(70_000)]
     process.stdin.write("".join([*rows[:5_000], "bad\n", *rows[5_000:]]))
     process.stdin.flush()  # and not closed: the import waits for more
@@ -142,7 +132,7 @@ def test_a_signal_ends_what_writes_a_file_which_is_removed(
     command: list[str],
     how: signal.Signals,
     message: str,
-    prepare: Callable[[], None] | None,
+    prepare: Callable[[], object] | None,
 ) -> None:
     monkeypatch.chdir(filled.parent)
     before = names(filled.parent)
@@ -177,10 +167,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
             file.unlink(missing_ok=True)
 
 
-def ignore_hangup() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
 @pytest.mark.parametrize(("prepare", "ignored"), [(ignore_ctrl_c, signal.SIGINT), (ignore_hangup, signal.SIGHUP)])
 def test_a_command_goes_on_after_a_signal_that_it_was_started_to_ignore(
     filled: Path, prepare: Callable[[], None], ignored: signal.Signals
@@ -194,7 +180,6 @@ def test_a_command_goes_on_after_a_signal_that_it_was_started_to_ignore(
 
 def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> None:
     process = begin(filled, "orders", "export", "-")
-    assert process.stdout is not None
     process.stdout.read(1)
     within(PATIENCE, lambda: writes_to_stdout(process.pid))  # the pipe is full
     process.send_signal(signal.SIGTERM)
