@@ -197,6 +197,13 @@ def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_
     assert ("ada", str(tmp_path), os.environ["PATH"]) == (passed["SUDO_USER"], passed["HOME"], passed["PATH"])
 
 
+def test_the_command_asks_for_sudo_where_the_settings_cannot_be_read(tmp_path: Path) -> None:
+    script = installed_as("petstore", {"/etc/petstore/petstore.env": tmp_path / "petstore.env"})
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+    message = f"petstore: Cannot read {tmp_path}/petstore.env; run this as root, or with sudo.\n"
+    assert (1, message) == (done.returncode, done.stderr)
+
+
 def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
     service = unit("petstore.service")["Service"]
     assert ["/opt/petstore/bin/petstore", "serve"] == shlex.split(service["ExecStart"])
