@@ -1,6 +1,7 @@
 """`petstore db`, `doctor` and `openapi`."""
 
 import asyncio
+import errno
 import os
 import re
 import socket
@@ -491,6 +492,21 @@ def test_a_backup_that_could_not_be_recorded_is_good_and_older_ones_are_removed(
     assert "The backup is good but was not recorded in the store: " in done.err
     assert ([str(old)], True) == (done.json()["removed"], Path(done.json()["backup"]).exists())
     assert not old.exists()
+
+
+def test_a_backup_is_recorded_from_a_directory_that_cannot_be_read(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, whose working directory may be one of another user."""
+    is_dir = Path.is_dir
+
+    def unreadable(path: Path) -> bool:
+        if path == Path():
+            raise PermissionError(errno.EACCES, "Permission denied", ".")
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", unreadable)
+    assert "Recorded the backup orders.dump.\n" == cli.must("db", "backup", "orders.dump", "--made").err
 
 
 @pytest.mark.parametrize("command", [["backup", "{copies}/backup.db"], ["restore", "{store}", "--yes"]])

@@ -48,7 +48,8 @@ class FileToWrite(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("The name of the file is empty.", param, ctx)
-        if not (parent := Path(value).parent).is_dir():
+        parent = Path(value).parent
+        if parent != Path() and not parent.is_dir():  # the current directory exists, if it can be read or not
             self.fail(f"The directory {parent} does not exist; create it or choose another name.", param, ctx)
         return super().convert(value, param, ctx)
 
