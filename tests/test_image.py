@@ -164,7 +164,7 @@ def engine() -> Iterator[Containers]:
         yield engine
 
 
-def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers) -> None:
+def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers, tmp_path: Path) -> None:
     build, migrate, serve = commands("Containerfile")
     engine.run(build.replace("podman build", f"podman build {engine.offline}"))
     with Network("machine") as network, network.host("machine"):
@@ -178,7 +178,15 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
         engine.run(f"{inside} petstore doctor")
         assert "10001\n" == engine.run(f"{inside} id -u")
         assert "Read-only file system" in engine.run(f"{inside} touch /opt/petstore/new 2>&1 || true")
+        back_up, restore, _ = operating(tmp_path)
+        for command in back_up:
+            engine.run(command)
         before = service.ask("GET", "/v1/store/orders").body
+        engine.run("""podman exec -i petstore petstore orders import - --format jsonl <<< '{"id":123456789}'""")
+        assert before != service.ask("GET", "/v1/store/orders").body
+        for command in restore:
+            engine.run(command)
+        assert before == service.ask("GET", "/v1/store/orders").body
         began = time.monotonic()
         engine.run("podman stop petstore")
         assert time.monotonic() < began + 2 + busy()
@@ -191,7 +199,7 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
         engine.run("podman stop petstore")
 
 
-def test_the_services_keep_their_data_through_restarts(engine: Containers) -> None:
+def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_path: Path) -> None:
     build, start_engines, migrate, start, create_account = commands("compose.yaml")
 
     def compose(command: str) -> str:
@@ -211,6 +219,9 @@ def test_the_services_keep_their_data_through_restarts(engine: Containers) -> No
         service = Service("http://127.0.0.1:8080", engine.run(f"{inside} {_KEY}").strip())
         run(service)
         engine.run(f"{inside} petstore doctor")
+        for command in operating(tmp_path)[2]:
+            compose(command)
+        assert (tmp_path / "orders.dump").read_bytes().startswith(b"PGDMP")
         first, other = (service.ask("GET", "/v1/", key="", X_Forwarded_For=f"198.51.100.{each}") for each in (1, 2))
         assert first.headers["X-RateLimit-Remaining"] == other.headers["X-RateLimit-Remaining"]
         before = service.ask("GET", "/v1/store/orders").body
@@ -222,6 +233,13 @@ def test_the_services_keep_their_data_through_restarts(engine: Containers) -> No
         compose("podman compose -f deploy/compose.yaml down")
         kept = engine.run("podman volume ls --quiet").split()
         assert {"petstore_postgres", "petstore_redis"} == {each for each in kept if each != "orders"}
+
+
+def operating(folder: Path) -> list[list[str]]:
+    """The blocks of commands of deploy/README.md about containers; backups are in the folder."""
+    section = (DEPLOY / "README.md").read_text().partition("\n## Containers\n")[2].partition("\n## ")[0]
+    section = re.sub(r"(?<= )orders\.(?=db$|dump$)", f"{folder}/orders.", section, flags=re.MULTILINE)
+    return [block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)]
 
 
 def healthy(engine: Containers, service: str) -> bool:
