@@ -279,11 +279,14 @@ async def test_each_batch_of_a_scan_examines_a_bounded_number_of_orders(
 async def test_each_page_of_the_audit_log_examines_a_bounded_number_of_entries(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "MAX_SCAN", 10)
     async with each_backend.opened() as store:
         for number in range(25):
             actor = Actor("operator:ann" if number else "key:one", BY.at + number)
             await store.orders.import_batch([Order(number)], f"import:{number}", actor)
+        for limit, more in ((24, True), (25, False)):
+            page = await store.audit.page(AuditFilters(), limit)
+            assert (limit, more) == (len(page.entries), page.next is not None)
+        monkeypatch.setattr(audit, "MAX_SCAN", 10)
         filters = AuditFilters(actor="key:one")
         first = await store.audit.page(filters, 5)
         assert ([], True) == ([*first.entries], first.next is not None)

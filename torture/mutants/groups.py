@@ -67,7 +67,9 @@ GROUPS = {
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
         _tests("client/tests", "admission_rules gate_decisions limit_headers waiting shared_gate"),
     ),
-    "store": Group(_server("store"), _STORE, postgres=True),
+    "store": Group(
+        _server("store"), (*_STORE, *_tests("server/tests", "readiness console_orders console_health")), postgres=True
+    ),
     "engines": Group(
         _server("engines", "engines/sqlite", "engines/postgres"),
         (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files writer readiness cli_store")),
