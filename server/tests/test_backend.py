@@ -14,6 +14,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, Usage
 from petstore_server.runtime.installation import sqlite_path
+from petstore_server.settings import SettingsError
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
 from testing.deployment import Deployment
@@ -68,6 +69,13 @@ async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(de
         assert (200, 1) == (response.status_code, service.backend.shared.local_decisions)
         await service.backend.save()
         assert {} == await service.backend.store.usage.all()
+
+
+async def test_a_redis_that_refuses_its_user_is_reported_in_one_sentence(deployment: Deployment) -> None:
+    url = shared_redis().url.replace("//", "//nobody:wrong@")
+    with pytest.raises(SettingsError, match=r"^PETSTORE_REDIS_URL names a Redis that cannot be used: [^.]+\.$"):
+        async with running(deployment, PETSTORE_REDIS_URL=url):
+            pass
 
 
 @pytest.mark.settings(**STRICT)

@@ -210,6 +210,11 @@ def test_an_array_is_refused_or_each_element_is_a_row_or_a_reject(text: str) -> 
         assert len(elements) == len(found.rows) + len(found.rejects)
 
 
+def test_a_malformed_array_is_refused_with_the_line_and_the_character() -> None:
+    with pytest.raises(UnreadableFile, match=r"invalid character in line 2, column 7\. Nothing"):
+        read('[{"id":1},\n "\u203f", x]'.encode(), "json")
+
+
 @given(st.binary(max_size=80) | st.text(alphabet='1,\r\n"; x', max_size=30).map(str.encode))
 def test_no_bytes_in_a_csv_break_the_reading(content: bytes) -> None:
     found = read(b"id,petId\n" + content, "csv")

@@ -66,6 +66,8 @@ def test_exactly_the_limit_is_admitted_by_two_servers_together(each_deployment: 
         assert {"200": 60, "rate_limit_exceeded": 40} == found
         shown = petstore_json(each_deployment, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
         assert [60, 60] == [window["used"] for window in shown["windows"]]
+        [top] = petstore_json(each_deployment, "usage", "top", "--by", "share", PETSTORE_REDIS_URL=shared_redis().url)
+        assert ("acme", 0.06) == (top["account"], top["dayShare"])
         assert {"missing_api_key": 60, "rate_limit_exceeded": 40} == flood(servers, "", 50)
 
 
