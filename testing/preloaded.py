@@ -28,6 +28,7 @@ LOADED = [
     "petstore_server.engines.postgres",
     "encodings.idna",
     "petstore_server.cli.worker",
+    "testing.forked_work",
     "testing.forked_workers",
     "uvicorn.lifespan.off",
     "uvicorn.protocols.http.h11_impl",

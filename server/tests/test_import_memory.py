@@ -2,10 +2,7 @@
 
 import io
 import json
-import re
 from collections.abc import AsyncIterator
-from itertools import islice
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -14,34 +11,16 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import Order
 from petstore_server.imports import json_rows
-from petstore_server.imports.files import MAX_ROW_BYTES, TOO_LONG, UnreadableFile, open_source
-from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.files import MAX_ROW_BYTES, TOO_LONG
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import Batch, _groups, read_batches
+from petstore_server.imports.running import Batch, _groups
+from testing.forked_work import measure_reading
 from testing.import_files import batches, read
 from testing.preloaded import forking
 from testing.subprocesses import PATIENCE
 
 SIZE = 2 << 20  # its objects in an array take 50 MB when all are decoded
 MOST = 32 << 20  # besides the file: a window of it, decoded
-
-
-def peak() -> int:
-    """The most bytes that this process has had in memory."""
-    [size] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(size) * 1024
-
-
-def measure(file: str, found: "Connection[tuple[int, str]]") -> None:
-    """Read a file as an import does; send the memory that this took, in bytes, and the reason if it is refused."""
-    before, options, message = peak(), ReadOptions("json"), ""
-    with open_source(file) as source:
-        try:
-            for batch in islice(read_batches(source, Schema(ORDERS, options), options), 30):
-                batch.rows()
-        except UnreadableFile as error:
-            message = error.message
-    found.send((peak() - before, message))
 
 
 def array(begin: bytes, part: bytes, end: bytes) -> bytes:
@@ -70,7 +49,7 @@ def test_the_memory_of_an_import_is_bounded(tmp_path: Path, name: str) -> None:
     file = tmp_path / "orders.json"
     file.write_bytes(content)
     found, sent = forking().Pipe(duplex=False)
-    process = forking().Process(target=measure, args=(str(file), sent))
+    process = forking().Process(target=measure_reading, args=(str(file), sent))
     process.start()
     assert found.poll(PATIENCE)
     used, reason = found.recv()

@@ -1,31 +1,23 @@
 """Creating, opening and migrating a store of each engine; every failure is one sentence that says what to do."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty
-from typing import Any
 
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines import postgres, sqlite
 from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.runtime.installation import sqlite_path
 from testing.damage import execute
+from testing.forked_work import migrate, migrate_at_once
 from testing.preloaded import forking
 from testing.stores import Stores, opening, refusal
 from testing.subprocesses import PATIENCE
 
 LATEST = sqlite_opening.SCHEMA.latest
-
-
-def migrate(url: str, report: Callable[[str], None] = lambda _: None) -> tuple[int, int]:
-    if is_sqlite(url):
-        return sqlite.migrate(sqlite_path(url), report)
-    return asyncio.run(postgres.migrate(url, report))
 
 
 def test_a_missing_store_is_created_and_announced_once(each_backend: Stores) -> None:
@@ -97,18 +89,10 @@ def test_no_program_sees_a_store_between_two_migrations(
     assert [(2,)] == execute(each_backend, version)
 
 
-def _migrate_at_once(url: str, begin: Any, reports: Any) -> None:
-    begin.wait()
-    try:
-        reports.put((migrate(url, reports.put), None))
-    except StoreUnusable as error:
-        reports.put((None, error.message))
-
-
 def test_programs_that_start_together_migrate_once(each_backend: Stores) -> None:
     begin, reports = forking().Barrier(4), forking().Queue()
     given = (each_backend.url, begin, reports)
-    processes = [forking().Process(target=_migrate_at_once, args=given) for _ in range(4)]
+    processes = [forking().Process(target=migrate_at_once, args=given) for _ in range(4)]
     for process in processes:
         process.start()
     heard = [reports.get(timeout=PATIENCE) for _ in range(5)]

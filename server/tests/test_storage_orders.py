@@ -15,8 +15,9 @@ from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 from testing.damage import execute, set_record
+from testing.forked_work import import_many
 from testing.preloaded import forking
-from testing.stores import BY, Stores, batches, log, opened_at
+from testing.stores import BY, Stores, batches, log
 
 pytestmark = pytest.mark.anyio
 
@@ -150,19 +151,10 @@ async def test_importing_nothing_leaves_no_trace(store: Store) -> None:
     assert [] == await log(store)
 
 
-def _import_many(url: str, batches: int) -> None:
-    async def run() -> None:
-        async with opened_at(url) as store:
-            for start in range(1000, (batches + 1) * 1000, 1000):
-                await store.orders.import_batch([Order(start + number) for number in range(1000)], "import:2", BY)
-
-    asyncio.run(run())
-
-
 async def test_a_cancel_gets_in_between_the_batches_of_an_importer(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
-        importer = forking().Process(target=_import_many, args=(each_backend.url, 40))
+        importer = forking().Process(target=import_many, args=(each_backend.url, 40, BY))
         importer.start()
         while len(await log(store)) < 2:  # noqa: ASYNC110 - the importer is another process
             await asyncio.sleep(0.01)

@@ -1,0 +1,67 @@
+"""What tests have processes of their own do, forked from one that has loaded this module.
+
+From the module of a test, they would import that first, with pytest and Hypothesis: that takes longer than the work.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.domain.orders import Order
+from petstore_server.engines import postgres, sqlite
+from petstore_server.imports.files import UnreadableFile, open_source
+from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.running import read_batches
+from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
+
+
+def measure_reading(file: str, found: "Connection[tuple[int, str]]") -> None:
+    """Read a file as an import does; send the memory that this took, in bytes, and the reason if it is refused."""
+    before, options, message = _peak(), ReadOptions("json"), ""
+    with open_source(file) as source:
+        try:
+            for batch in islice(read_batches(source, Schema(ORDERS, options), options), 30):
+                batch.rows()
+        except UnreadableFile as error:
+            message = error.message
+    found.send((_peak() - before, message))
+
+
+def _peak() -> int:
+    """The most bytes that this process has had in memory."""
+    [size] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(size) * 1024
+
+
+def import_many(url: str, batches: int, by: Actor) -> None:
+    """Import batches of 1,000 orders, one after another."""
+
+    async def run() -> None:
+        async with opened_store(url, create=True, migrate=True) as store:
+            for start in range(1000, (batches + 1) * 1000, 1000):
+                await store.orders.import_batch([Order(start + number) for number in range(1000)], "import:2", by)
+
+    asyncio.run(run())
+
+
+def migrate(url: str, report: Callable[[str], None] = lambda _: None) -> tuple[int, int]:
+    """Migrate a store of either engine; return its version before and after."""
+    if is_sqlite(url):
+        return sqlite.migrate(sqlite_path(url), report)
+    return asyncio.run(postgres.migrate(url, report))
+
+
+def migrate_at_once(url: str, begin: Any, reports: Any) -> None:
+    """Migrate when the others do; report what is said about it, and at last the versions and the error."""
+    begin.wait()
+    try:
+        reports.put((migrate(url, reports.put), None))
+    except StoreUnusable as error:
+        reports.put((None, error.message))
