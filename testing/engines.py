@@ -16,7 +16,7 @@ import psycopg
 
 from testing.memory import memory
 from testing.postgres_programs import SERVER_USER, empty_server, fill, installed_programs, make_private
-from testing.subprocesses import PATIENCE, at_end, await_ready, descendants, end, free_port, running
+from testing.subprocesses import at_end, await_ready, descendants, end, free_port, running
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -90,15 +90,15 @@ class PostgresEngine:
             return True
         return False
 
-    def stop(self, how: signal.Signals = signal.SIGINT, patience: float = PATIENCE) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop the server: SIGINT shuts it down in order, SIGQUIT is like a crash.
 
-        After `patience` seconds all its processes are killed, and AssertionError is raised.
+        After PATIENCE seconds all its processes are killed, and AssertionError is raised.
         """
         self._disconnect()
         if self._process is not None:
             process, self._process = self._process, None
-            end(process, how, self.folder / "log", patience)
+            end(process, how, self.folder / "log")
 
     def crash(self) -> None:
         """Kill a backend: PostgreSQL ends all other processes and recovers from its log. Returns after that."""

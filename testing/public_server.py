@@ -77,17 +77,17 @@ async def connect(port: int, *, receive_buffer: int = 4096) -> tuple[asyncio.Str
     return reader, writer
 
 
-async def until_closed(reader: asyncio.StreamReader, seconds: float = PATIENCE) -> bytes:
-    """All that comes until the connection ends, which must be within so many seconds."""
-    async with asyncio.timeout(seconds):
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the connection ends."""
+    async with asyncio.timeout(PATIENCE):
         try:
             return await reader.read()
         except ConnectionResetError:
             return b""
 
 
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.005)

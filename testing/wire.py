@@ -123,7 +123,7 @@ class Reply(NamedTuple):
     @property
     def code(self) -> str:
         """The error's code, or the status."""
-        return self.body.partition(b'"code":"')[2].partition(b'"')[0].decode() or str(self.status)
+        return Response(self.status, {}, self.body).code or str(self.status)
 
 
 async def send_all(

@@ -18,7 +18,7 @@ from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
 from testing import needs
-from testing.engines import PostgresEngine
+from testing.engines import PostgresEngine, running_engine
 from testing.postgres_programs import SERVER_USER
 from testing.stores import BY, PostgresPlaces, add_key, body, log, opened_at, refusal, seconds_to_recovery
 from testing.subprocesses import PATIENCE, busy, free_port
@@ -165,7 +165,6 @@ def test_behind_a_pooler_the_service_recovers_as_quickly_as_without(
 def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
     """Debian's PostgreSQL compiles expensive statements, which takes longer than to run those of a page."""
     logged = {"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0"}
-    engine = PostgresEngine(PROGRAMS, {**logged, "auto_explain.log_analyze": "on"})
     filters = [
         Filters(),
         Filters(pet_id=1),
@@ -180,24 +179,21 @@ def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
         for down in (False, True)
     ]
 
-    async def pages() -> list[float]:
+    async def pages(engine: PostgresEngine) -> list[float]:
         async with opened_at(engine.url("postgres")) as store:
             orders = [Order(number, number % 50, 1, "2026-11-01T00:00:00Z", False) for number in range(4_000)]
             await store.orders.import_batch(orders, "import:1", BY)
             return await asyncio.gather(*(_seconds(store.search.page(query)) for query in queries))
 
-    try:
-        engine.start()
+    with running_engine(PROGRAMS, {**logged, "auto_explain.log_analyze": "on"}) as engine:
         with engine.admin() as admin:
             assert [("on", True)] == admin.execute("SELECT current_setting('jit'), pg_jit_available()").fetchall()
-        seconds = asyncio.run(pages())
+        seconds = asyncio.run(pages(engine))
         log = (engine.folder / "log").read_text()
         with engine.admin() as admin:  # what a compiled statement looks like in the log
             admin.execute("SET jit_above_cost = 0")
             admin.execute("SELECT count(*) FROM petstore.orders")
         assert "JIT:" in (engine.folder / "log").read_text()[len(log) :]
-    finally:
-        engine.remove()
     assert len(seconds) >= 24  # at the same time
     assert max(seconds) < 1 + busy()
     assert log.count("Query Text:") > len(seconds)
