@@ -137,12 +137,13 @@ def fits(minute: Count, day: Count, limits: Limits) -> bool:
 
 def evaluate_account(admitted: bool, minute: Count, day: Count, limits: Limits, now: float) -> AccountDecision:
     """The decision from both open windows, after the charge if the request was admitted."""
+    per_minute, per_day = limits.per_minute, limits.per_day
     return AccountDecision(
         ADMITTED if admitted else LIMITED,
         limits,
-        limits.per_minute - minute.used if minute.used < limits.per_minute else 0,
+        per_minute - minute.used if minute.used < per_minute else 0,
         minute.start + MINUTE,
-        limits.per_day - day.used if day.used < limits.per_day else 0,
+        per_day - day.used if day.used < per_day else 0,
         day.start + DAY,
         now,
     )

@@ -37,7 +37,7 @@ class UsageRecorder:
 
     def decided(self, principal: Principal | None, operation: str, decision: Decision) -> None:
         """Record the decision on a request for an operation; `principal` is None without a valid key."""
-        if not self._start <= decision.now < self._end:
+        if not self._begins <= decision.now < self._ends:
             self._begin_hour(decision.now)
         if principal is None:  # without a key, and within the limit of its address, the response is 401
             self._keyless[self._start][_REFUSED_KEY if decision.outcome is ADMITTED else _REFUSED_ADDRESS] += 1
@@ -100,7 +100,7 @@ class UsageRecorder:
 
     def _begin_hour(self, now: float) -> None:
         self._start = Granularity.HOUR.start(now)
-        self._end = self._start + Granularity.HOUR.seconds
+        self._begins, self._ends = float(self._start), float(self._start + Granularity.HOUR.seconds)
         self._keys_seen.clear()
 
     def _note_key(self, key_id: str, start: int) -> None:

@@ -37,21 +37,24 @@ class Unsaved(NamedTuple):
 
 
 class _Account:
-    """The windows of one account. Both are open as they are for `since` <= now < `until`."""
+    """The windows of one account. Both are open as they are for `since` <= now < `until`.
+
+    These are floats, as the time is: to compare it with an integer takes three times as long.
+    """
 
     __slots__ = ("day", "minute", "since", "until")
 
     def __init__(self) -> None:
         self.minute = Count()
         self.day = Count()
-        self.since = self.until = 0
+        self.since = self.until = 0.0
 
     def open(self, minute: int, minute_used: int, day: int, day_used: int) -> None:
         """Continue with the windows that began at these Unix seconds."""
         self.minute.start, self.minute.used = minute, minute_used
         self.day.start, self.day.used = day, day_used
-        self.since = max(minute, day)
-        self.until = min(minute + MINUTE, day + DAY)
+        self.since = float(max(minute, day))
+        self.until = float(min(minute + MINUTE, day + DAY))
 
     def usage(self) -> Usage:
         return Usage(Count(self.minute.start, self.minute.used), Count(self.day.start, self.day.used))

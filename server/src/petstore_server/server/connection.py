@@ -233,11 +233,12 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             self._current = None
             return
-        if request.lost:
-            self._parser.requests.clear()  # a request gets one response, so not a refusal as well
-        # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
-        framed = request.complete or not (request.awaits_continue or request.lost)
-        self._keep_alive = request.keep_alive and framed and not self._server.draining
+        self._keep_alive = request.keep_alive and not self._server.draining
+        if not request.complete:
+            if request.lost:
+                self._parser.requests.clear()  # a request gets one response, so not a refusal as well
+            # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
+            self._keep_alive &= not (request.awaits_continue or request.lost)
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
         response, more = answer
         head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, more, end)
