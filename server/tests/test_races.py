@@ -2,14 +2,14 @@
 
 import json
 import random
-import subprocess
 from asyncio import to_thread
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from testing.process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving, statuses
+from testing.preloaded import PipedProcess
+from testing.process import UNLIMITED, environment, new_key, petstore, serving, statuses
 from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
@@ -36,15 +36,9 @@ def _key(store: Path) -> str:
     return new_key(store, plan=UNLIMITED)[0]
 
 
-def ship(store: Path, identifiers: list[str]) -> subprocess.Popen[str]:
+def ship(store: Path, identifiers: list[str]) -> PipedProcess:
     """Start the command that ships orders, as a separate process."""
-    return subprocess.Popen(
-        [PETSTORE, "orders", "ship", *identifiers, "--json"],
-        env=environment(store),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    return PipedProcess(["orders", "ship", *identifiers, "--json"], environment(store))
 
 
 async def test_of_two_cancels_over_http_exactly_one_wins(store: Path, key: str) -> None:
