@@ -179,12 +179,20 @@ async def test_a_form_without_the_sessions_token_changes_nothing(console: Consol
 
 
 @pytest.mark.parametrize(
-    ("path", "status"),
-    [("/console/", 200), ("/console/missing", 404), ("/console/static/console.css", 200), ("/console", 307)],
+    ("path", "status", "content_type"),
+    [
+        ("/console/", 200, "text/html; charset=utf-8"),
+        ("/console/missing", 404, "text/html; charset=utf-8"),
+        ("/console/static/console.css", 200, "text/css; charset=utf-8"),
+        ("/console/static/icon.svg", 200, "image/svg+xml"),
+        ("/console", 307, None),
+    ],
 )
-async def test_every_response_carries_the_protective_headers(path: str, status: int, browser: Browser) -> None:
+async def test_every_response_carries_the_protective_headers(
+    path: str, status: int, content_type: str | None, browser: Browser
+) -> None:
     response = await browser.http.get(path)
-    assert status == response.status_code
+    assert (status, content_type) == (response.status_code, response.headers.get("content-type"))
     assert "no-store" == response.headers["cache-control"]
     assert "DENY" == response.headers["x-frame-options"]
     assert "no-referrer" == response.headers["referrer-policy"]

@@ -1,6 +1,7 @@
 """What a page shows of sources that are slow or down: the last value with its age, or why there is none."""
 
 import asyncio
+from time import monotonic
 from unittest.mock import AsyncMock
 
 import pytest
@@ -99,6 +100,10 @@ async def test_a_value_is_kept_for_a_multiple_of_the_time_that_it_took() -> None
     kept, current = (Cached(read, old=60, missing=60, rest=rest) for rest in (1000, 0))
     assert [1, 1] == [(await kept.get()).value, (await kept.get()).value]
     assert [2, 3] == [(await current.get()).value, (await current.get()).value]
+    briefly, began = Cached(read, old=60, missing=60, rest=1), monotonic()
+    assert 4 == (await briefly.get()).value
+    await asyncio.sleep(monotonic() - began)
+    assert 5 == (await briefly.get()).value
 
 
 async def test_reading_ends_in_time() -> None:

@@ -102,5 +102,5 @@ GROUPS = {
         postgres=True,
     ),
     "imports": Group(_server("imports"), _tests("server/tests", "import_* console_imports cli_orders")),
-    "console": Group(_server("console", "console/pages"), _tests("server/tests", "console_*")),
+    "console": Group(_server("console", "console/pages"), _tests("server/tests", "console_* recent_requests")),
 }
