@@ -72,7 +72,7 @@ async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(de
 
 
 async def test_a_redis_that_refuses_its_user_is_reported_in_one_sentence(deployment: Deployment) -> None:
-    url = shared_redis().url.replace("//", "//nobody:wrong@")
+    url = shared_redis().url.replace("//", "//unknown:wrong@")
     with pytest.raises(SettingsError, match=r"^PETSTORE_REDIS_URL names a Redis that cannot be used: [^.]+\.$"):
         async with running(deployment, PETSTORE_REDIS_URL=url):
             pass

@@ -148,6 +148,9 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.xlsx", b"PK\x03\x04rest", "an Excel workbook"),
     ("a.xls", b"\xd0\xcf\x11\xe0rest", "an Excel workbook"),
     ("a.csv.gz", b"\x1f\x8b\x08rest", "zcat"),
+    ("a.pdf", b"%PDF-1.7", "a PDF document"),
+    ("a.png", b"\x89PNG\r\n", "a picture"),
+    ("a.jpg", b"\xff\xd8\xff\xe0", "a picture"),
 ]
 
 

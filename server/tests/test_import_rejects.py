@@ -25,7 +25,7 @@ DIRTY = (
 "5","15","1","2026-11-01T10:00:00Z","false","pending"
 6,16,1,,false,lost
 7,17,1,,false,pending,extra
-8,17
+8
 ,18,1,,false,pending
 9,1e3,1,,false,pending
 10,007,1,,false,pending
@@ -39,7 +39,7 @@ DIRTY_REJECTS = [
     (8, "id", "'9223372036854775808'", "64-bit"),
     (10, "status", "'lost'", "none of pending, shipped, cancelled"),
     (11, None, "7 cells", "the header names 6"),
-    (12, None, "2 cells", "the header names 6"),
+    (12, None, "has 1 cell;", "the header names 6"),
     (13, "id", "'id'", "missing"),
     (14, "petId", "'1e3'", "not a whole number"),
     (15, "petId", "'007'", "not a whole number"),
