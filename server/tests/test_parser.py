@@ -25,7 +25,7 @@ from petstore_server.server.messages import (
     UnsupportedTransferCoding,
     UriTooLong,
 )
-from petstore_server.server.parser import MAX_KNOWN_HEAD, MAX_SMALL_CHUNKS, SMALL_CHUNK, RequestParser
+from petstore_server.server.parser import MAX_KNOWN_HEAD, RequestParser
 
 MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
@@ -86,9 +86,9 @@ def test_a_head_of_64_kib_without_an_end_is_waited_for_and_a_longer_one_is_refus
 
 def test_trailers_are_bounded_and_the_parts_of_a_body_are_not_counted_with_them() -> None:
     head = request(b"Host: x", b"Transfer-Encoding: chunked")
-    chunks = [b"40\r\n%b\r\n" % bytes(64)] * 1000  # more bytes than a head may have
+    chunks = [b"1\r\nx\r\n"] * 16_000  # more bytes than a head may have
     [one], refused = feed(head, *chunks, b"0\r\n\r\n")
-    assert (None, True, None, 64_000) == (refused, one.complete, one.fault, len(one.body))
+    assert (None, True, None, 16_000) == (refused, one.complete, one.fault, len(one.body))
     trailer = b"0\r\nX: "
     assert feed(head, trailer.ljust(MAX_HEAD + 1, b"x"))[1] is None  # without the size of the last chunk
     assert feed(head, trailer.ljust(MAX_HEAD + 2, b"x"))[1] is HeadersTooLarge
@@ -547,16 +547,6 @@ def test_blank_lines_may_precede_a_request_and_a_lone_line_feed_is_malformed_at_
 def test_a_line_feed_after_a_chunk_that_ends_in_a_carriage_return_is_malformed_at_once() -> None:
     head = request(b"Host: x", b"Transfer-Encoding: chunked")
     assert [None, BadRequest] == [feed(head + b"2\r\na\r" + rest)[1] for rest in (b"\r", b"\n")]
-
-
-@pytest.mark.parametrize("large", [0, 1000])
-def test_a_body_has_a_bounded_number_of_small_chunks(large: int) -> None:
-    head = request(b"Host: x", b"Transfer-Encoding: chunked")
-    body = [b"%x\r\n%b\r\n" % (size, bytes(size)) for size in [SMALL_CHUNK] * large + [63] * MAX_SMALL_CHUNKS]
-    one = head + b"".join(body)
-    requests, refused = feed((one + b"0\r\n\r\n") * 2)
-    assert (None, 2) == (refused, len(requests))
-    assert BadRequest is feed(one + b"1\r\nx\r\n")[1]
 
 
 def test_a_body_may_end_in_a_carriage_return_before_the_next_request() -> None:

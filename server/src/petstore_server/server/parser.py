@@ -37,9 +37,6 @@ MAX_HEAD = 64 * 1024
 MAX_KNOWN_HEAD = 1024
 """Bytes of a head whose lines are remembered: most lines are the same in all requests of a client."""
 
-SMALL_CHUNK, MAX_SMALL_CHUNKS = 64, 256
-"""Bytes below which a chunk is small, and small chunks of a body: parsing one takes as long as parsing a large one."""
-
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*")
@@ -71,7 +68,6 @@ class RequestParser:
         self._in_head = False
         self._ended = False  # no request follows
         self._chunked = False
-        self._small_chunks = 0  # of the body, so far
         self._awaited = ""  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
         self._left = 0  # bytes of the body, or of the chunk
         self._plain_head = b""  # the latest one of HTTP/1.1 without a body: the next one is often equal
@@ -253,7 +249,7 @@ class RequestParser:
         headers = request.headers
         if b"transfer-encoding" in headers:
             check_coding(headers, request.http_1_0)
-            self._chunked, self._awaited, self._small_chunks = True, "size", 0
+            self._chunked, self._awaited = True, "size"
         elif b"content-length" in headers:
             self._left = content_length(headers[b"content-length"])
         # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
@@ -300,10 +296,6 @@ class RequestParser:
                 if size is None:
                     raise BadRequest(MALFORMED)
                 self._left = int(size[1], 16)
-                self._small_chunks += 0 < self._left < SMALL_CHUNK
-                if self._small_chunks > MAX_SMALL_CHUNKS:
-                    what = f"The body has more than {MAX_SMALL_CHUNKS} chunks of fewer than {SMALL_CHUNK} bytes"
-                    raise BadRequest(f"{what}; send larger ones.")
                 self._awaited = "end" if self._left else "trailers"
                 if not self._left:  # the trailers end with an empty line, and there may be none
                     self._at = self._searched = self._at - len(_LINE_END)
