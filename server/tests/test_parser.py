@@ -535,6 +535,13 @@ def test_of_heads_that_differ_in_one_value_no_other_line_is_read_again() -> None
     assert lines != grammar.field.cache_info()  # two heads together are read line by line
 
 
+@pytest.mark.parametrize(("unlike", "compares"), [(8, True), (9, False)])
+def test_a_connection_whose_heads_differ_in_more_values_compares_no_more_of_them(unlike: int, compares: bool) -> None:
+    heads = [request(b"Host: x", b"A: %d" % number, b"B: %d" % number) for number in range(unlike)]
+    found, _ = feed(*heads, LIST, LIST)
+    assert compares is (found[-2].headers is found[-1].headers)
+
+
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n\r\n", GOOD, GOOD + b"\r\n"])
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_blank_lines_may_precede_a_request_and_a_lone_line_feed_is_malformed_at_once(before: bytes, size: int) -> None:

@@ -43,6 +43,7 @@ _BLANK_LINES = re.compile(rb"(?:\r\n)*")
 _FRAMING = {b"transfer-encoding", b"content-length", b"expect"}
 _Said = tuple[str, bytes, bytes, Mapping[bytes, bytes]]  # method, path, query, headers
 _MEANINGFUL = _FRAMING | {b"host", b"connection"}  # to the parser
+_MAX_UNLIKE = 8  # a connection on which heads differ more, such as one of a proxy, compares no more of them
 _LINE_END = b"\r\n"
 _END = b"\r\n\r\n"
 
@@ -74,6 +75,7 @@ class RequestParser:
         self._plain_lines: list[bytes] = []  # its header lines
         self._plain: _Said = ("", b"", b"", {})  # what it says
         self._around = (b"", b"", b"")  # the bytes before and behind the value that changes; and the name of its header
+        self._unlike = 0  # plain heads in a row that differed from the one before in several headers
         self._similar: _Said = self._plain  # what a head with these bytes says, except for that value
 
     @property
@@ -138,7 +140,7 @@ class RequestParser:
         Return whether it is.
         """
         data = self._data
-        if self._at or self._in_head or self._ended or len(data) > MAX_KNOWN_HEAD:
+        if self._at or self._in_head or self._ended or self._unlike == _MAX_UNLIKE or len(data) > MAX_KNOWN_HEAD:
             return False
         if data == self._plain_head:
             request = Request(*self._plain, self._peer)
@@ -229,7 +231,7 @@ class RequestParser:
             request.complete = not (self._left or self._chunked)
         if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
-        elif known and request.keep_alive and not (framed or http_1_0):
+        elif self._unlike < _MAX_UNLIKE and known and request.keep_alive and not (framed or http_1_0):
             self._plain = (method, path, query, headers)
             self._remember(head + _END, lines, repeats=len(headers) < len(lines))
         return request
@@ -238,6 +240,7 @@ class RequestParser:
         """Remember a plain head, and what is around the value if one header differs from the head before."""
         changed = [*compress(lines, map(ne, lines, self._plain_lines))]
         self._plain_head, self._plain_lines = head, lines
+        self._unlike = self._unlike + 1 if len(changed) > 1 else 0
         name = b"" if repeats or len(changed) != 1 else changed[0].partition(b":")[0]
         if name and name.lower() not in _MEANINGFUL:
             before, _, behind = head.partition(_LINE_END + changed[0] + _LINE_END)
