@@ -29,8 +29,8 @@ class PublicServer(ServerState):
 
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WRITE_MARK)  # connections inherit it
         self._listeners = list[tuple[asyncio.Server, socket.socket]]()
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WRITE_MARK)  # connections inherit it
         for handle in (listener, *(listener.dup() for _ in range(ACCEPTED_TOGETHER - 1))):
             server = await self._loop.create_server(lambda: Connection(self), sock=handle, backlog=BACKLOG)
             self._listeners.append((server, handle))
