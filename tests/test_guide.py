@@ -31,6 +31,9 @@ FOLLOW_IN_SHELL, FOLLOW_IN_PYTHON = re.findall(
 AT_ONCE = 250
 """Orders of one transaction, and so of one `updatedAt`."""
 
+A_DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
+"""A Retry-After that the service never sends, but a proxy may."""
+
 Follow = Callable[[], list[int]]
 """Runs a recipe; returns the identifiers of the orders that it handled."""
 
@@ -101,7 +104,8 @@ def test_the_example_in_another_language_lists_and_cancels(
 def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of_a_proxy(
     tmp_path: Path, language: str, program: str, package: str
 ) -> None:
-    responses = (429, "1", b"{}"), (200, None, b'{"data":[1]}'), (403, None, b"<h1>No entry</h1>")
+    served = (200, None, b'{"data":[1]}')
+    responses = (429, "1", b"{}"), (503, A_DATE, b""), served, (403, None, b"<h1>No entry</h1>")
     with _responding(*responses) as (address, arrived):
         environ = {"API": f"{address}/v1", "KEY": "pso_live_x"}
         done = _run_in(language, program, package, environ, tmp_path)
@@ -109,10 +113,25 @@ def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of
     assert "1\n" == done.stdout
     assert "403 <h1>No entry</h1>" in done.stderr
     assert 1 <= arrived[1] - arrived[0] < 60
+    assert 2 <= arrived[2] - arrived[1] < 60
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
+)
+def test_the_example_in_another_language_can_wait_for_the_limit_of_the_day(
+    tmp_path: Path, language: str, program: str, package: str
+) -> None:
+    with _responding((429, "4295", b"{}"), (200, None, b'{"data":[]}')) as (address, arrived):  # 2^32 microseconds
+        environ = {"API": f"{address}/v1", "KEY": "pso_live_x"}
+        with pytest.raises(subprocess.TimeoutExpired):
+            _run_in(language, program, package, environ, tmp_path, 5)
+    assert 1 == len(arrived)
 
 
 def _run_in(
-    language: str, program: str, package: str, environ: dict[str, str], folder: Path
+    language: str, program: str, package: str, environ: dict[str, str], folder: Path, seconds: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     (example,) = re.findall(rf"<!-- runs in {program} -->\n```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     script = folder / "example.mjs"
@@ -122,7 +141,7 @@ def _run_in(
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=seconds,
         check=False,
     )
 
@@ -218,7 +237,7 @@ def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
 def test_the_backoff_doubles_and_is_never_shorter_than_retry_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    responses = (429, "3", b""), (429, "3", b""), (503, None, b""), (503, None, b""), (200, None, b"[]")
+    responses = (429, "3", b""), (429, "3", b""), (503, None, b""), (503, A_DATE, b""), (200, None, b"[]")
     with _responding(*responses) as (address, _):
         monkeypatch.setenv("PETSTORE_BASE_URL", address)
         monkeypatch.setenv("PETSTORE_API_KEY", "pso_live_x")
