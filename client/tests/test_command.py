@@ -308,7 +308,7 @@ def test_a_wrong_id_on_stdin_names_its_line_and_nothing_is_cancelled(run: Run, m
 def test_an_id_in_another_form_is_refused_with_the_form_that_it_needs(run: Run, text: str) -> None:
     done = run(FakePetstore([Order(id=7)]), "orders", "cancel", text)
     assert 2 == done.code
-    assert f"'{text}' is not an order identifier: a 64-bit integer in plain digits.\n" in done.err
+    assert f"'{text}' is not an order identifier: a 64-bit integer without leading zeros.\n" in done.err
 
 
 HOSTILE = "No.\x1b[2J\x9b31m\nfake line"

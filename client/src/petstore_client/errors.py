@@ -11,7 +11,7 @@ ErrorCode = Literal[
     "not_found", "order_already_cancelled", "order_already_shipped", "order_not_found", "payload_too_large",
     "pet_not_found", "rate_limit_exceeded", "service_unavailable", "unsupported_media_type", "uri_too_long",
 ]  # fmt: skip
-"""The codes of versions 1 and 2 of the API (D3, D20). A later server may send others."""
+"""The codes of versions 1 and 2 of the API. A later server may send others."""
 
 EndedBy = Literal["max_wait", "deadline", "max_retries", "retry_timeout"]
 """The option of the client that ended a call."""

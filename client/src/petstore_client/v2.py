@@ -15,7 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 Status = Literal["pending", "shipped", "cancelled"]
-"""The states of an order by which a list can be filtered."""
+"""The statuses of an order, by which a list can be filtered."""
 
 Sort = Literal["id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"]
 """The sort orders of a list; `-` means descending."""

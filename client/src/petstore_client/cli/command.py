@@ -44,7 +44,7 @@ def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> Non
     Set PETSTORE_API_KEY to the API key. It is not an option, because options appear in the process list.
 
     While the service cannot be reached, a request is repeated for two minutes. After another temporary failure
-    it is repeated at most --max-retries times. With --max-retries 0 nothing is repeated.
+    it is repeated at most --max-retries times. With --max-retries 0 no failed attempt is repeated.
 
     \b
     Examples:
@@ -167,7 +167,7 @@ def place_order(options: dict[str, Any], /, as_json: bool, as_lines: bool, **ord
 
 
 @orders.command("watch")
-@click.option("--after", metavar="TOKEN", help="Begin after this token, or with now; default: the beginning.")
+@click.option("--after", metavar="TOKEN", help="Token to begin after, or 'now'; default: the beginning.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="File that keeps the token.")
 @click.pass_obj
 def watch_orders(options: dict[str, Any], after: str | None, state: Path | None) -> None:
@@ -236,7 +236,7 @@ def _order_ids(given: tuple[str, ...]) -> list[int]:
 def _order_id(text: str, where: str = "") -> int:
     """An order identifier: a whole number of at most 64 bits in plain digits (D4)."""
     if not _ORDER_ID.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-        raise click.UsageError(f"{where}'{text}' is not an order identifier: a 64-bit integer in plain digits.")
+        raise click.UsageError(f"{where}'{text}' is not an order identifier: a 64-bit integer without leading zeros.")
     return int(text)
 
 

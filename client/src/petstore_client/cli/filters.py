@@ -27,7 +27,7 @@ def timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 _BOOLEAN: Any = {"type": click.Choice(["true", "false"]), "flag_value": "true", "metavar": "[true|false]"}
 INTEGER = click.IntRange(-(2**63), 2**63 - 1)
 _OPTIONS = (
-    click.option("--status", type=click.Choice(get_args(Status)), multiple=True, help="Only this state; repeatable."),
+    click.option("--status", type=click.Choice(get_args(Status)), multiple=True, help="Only this status; repeatable."),
     click.option("--pet-id", type=INTEGER, metavar="ID", help="Only orders of this pet."),
     click.option("--complete", is_flag=False, **_BOOLEAN, help="Only complete orders, or with false only the others."),
     click.option("--ship-date-from", callback=timestamp, metavar="WHEN", help="Only orders that ship then or later."),

@@ -44,7 +44,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     have their status and timestamps; others were created when the fake first sees them. `shipped` lists the
     identifiers of shipped orders. `per_minute` and `per_day` are the limits of its only account; `ban_strikes` and
     `ban_seconds` say when and for how long its key is banned for requests that come too early. A page of version 2
-    examines at most `work_limit` orders, so it may be short, even empty, and not the last one.
+    examines at most `work_limit` orders, so it may be short, even empty. `sunset` is the header of `get_pet`.
 
     `requests` lists all requests, `cancelled` holds the cancelled orders, `early` counts requests that arrived before
     the Retry-After of a 429 had elapsed, and `bans` counts bans.
