@@ -125,6 +125,21 @@ async def test_a_damaged_store_gives_no_backup(tmp_path: Path) -> None:
     assert ["store.db"] == list(modes_in(tmp_path))
 
 
+async def test_the_reason_names_the_damaged_file_and_not_its_copy(tmp_path: Path) -> None:
+    store = await filled(tmp_path / "store.db", 5_000)
+    content = bytearray(store.read_bytes())
+    content[-40_000:-20_000] = b"\x5a" * 20_000
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(content)
+    reason = f": The store at {damaged} cannot be read: its file is damaged."
+    with pytest.raises(StoreUnusable) as caught:
+        backup(damaged, tmp_path / "copy.db")
+    assert caught.value.message.endswith(reason)
+    with pytest.raises(StoreUnusable) as caught:
+        restore(store, damaged, BY)
+    assert caught.value.message.endswith(reason)
+
+
 async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with opened(path) as store:

@@ -62,7 +62,7 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
             _require_store(path)
             connections.create_private(copy, like=path if target.parent == path.parent else None)
             _copy(path, copy, progress)
-        _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
+        _require_sound(copy, path, f"The store at {path} is damaged, so no backup was made")
         with opening.unusable_on_error(target):
             try:
                 put_in_place(copy, target, replace=False)
@@ -89,7 +89,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
             _copy(source, copy)
             with _translating_disk_full(copy):
                 _begin_epoch(copy, source, kept, actor)
-        _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
+        _require_sound(copy, source, f"The backup at {source} is damaged, so nothing was restored")
         made = set[Path]()
         with opening.unusable_on_error(path):
             try:
@@ -239,7 +239,8 @@ def _require_mark(path: Path) -> None:
             raise StoreUnusable(f"{path} is not a store, so it is not replaced.", advice)
 
 
-def _require_sound(copy: Path, otherwise: str) -> None:
+def _require_sound(copy: Path, original: Path, otherwise: str) -> None:
+    """Raise StoreUnusable if a copy is not sound. The message names the original, because the copy is removed."""
     problems = check(copy)
     if problems:
-        raise StoreUnusable(f"{otherwise}: {problems[0]}")
+        raise StoreUnusable(f"{otherwise}: {problems[0].replace(str(copy), str(original))}")
