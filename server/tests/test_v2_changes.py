@@ -26,10 +26,11 @@ from testing import wire
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, embedded, running
 from testing.stores import BY
+from testing.subprocesses import busy
 
 CHANGES = "/v2/store/changes"
-SOON = 0.5 + 1.0
-"""Seconds within which a change is answered, with some for a busy machine."""
+SOON = 0.5
+"""Seconds within which a change is answered."""
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
@@ -149,7 +150,7 @@ async def test_a_held_request_is_answered_soon_after_a_change(service: Service) 
         began = monotonic()
         await service.backend.store.orders.change(1, CANCEL, service.actor)
         response = await waiting
-    assert monotonic() - began < SOON
+    assert monotonic() - began < SOON + busy()
     assert ["cancelled"] == [order["status"] for order in response.json()["data"]]
     assert 0 == service.application.changes.held
     assert not any(service.application.concurrency._of_account.values())
@@ -160,14 +161,14 @@ async def test_a_held_request_ends_at_its_time_with_an_empty_page(service: Servi
     token = (await client.page())["next"]
     began = monotonic()
     assert {"data": [], "next": token, "more": False} == await client.page(wait=1)
-    assert 1 <= monotonic() - began < 1 + SOON
+    assert 1 <= monotonic() - began < 1 + SOON + busy()
     waited = [
         sample.value
         for metric in await service.application.collect()
         for sample in metric.samples
         if sample.name == "petstore_request_duration_seconds_sum" and sample.labels["operation"] == "v2.listChanges"
     ]
-    assert 0 < sum(waited) < 0.5  # the histogram has no waiting time
+    assert 0 < sum(waited) < 1  # the histogram has no waiting time
 
 
 async def test_a_held_request_is_charged_once_and_shows_the_limits_when_it_is_answered(service: Service) -> None:
@@ -225,7 +226,7 @@ async def test_a_stop_answers_what_is_held_and_holds_no_more(service: Service) -
         began = monotonic()
         service.application.drain()
         assert [] == (await waiting).json()["data"]
-        assert monotonic() - began < 1
+        assert monotonic() - began < SOON + busy()
     assert "2" == (await client.ask(wait=30)).headers["retry-after"]
 
 
