@@ -324,7 +324,7 @@ def test_the_disk_needs_64_mib_and_twice_the_size_of_the_store(
     assert [("disk", level, message)] == [result[:3] for result in check_disk(store)]
     with store.with_name("store.db-wal").open("wb") as log:
         log.truncate(LARGE_LOG + 1)
-    assert ["disk", "log"] == [result.check for result in check_disk(store)]
+    assert [("disk", level), ("log", "warn")] == [result[:2] for result in check_disk(store)]
 
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
