@@ -94,7 +94,7 @@ class PetstoreProcess:
 
 
 class PipedProcess(PetstoreProcess):
-    """The same, with pipes as its streams."""
+    """A command with pipes as its streams."""
 
     def __init__(
         self, arguments: Sequence[str], environ: Mapping[str, str], prepare: Callable[[], object] | None = None
@@ -109,18 +109,23 @@ class PipedProcess(PetstoreProcess):
         self.stdout, self.stderr = os.fdopen(pipes[1][0]), os.fdopen(pipes[2][0])
 
     def communicate(self, text: str = "", timeout: float | None = None) -> tuple[str, str]:
-        """Write the text and close its stdin; return what it writes to stdout and stderr until it ends."""
-        with ThreadPoolExecutor(1) as threads:
-            errors = threads.submit(self.stderr.read)
+        """Write the text and close its stdin; return what it writes to stdout and stderr until it ends.
+
+        One that does not end within the timeout is killed. Raises subprocess.TimeoutExpired.
+        """
+        with self.stdout, self.stderr, ThreadPoolExecutor(2) as threads:
+            output, errors = [threads.submit(stream.read) for stream in (self.stdout, self.stderr)]
             with suppress(BrokenPipeError):  # it may have ended before it read everything
                 self.stdin.write(text)
             with suppress(BrokenPipeError):
                 self.stdin.close()
-            shown = self.stdout.read(), errors.result()
-        self.wait(timeout)
-        self.stdout.close()
-        self.stderr.close()
-        return shown
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.send_signal(signal.SIGKILL)  # which ends what is read
+                self.wait()
+                raise
+            return output.result(), errors.result()
 
 
 class _Passed:

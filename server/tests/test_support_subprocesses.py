@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from testing.postgres_programs import copy_programs, wheels
-from testing.preloaded import LOADED, forking
+from testing.preloaded import LOADED, PipedProcess, forking
+from testing.process import environment_with_store
 from testing.subprocesses import PATIENCE, descendants, end, running
 
 STUBBORN = """
@@ -38,6 +39,13 @@ def test_a_process_that_does_not_end_is_killed_with_its_children_and_reported(tm
     with pytest.raises(AssertionError, match=r"(?s)SIGTERM.*time\.sleep\(600\).*what it did last"):
         end(process, signal.SIGTERM, log, patience=0.2)
     assert [] == running(family)
+
+
+def test_a_command_that_does_not_end_while_a_test_reads_its_output_is_killed(tmp_path: Path) -> None:
+    process = PipedProcess(["serve", "--port", "0", "--admin-port", "0"], environment_with_store(tmp_path / "store.db"))
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=0.1)
+    assert -signal.SIGKILL == process.returncode
 
 
 def _report_missing(reports: "Queue[list[str]]") -> None:
