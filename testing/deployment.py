@@ -24,7 +24,7 @@ class Deployment:
         return {"PETSTORE_DATABASE_URL": f"sqlite:///{self.store}", **self.engines, **more}
 
     def made(self, more: Mapping[str, str]) -> dict[str, str]:
-        """The same; the file is made if it is missing, unless the settings name another store."""
+        """What `settings` returns, after making the file if it is missing and the settings name no other store."""
         if "PETSTORE_DATABASE_URL" not in {**self.engines, **more}:
             require_store_file(self.store)
         return self.settings(more)

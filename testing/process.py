@@ -30,7 +30,7 @@ def environment(store: Path | Deployment, **more: str) -> dict[str, str]:
 
 
 def environment_with_store(store: Path | Deployment, **more: str) -> dict[str, str]:
-    """The same; the store is made if it is a missing file."""
+    """What `environment` returns, after making the store if it is a missing file."""
     return environment_with(**Deployment.over(store).made(more))
 
 
@@ -55,7 +55,7 @@ def petstore_process(store: Path | Deployment, *arguments: str, **more: str) -> 
 
 
 def petstore_bytes(store: Path | Deployment, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
-    """The same; the output is bytes, in the encoding of its terminal."""
+    """Run the installed command to its end; the output is bytes, in the encoding of its terminal."""
     command, environ = [str(PETSTORE), *arguments], environment_with_store(store, **more)
     return subprocess.run(command, env=environ, capture_output=True, timeout=PATIENCE, check=False)
 
@@ -156,7 +156,7 @@ def serving_as(
     *,
     fork_workers: bool = True,
 ) -> Iterator[Server]:
-    """The same, with a say in how it starts; see ServerProcess."""
+    """What `serving` does, with a say in how the process starts; see ServerProcess."""
     log = Deployment.over(store).store.with_suffix(f".{time.monotonic_ns()}.log")
     log.touch()
     ports = ["--port", "0", "--admin-port", "0"]

@@ -68,7 +68,7 @@ class Service:
         environment: Environment = Environment.PRODUCTION,
         expires_at: float | None = None,
     ) -> tuple[str, str]:
-        """The same, with the key's id."""
+        """Make a key, in a new account unless one is given; return the key and its id."""
         key = new_key(environment, self.source.randrange)
         entry = ApiKey(
             new_key_id(self.source.randrange),

@@ -56,7 +56,7 @@ def _server(store: Path) -> Iterator[Server]:
 @pytest.fixture(name="environ")
 def _environ(store: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The variables that the guide asks its reader to set."""
-    # On a small plan, a client may wait for the end of a window that others use too, as the examples without it do.
+    # On a small plan, a client would wait until the minute ends: it sees that others use it, such as curl in examples.
     petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
     scopes = [part for scope in Scope for part in ("--scope", str(scope))]
     key: str = petstore_json(store, "keys", "create", "acme", *scopes)["key"]

@@ -110,6 +110,7 @@ async def test_a_run_that_gives_no_sign_of_life_was_interrupted(store: Store, mo
         while "running" != (await store.imports.find("import-1")).state:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
     beating.cancel()
+    await asyncio.wait({beating})
 
 
 async def silence(store: Store, seconds: float) -> None:

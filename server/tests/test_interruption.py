@@ -18,7 +18,6 @@ import pytest
 from testing.cli import CommandLine
 from testing.preloaded import PipedProcess
 from testing.process import begin_demo, environment_with_store, petstore
-from testing.stores import require_store_file
 from testing.subprocesses import PATIENCE, waits_for_stdin, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -53,7 +52,6 @@ ignore_hangup = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
 
 
 def begin(store: Path, *arguments: str, prepare: Callable[[], object] | None = None) -> PipedProcess:
-    require_store_file(store)
     return PipedProcess(arguments, environment_with_store(store), prepare)
 
 
@@ -169,7 +167,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
 
 @pytest.mark.parametrize(("prepare", "ignored"), [(ignore_ctrl_c, signal.SIGINT), (ignore_hangup, signal.SIGHUP)])
 def test_a_command_goes_on_after_a_signal_that_it_was_started_to_ignore(
-    filled: Path, prepare: Callable[[], None], ignored: signal.Signals
+    filled: Path, prepare: Callable[[], object], ignored: signal.Signals
 ) -> None:
     process = begin(filled, "orders", "import", "-", "--dry-run", prepare=prepare)
     within(PATIENCE, lambda: waits_for_stdin(process.pid))

@@ -536,7 +536,7 @@ def test_of_heads_that_differ_in_one_value_no_other_line_is_read_again() -> None
 
 
 @pytest.mark.parametrize(("unlike", "compares"), [(8, True), (9, False)])
-def test_a_connection_whose_heads_differ_in_more_values_compares_no_more_of_them(unlike: int, compares: bool) -> None:
+def test_heads_are_not_compared_after_eight_in_a_row_that_differ_in_several_values(unlike: int, compares: bool) -> None:
     heads = [request(b"Host: x", b"A: %d" % number, b"B: %d" % number) for number in range(unlike)]
     found, _ = feed(*heads, LIST, LIST)
     assert compares is (found[-2].headers is found[-1].headers)
