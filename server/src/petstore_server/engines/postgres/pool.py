@@ -26,7 +26,7 @@ logging.getLogger("psycopg").disabled = True  # it also logs failures that it ra
 
 
 class Pool:
-    """At most CONNECTIONS connections, those among them that PostgreSQL has not ended yet."""
+    """At most CONNECTIONS connections; a broken one counts until PostgreSQL has ended it."""
 
     def __init__(self, url: str, timelines: Timelines) -> None:
         self._url = url

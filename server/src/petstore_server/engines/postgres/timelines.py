@@ -45,7 +45,10 @@ class OldPrimary(psycopg.OperationalError):
 
 
 class Timelines:
-    """The newest timeline, and time of the clock, of each store that this process has seen, or, by `share`, any."""
+    """The newest timeline of each store, and the newest time of its clock, that this process has seen.
+
+    With `share`, that any process has seen.
+    """
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
