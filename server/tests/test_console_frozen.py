@@ -20,7 +20,7 @@ from testing.subprocesses import busy, descendants
 PAGES = ("", "accounts", "accounts/acme", "bans", "orders", "imports", "audit", "?period=week")
 
 
-class Deployment(NamedTuple):
+class Host(NamedTuple):
     """A server with two workers over engines of its own, and a browser that is signed in to its console."""
 
     server: Server
@@ -61,8 +61,8 @@ def _unhurried() -> None:
     """The time limits of calls are those of the product."""
 
 
-@pytest.fixture(name="deployment", scope="module")
-def _deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+@pytest.fixture(name="host", scope="module")
+def _host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     store = tmp_path_factory.mktemp("frozen") / "store.db"
     with ExitStack() as opened:
         postgres, redis = opened.enter_context(running_engine()), opened.enter_context(own_redis())
@@ -74,26 +74,26 @@ def _deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment
         link = petstore(store, "console", "--url", server.admin, **urls)
         assert 0 == link.returncode, link.stderr
         assert 200 == browser.get(link.stdout.strip()).status_code
-        yield Deployment(server, postgres, redis, browser)
+        yield Host(server, postgres, redis, browser)
 
 
-def test_pages_appear_while_postgresql_stands_still(deployment: Deployment) -> None:
-    deployment.eventually_says("Ready · checked")
-    with deployment.postgres.frozen():
-        first = deployment.page("")
+def test_pages_appear_while_postgresql_stands_still(host: Host) -> None:
+    host.eventually_says("Ready · checked")
+    with host.postgres.frozen():
+        first = host.page("")
         assert "Requests per minute in the last hour" in first  # what is in memory
         assert "This was not read in time" in first
-        deployment.all_pages()
-        deployment.eventually_says("Not ready since")
-    deployment.eventually_says("Ready · checked")
+        host.all_pages()
+        host.eventually_says("Not ready since")
+    host.eventually_says("Ready · checked")
 
 
-def test_pages_appear_while_redis_stands_still(deployment: Deployment) -> None:
-    deployment.eventually_says("Ready · checked")
-    with deployment.redis.frozen():
-        deployment.all_pages()
-        deployment.eventually_says("Degraded since")
-    deployment.eventually_says("Ready · checked")
+def test_pages_appear_while_redis_stands_still(host: Host) -> None:
+    host.eventually_says("Ready · checked")
+    with host.redis.frozen():
+        host.all_pages()
+        host.eventually_says("Degraded since")
+    host.eventually_says("Ready · checked")
 
 
 @contextmanager
@@ -106,11 +106,11 @@ def frozen_worker(server: Server) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_worker_that_stands_still_is_named(deployment: Deployment) -> None:
-    deployment.eventually_says("Ready · checked")
-    with frozen_worker(deployment.server):
-        assert "Ready · checked 0 s ago Check" not in deployment.strip()
-        deployment.all_pages()
-        deployment.eventually_says("does not respond. · checked")
-        assert re.search(r"Not ready since .* Worker \d does not respond", deployment.strip())
-    deployment.eventually_says("Ready · checked")
+def test_a_worker_that_stands_still_is_named(host: Host) -> None:
+    host.eventually_says("Ready · checked")
+    with frozen_worker(host.server):
+        assert "Ready · checked 0 s ago Check" not in host.strip()
+        host.all_pages()
+        host.eventually_says("does not respond. · checked")
+        assert re.search(r"Not ready since .* Worker \d does not respond", host.strip())
+    host.eventually_says("Ready · checked")
