@@ -127,6 +127,7 @@ def admitted(decisions: Sequence[Decision]) -> int:
 
 
 @UNHURRIED
+@example(SMALL, [0.0, 0.0, 0.0, 59.75, 0.0])  # the fourth at the end of the minute
 @given(
     limits=st.tuples(st.integers(1, 5), st.integers(0, 8)).map(lambda pair: Limits(pair[0], sum(pair))),
     gaps=st.lists(st.floats(0, 40) | st.floats(50, 90_000), max_size=120),
@@ -204,6 +205,8 @@ def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Lim
 
 
 def test_counts_survive_from_one_limiter_to_the_next(memory: MemoryLimiter, clock: Clock) -> None:
+    ask(memory)
+    clock.now += 60
     ask(memory, 3)
     unsaved = memory.take_unsaved()
     second = MemoryLimiter(POLICY, clock)
@@ -212,7 +215,7 @@ def test_counts_survive_from_one_limiter_to_the_next(memory: MemoryLimiter, cloc
     assert ({}, ()) == memory.take_unsaved()
     memory.put_back(unsaved)
     assert unsaved == memory.take_unsaved()
-    assert {1: Usage(Count(1_000_000, 3), Count(1_000_000, 3))} == unsaved.usage
+    assert {1: Usage(Count(1_000_060, 3), Count(1_000_000, 4))} == unsaved.usage
 
 
 def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute(memory: MemoryLimiter) -> None:
@@ -305,8 +308,10 @@ def test_records_behind_one_with_recent_strikes_are_dropped(clock: Clock) -> Non
     assert ["key_struck"] == list(limiter._abuse)
 
 
-def test_one_recent_strike_is_kept_when_records_are_dropped(clock: Clock) -> None:
+def test_strikes_are_kept_while_the_last_is_recent_when_records_are_dropped(clock: Clock) -> None:
     limiter = MemoryLimiter(POLICY._replace(grace_seconds=0), clock)
+    ask(limiter, 5)
+    clock.now += 300
     ask(limiter, 5)
     struck_at = clock.now
     for seconds, kept in ((0, True), (599.9, True), (600, False)):

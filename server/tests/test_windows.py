@@ -94,7 +94,7 @@ def test_a_ban_shows_the_minute_limit_zero_remaining_and_its_own_end() -> None:
         decision.retry_after,
     )
     assert [(57, 1060), (997, 1000 + DAY)] == [(window.remaining, window.reset) for window in decision.windows]
-    assert 1120 == decision.ban_reset
+    assert ("minute", 1120) == (decision.shown.name, decision.ban_reset)
     described = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5, refused=False)
     assert (Outcome.ADMITTED, decision.shown) == (described.outcome, described.shown)
 
