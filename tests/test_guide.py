@@ -171,8 +171,10 @@ def _responding(*responses: tuple[int, str | None, bytes]) -> Iterator[tuple[str
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Responding) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", arrived
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", arrived
+        finally:
+            server.shutdown()
 
 
 @pytest.fixture(name="follow_in_python")

@@ -387,7 +387,7 @@ async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(
             first = asyncio.create_task(timed(one.admit(principal())))
             await asyncio.sleep(1.0)
             second = asyncio.create_task(timed(one.admit(principal())))  # waits for the next call
-            assert max((await first)[0], (await second)[0]) < 2.8  # 3 s if it waited for the first and by itself
+            assert max((await first)[0], (await second)[0]) < 2.0 + busy()  # 3 s if it waited for the first as well
 
 
 @pytest.mark.parametrize(
