@@ -163,6 +163,17 @@ def test_a_reload_replaces_the_process_only_if_the_settings_are_right(machine: M
     machine.run(READY)
 
 
+def test_wrong_settings_close_the_ports_until_they_are_corrected(machine: Machine) -> None:
+    """A connection that waits starts the service again and again; docs/operating.md says how to go on."""
+    machine.run("systemctl reset-failed petstore\necho PETSTORE_WORKER=2 >> /etc/petstore/petstore.env")
+    machine.run("systemctl restart petstore || true\n! curl --silent http://127.0.0.1:8081/readyz")
+    sockets = "petstore.socket petstore-admin.socket"
+    within(10, lambda: ["failed", "failed"] == machine.try_(f"systemctl is-active {sockets}").stdout.split())
+    machine.run("sed -i /PETSTORE_WORKER=/d /etc/petstore/petstore.env")
+    machine.run(f"systemctl reset-failed petstore\nsystemctl start {sockets} petstore")
+    machine.run(READY)
+
+
 def test_a_missing_store_is_not_replaced_by_an_empty_one(machine: Machine) -> None:
     machine.run(
         "systemctl stop petstore.socket petstore-admin.socket petstore\nmv /var/lib/petstore/orders.db /var/tmp/"
