@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -78,6 +79,8 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_unconfigure() -> None:
+    for left in multiprocessing.active_children():  # of a test that failed; the exit would wait for it
+        left.kill()
     at_end.close()
 
 
