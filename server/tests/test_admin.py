@@ -116,6 +116,7 @@ async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
 ) -> None:
     assert {"": 0.0} == values((await get(service, "/metrics")).text, "petstore_last_backup_timestamp_seconds")
     await service.backend.store.audit.record_backup("orders.dump", Actor("operator:ann", START))
+    assert START == await service.backend.store.audit.last_backup()
     text = (await get(service, "/metrics")).text
     assert {"": START} == values(text, "petstore_last_backup_timestamp_seconds")
     assert {"": 60} == values(text, "petstore_postgresql_max_connections")

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from petstore_server.console.application import HANDLERS
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from testing.console import Browser, Console, running_console, text_of
-from testing.stores import BY, SqlitePlaces, Stores, log
+from testing.console import Browser, Console, finished, running_console, text_of, upload
+from testing.stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
 
@@ -176,6 +177,18 @@ async def test_a_form_without_the_sessions_token_changes_nothing(console: Consol
     for token in ("", "0" * 64, "ü", other.form_token):
         assert 403 == await sign_out(console, {}, token)
         await console.browser.get("/")
+
+
+async def test_every_action_needs_the_sessions_token(console: Console) -> None:
+    browser = await console.browser.sign_in()
+    key = await add_key(console.store)
+    file = await upload(browser, b'{"id": 1}\n')
+    await finished(browser, file)
+    names = {"name": key.account, "key": key.id, "upload": file.rpartition("/")[2]}
+    actions = [path.format(**names) for path, (_, action) in HANDLERS.items() if action and path != "/imports/new"]
+    sent = [await browser.http.post(f"/console{path}", data={"form_token": "0" * 64}) for path in actions]
+    assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
+    assert "The form has expired" in await upload(browser, b"", 403, form_token="0" * 64)
 
 
 @pytest.mark.parametrize(

@@ -430,6 +430,14 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
     assert "All 60 banned keys" in overview
     assert 5 == overview.count("until 2026")
     assert "1 account" in await browser.get("/accounts?state=banned")
+    for chosen, lifted in (
+        (["key_k07", "key_k08", "key_k08"], "Lifted 2 bans; these"),
+        (["key_k09"], "Lifted 1 ban; these"),
+    ):
+        await browser.get("/bans")
+        assert lifted in await browser.submit("/bans", {"key": chosen})
+    await browser.get("/bans?name=key_k07")
+    assert "No key is selected" in await browser.submit("/bans", {}, 400)
 
 
 async def test_a_warning_leads_to_the_button_that_helps(console: Console, browser: Browser) -> None:

@@ -240,7 +240,7 @@ async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
         entries = re.findall(r"<strong>([^<]+)</strong>\s*<a [^>]*>([^<]+)<", browser.page)
         assert expected == [" ".join(entry) for entry in entries], query
         count = ("No change matches", "1 change matches.", *(f"{number} changes match." for number in (2, 3)))
-        assert count[len(expected)] in page
+        assert (True, False) == (count[len(expected)] in page, "At least" in page)
     await browser.get("/audit?since=soon", 400)
     assert 'aria-invalid="true"' in browser.page
 

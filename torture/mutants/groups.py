@@ -68,7 +68,9 @@ GROUPS = {
         _tests("client/tests", "admission_rules gate_decisions limit_headers waiting shared_gate"),
     ),
     "store": Group(
-        _server("store"), (*_STORE, *_tests("server/tests", "readiness console_orders console_health leaked_keys")), postgres=True
+        _server("store"),
+        (*_STORE, *_tests("server/tests", "readiness console_orders console_health leaked_keys admin")),
+        postgres=True,
     ),
     "engines": Group(
         _server("engines", "engines/sqlite", "engines/postgres"),
