@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpcore2
 import httpx2
 import pytest
 
@@ -296,6 +297,15 @@ def test_the_deadline_of_a_call_does_not_bound_what_the_program_sends_over_the_s
                 client.cancel_order(2)
         clock.advance(31)
         assert 401 == http.get(f"{url}/store/orders").status_code
+
+
+def test_a_connection_is_read_with_arguments_by_name_too_as_one_to_a_socks_proxy_is() -> None:
+    fake, responses = FakePetstore(), list[httpx2.Response]()
+    with served(fake) as url, httpx2.Client(event_hooks={"response": [responses.append]}) as http:
+        with Client(url, api_key=fake.api_key, http_client=http) as client:
+            client.list_orders()
+        with pytest.raises(httpcore2.ReadTimeout):
+            responses[0].extensions["network_stream"].read(max_bytes=1, timeout=0.01)
 
 
 def list_blocking(url: str) -> None:

@@ -107,12 +107,14 @@ class Core(Generic[HttpT]):
             raise PetstoreError(f"This client was made before the fork with a transport or http_client {what}.")
 
 
-def _read_in_time(clock: Clock, read: Callable[[int, float | None], T], size: int, timeout: float | None = None) -> T:
+def _read_in_time(
+    clock: Clock, read: Callable[[int, float | None], T], max_bytes: int, timeout: float | None = None
+) -> T:
     """Read from a connection: many bytes may each come within `timeout`, and together after the call's deadline."""
     left = _ends.get() - clock.monotonic()
     if left <= 0:
         raise TimeoutError("the deadline is over")
-    return read(size, timeout if left == inf else min(left, left if timeout is None else timeout))
+    return read(max_bytes, timeout if left == inf else min(left, left if timeout is None else timeout))
 
 
 class BaseDriver(Generic[T, HttpT]):
