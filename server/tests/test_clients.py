@@ -43,6 +43,8 @@ def test_an_address_is_counted_however_it_is_written_ipv6_by_its_64(peer: str | 
         (b"10.0.0.3, 10.0.0.2", "10.0.0.3"),
         (b"192.0.2.1" + b", 10.0.0.2" * 31, "192.0.2.1"),
         (b"192.0.2.1, 10.0.0.3" + b", 10.0.0.2" * 31, "10.0.0.3"),
+        (b"192.0.2.1" + b"," * 31, "192.0.2.1"),
+        (b"192.0.2.1" + b"," * 32, "10.0.0.1"),
         (b"192.0.2.1, [2001:db8::1]:443", "192.0.2.1"),
         (b"", "10.0.0.1"),
     ],
@@ -63,6 +65,10 @@ def test_the_last_address_that_is_not_a_trusted_proxy_is_the_clients(line: bytes
         (b"for=192.0.2.1, by=10.0.0.2", "10.0.0.1"),
         (b"for=192.0.2.1, for=_hidden, for=10.0.0.2", "10.0.0.2"),
         (b'for="[2001:db7:1:2::3]:80"', "2001:db7:1:2::/64"),
+        (b"for=192.0.2.1" + b", for=10.0.0.2" * 31, "192.0.2.1"),
+        (b"for=192.0.2.1, for=10.0.0.3" + b", for=10.0.0.2" * 31, "10.0.0.3"),
+        (b"for=192.0.2.1, " + b"proto=https;" * 8 + b"for=10.0.0.2", "192.0.2.1"),
+        (b"for=192.0.2.1, " + b"proto=https;" * 9 + b"for=10.0.0.2", "10.0.0.1"),
     ],
 )
 def test_forwarded_names_each_hop_with_for(line: bytes, address: str) -> None:

@@ -16,6 +16,7 @@ TRUSTED_SECONDS = 60.0  # for which a known principal is trusted while the store
 UNKNOWN = "unknown"  # the address of a client without one, such as over a Unix socket
 _MAX_ADDRESS_TEXT = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
 _MAX_HOPS = 32  # that are read, from the last one on: a client may write thousands that look like trusted proxies
+_MAX_PARAMETERS = 8  # of a hop in Forwarded that are read: it has four
 _KEPT = 16_384  # some 300 bytes each
 
 
@@ -106,7 +107,7 @@ class ClientAddress:
         if peer is None:
             return UNKNOWN
         if self._trusted and self._is_trusted(peer):
-            for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))[-_MAX_HOPS:]):
+            for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))):
                 if counted(hop[: _MAX_ADDRESS_TEXT + 1]) == UNKNOWN:
                     break  # unreadable, so nothing to the left of it can be trusted
                 peer = hop
@@ -144,14 +145,18 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return address
 
 
+def _last_hops(line: str) -> list[str]:
+    return line.rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]
+
+
 def _x_forwarded_for(line: str) -> list[str]:
-    return [hop.strip() for hop in line.split(",") if hop.strip()]
+    return [hop.strip() for hop in _last_hops(line) if hop.strip()]
 
 
 def _forwarded(line: str) -> list[str]:
     """The `for` of each element, in order (RFC 7239 section 4). An element without one is unreadable: an empty text."""
     hops = []
-    for element in line.split(","):
-        pairs = dict(pair.strip().partition("=")[::2] for pair in element.split(";"))
+    for element in _last_hops(line):
+        pairs = dict(pair.strip().partition("=")[::2] for pair in element.split(";", _MAX_PARAMETERS))
         hops.append(next((value for name, value in pairs.items() if name.strip().lower() == "for"), ""))
     return hops
