@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpcore2
 import httpx2
@@ -326,3 +327,21 @@ def test_a_deadline_bounds_a_response_of_which_a_little_comes_again_and_again(
     with dripping(*drips) as (url, ended), pytest.raises(APITimeoutError) as caught:
         call(url)
     assert ("deadline", 1) == (caught.value.ended_by, len(ended))
+
+
+def test_a_deadline_bounds_connecting_and_the_handshake_of_tls_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, connect = FakeClock(), socket.create_connection
+
+    def connect_late(*address: Any, **options: Any) -> socket.socket:
+        clock.advance(19.9)
+        return connect(*address, **options)
+
+    monkeypatch.setattr(socket, "create_connection", connect_late)
+    with (
+        peer(b"", hold=True) as (url, _),  # which sends nothing in the handshake
+        Client(url.replace("http:", "https:"), api_key="key", deadline=20, clock=clock) as client,
+    ):
+        began = time.monotonic()
+        with pytest.raises(APITimeoutError) as caught:
+            client.list_orders()
+        assert ("deadline", True) == (caught.value.ended_by, time.monotonic() - began < 10)

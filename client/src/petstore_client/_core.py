@@ -16,7 +16,7 @@ from petstore_client import _gate as gates
 from petstore_client._effects import Effects, Emit, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
-from petstore_client._options import HttpT, Options
+from petstore_client._options import MIN_TIMEOUT, HttpT, Options
 from petstore_client._types import Clock
 from petstore_client.errors import ConfigurationError, PetstoreError
 
@@ -77,11 +77,13 @@ class Core(Generic[HttpT]):
             self._wakers.discard(wake)
 
     def trace(self, event: str, info: dict[str, Any]) -> None:
-        """Note each new connection, and let its reads end in time (an extension of httpx2).
+        """Let connecting, TLS and reads end in time, and note each new connection (an extension of httpx2).
 
         Raises PetstoreError before something is sent over a connection that was made while the client was closed.
         """
-        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+        if event.endswith(("connect_tcp.started", "start_tls.started")):
+            info["timeout"] = _bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
+        elif event.endswith(("connect_tcp.complete", "start_tls.complete")):
             stream = info["return_value"]
             self.streams.add(stream)
             read = partial(type(stream).read, proxy(stream))  # without a reference to itself
@@ -107,14 +109,24 @@ class Core(Generic[HttpT]):
             raise PetstoreError(f"This client was made before the fork with a transport or http_client {what}.")
 
 
+def _left(clock: Clock) -> float:
+    """Seconds until the deadline of the call of this thread or task."""
+    return _ends.get() - clock.monotonic()
+
+
+def _bounded(timeout: float | None, left: float) -> float | None:
+    """The timeout of one step of a call that has so many seconds left."""
+    return timeout if left == inf else max(MIN_TIMEOUT, min(left, left if timeout is None else timeout))
+
+
 def _read_in_time(
     clock: Clock, read: Callable[[int, float | None], T], max_bytes: int, timeout: float | None = None
 ) -> T:
     """Read from a connection: many bytes may each come within `timeout`, and together after the call's deadline."""
-    left = _ends.get() - clock.monotonic()
+    left = _left(clock)
     if left <= 0:
         raise TimeoutError("the deadline is over")
-    return read(max_bytes, timeout if left == inf else min(left, left if timeout is None else timeout))
+    return read(max_bytes, _bounded(timeout, left))
 
 
 class BaseDriver(Generic[T, HttpT]):
