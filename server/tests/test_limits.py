@@ -364,6 +364,7 @@ def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters,
 STEPS = st.one_of(
     st.tuples(st.just("admit"), st.integers(1, 2), st.sampled_from(["key_a", "key_b"]), st.sampled_from([2, 3])),
     st.tuples(st.just("admit"), st.just(1), st.just("key_a"), st.just(2)),
+    st.tuples(st.just("read"), st.just(1), st.just("key_a"), st.just(2)),
     st.tuples(st.just("wait"), st.floats(0, 5) | st.floats(0, 100_000) | st.floats(-200, 0)),
     st.tuples(st.just("save")),
     st.tuples(st.just("lift"), st.sampled_from(["key_a", "key_b"])),
@@ -376,6 +377,7 @@ THREE_STRIKES: list[tuple[Any, ...]] = [ADMIT, ("wait", STRIKE_WINDOW / 2), ADMI
 
 
 @UNHURRIED
+@example([ADMIT, ("read", *ADMIT[1:])], BanPolicy())
 @example(USED_UP_FOR_THE_DAY + THREE_STRIKES, BanPolicy(strikes=3, grace_seconds=0))
 @given(
     steps=st.lists(STEPS, max_size=60),
@@ -399,12 +401,10 @@ def test_the_script_and_the_process_make_the_same_decisions_on_the_same_calls(
     for name, *rest in steps:
         if name == "wait":
             clock.now = max(0.0, clock.now + rest[0])
-        elif name == "admit":
+        elif name in ("admit", "read"):
             account, key, per_minute = rest
-            asked = [
-                kind.run(limiter.admit(principal(account, f"{key}{account}", Limits(per_minute, 5))))
-                for kind, (limiter, _) in pair
-            ]
+            who, charge = principal(account, f"{key}{account}", Limits(per_minute, 5)), name == "admit"
+            asked = [kind.run(limiter.admit(who, charge=charge)) for kind, (limiter, _) in pair]
             assert asked[0] == asked[1]
         else:
             unsaved = [local.take_unsaved() for _, (_, local) in pair]

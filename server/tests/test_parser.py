@@ -528,7 +528,7 @@ def test_of_heads_that_differ_in_one_value_no_other_line_is_read_again() -> None
     read(b"a")
     [first] = read(b"b")
     lines = grammar.field.cache_info()
-    for value in (b"c", b" d ", b""):
+    for value in (b"c", b" d ", b"\te\t", b"~", b""):
         assert [{**first, b"traceparent": value.strip()}] == read(value)
     assert lines == grammar.field.cache_info()
     assert [{**first, b"traceparent": value} for value in (b"e", b"f")] == read(b"e", b"f")
