@@ -275,7 +275,7 @@ def test_a_malformed_body_is_refused_in_place_of_its_request_before_that_is_answ
 def test_blank_lines_before_a_request_are_bounded() -> None:
     lines = b"\r\n" * (MAX_HEAD // 2)
     assert (None, HeadersTooLarge) == (feed(lines)[1], feed(lines + b"\r\n")[1])
-    assert feed(lines, request(b"Host: x"), lines)[1] is None  # those before each request are counted apart
+    assert feed(lines, request(b"Host: x") + lines)[1] is None  # those before each request are counted apart
 
 
 @pytest.mark.parametrize("data", [b"x", LIST])
