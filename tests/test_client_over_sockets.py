@@ -254,13 +254,16 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
 
 
 @contextmanager
-def dripping(first: bytes, then: bytes) -> Iterator[tuple[str, list[OSError]]]:
+def dripping(first: bytes, then: bytes, path: Path | None = None) -> Iterator[tuple[str, list[OSError]]]:
     """A peer that answers the first request with these bytes, and with more of them for twenty seconds.
 
-    Yields its base URL, and the error with which the client has ended that, if it has.
+    Yields its base URL, and the error with which the client has ended that, if it has. With `path` it listens there.
     """
     ended: list[OSError] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", 0)) if path is None else socket.socket(socket.AF_UNIX) as listener:
+        if path is not None:
+            listener.bind(str(path))
+            listener.listen()
 
         def serve() -> None:
             connection, _ = listener.accept()
@@ -276,7 +279,7 @@ def dripping(first: bytes, then: bytes) -> Iterator[tuple[str, list[OSError]]]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", ended
+        yield f"http://127.0.0.1:{listener.getsockname()[1] if path is None else 80}/v1", ended
         thread.join()
 
 
@@ -345,3 +348,13 @@ def test_a_deadline_bounds_connecting_and_the_handshake_of_tls_together(monkeypa
         with pytest.raises(APITimeoutError) as caught:
             client.list_orders()
         assert ("deadline", True) == (caught.value.ended_by, time.monotonic() - began < 10)
+
+
+def test_a_deadline_bounds_reads_from_a_unix_socket_too(tmp_path: Path) -> None:
+    path, [drips, *_] = tmp_path / "socket", DRIPS.values()
+    with dripping(*drips, path) as (url, ended):
+        transport = httpx2.HTTPTransport(uds=str(path))
+        client = Client(url, api_key="key", deadline=0.5, transport=transport)
+        with client, pytest.raises(APITimeoutError) as caught:
+            client.list_orders()
+    assert ("deadline", 1) == (caught.value.ended_by, len(ended))

@@ -22,6 +22,7 @@ from petstore_client.errors import ConfigurationError, PetstoreError
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
+_CONNECTING = ("connect_tcp", "connect_unix_socket", "start_tls")  # how the names of httpx2's steps end
 _ends = ContextVar("ends", default=inf)  # of the call of this thread or task, in monotonic seconds
 _abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
 
@@ -81,9 +82,10 @@ class Core(Generic[HttpT]):
 
         Raises PetstoreError before something is sent over a connection that was made while the client was closed.
         """
-        if event.endswith(("connect_tcp.started", "start_tls.started")):
+        step, _, state = event.rpartition(".")
+        if step.endswith(_CONNECTING) and state == "started":
             info["timeout"] = _bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
-        elif event.endswith(("connect_tcp.complete", "start_tls.complete")):
+        elif step.endswith(_CONNECTING) and state == "complete":
             stream = info["return_value"]
             self.streams.add(stream)
             read = partial(type(stream).read, proxy(stream))  # without a reference to itself
