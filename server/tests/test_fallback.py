@@ -7,6 +7,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.windows import AddressDecision, Count, Outcome, evaluate_address
 from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
@@ -170,14 +171,16 @@ async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
 
 
 async def test_in_an_outage_the_day_of_the_counters_is_not_taken_for_their_minute(
-    shared: Shared, limiter: FallbackLimiter
+    shared: Shared, limiter: FallbackLimiter, clock: Clock
 ) -> None:
+    clock.now += 90
     shared.used, shared.day_used = 1, 999
     await limiter.admit(PRINCIPAL)
     shared.fault = CountersUnavailable("gone")
     decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
     assert ("day", 0) == (decisions[1].shown.name, decisions[1].shown.remaining)
+    assert DAY == decisions[1].retry_after
 
 
 async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_day_that_it_was_lifted(

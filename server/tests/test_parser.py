@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.server import grammar
@@ -493,6 +493,8 @@ VALUES = (b"a", b" b\t", b"", b"close", b"1", b"0", b"chunked", b"100-continue",
 SMUGGLING = (b"a\r\nY: b", b"a\r\n\r\n" + GOOD[:-4], b"a\n", b"a\r\n b", b"a\r", b"x" * MAX_KNOWN_HEAD)
 
 
+@example(b"Connection", b"/ HTTP/1.1", b"Host: x", [b"close"])
+@example(b"Host", b"/ HTTP/1.1", b"X: y", [b"a b"])
 @given(
     st.sampled_from((b"X", b"Traceparent", b"Connection", b"Host", b"Content-Length", b"Expect", b"Transfer-Encoding")),
     st.sampled_from((b"/ HTTP/1.1", b"/ HTTP/1.0", b"/?q HTTP/1.1")),
@@ -533,6 +535,7 @@ def test_of_heads_that_differ_in_one_value_no_other_line_is_read_again() -> None
     assert lines == grammar.field.cache_info()
     assert [{**first, b"traceparent": value} for value in (b"e", b"f")] == read(b"e", b"f")
     assert lines != grammar.field.cache_info()  # two heads together are read line by line
+    assert 9 == one.begun
 
 
 @pytest.mark.parametrize(("unlike", "compares"), [(8, True), (9, False)])

@@ -106,11 +106,11 @@ async def test_a_bulk_transaction_leaves_no_large_cache(file_store: Stores) -> N
 
 
 async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
-    before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
+    before = [Order(1, 1, reference="A-7"), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
     await store.orders.import_batch(before, "import:1", BY)
     await store.orders.change(3, CANCEL, BY)
     decisions = await store.orders.import_batch(
-        [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
+        [before[0], Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
     )
     assert [
         ImportOutcome.UNCHANGED,
