@@ -34,6 +34,10 @@ AT_ONCE = 250
 A_DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
 """A Retry-After that the service never sends, but a proxy may."""
 
+in_each_language = pytest.mark.parametrize(
+    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
+)
+
 Follow = Callable[[], list[int]]
 """Runs a recipe; returns the identifiers of the orders that it handled."""
 
@@ -98,9 +102,7 @@ def test_the_example_in_another_language_lists_and_cancels(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
-)
+@in_each_language
 def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of_a_proxy(
     tmp_path: Path, language: str, program: str, package: str
 ) -> None:
@@ -117,9 +119,7 @@ def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
-)
+@in_each_language
 def test_the_example_in_another_language_can_wait_for_the_limit_of_the_day(
     tmp_path: Path, language: str, program: str, package: str
 ) -> None:

@@ -16,7 +16,7 @@ from petstore_client import _gate as gates
 from petstore_client._effects import Effects, Emit, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
-from petstore_client._options import MIN_TIMEOUT, HttpT, Options
+from petstore_client._options import HttpT, Options, bounded
 from petstore_client._types import Clock
 from petstore_client.errors import ConfigurationError, PetstoreError
 
@@ -84,7 +84,7 @@ class Core(Generic[HttpT]):
         """
         step, _, state = event.rpartition(".")
         if step.endswith(_CONNECTING) and state == "started":
-            info["timeout"] = _bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
+            info["timeout"] = bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
         elif step.endswith(_CONNECTING) and state == "complete":
             stream = info["return_value"]
             self.streams.add(stream)
@@ -116,11 +116,6 @@ def _left(clock: Clock) -> float:
     return _ends.get() - clock.monotonic()
 
 
-def _bounded(timeout: float | None, left: float) -> float | None:
-    """The timeout of one step of a call that has so many seconds left."""
-    return timeout if left == inf else max(MIN_TIMEOUT, min(left, left if timeout is None else timeout))
-
-
 def _read_in_time(
     clock: Clock, read: Callable[[int, float | None], T], max_bytes: int, timeout: float | None = None
 ) -> T:
@@ -128,7 +123,7 @@ def _read_in_time(
     left = _left(clock)
     if left <= 0:
         raise TimeoutError("the deadline is over")
-    return read(max_bytes, _bounded(timeout, left))
+    return read(max_bytes, bounded(timeout, left))
 
 
 class BaseDriver(Generic[T, HttpT]):

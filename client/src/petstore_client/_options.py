@@ -82,11 +82,16 @@ class Options(Generic[HttpT, TransportT]):
 
     def timeout_within(self, seconds: float, hold: float) -> httpx2.Timeout:
         """The timeouts of a request that has this many seconds left, and that the server may hold for `hold`."""
-        left = max(seconds, MIN_TIMEOUT)
-        bound = left if isfinite(left) else None
         given = httpx2.Timeout(self.timeout).as_dict()
         given["read"] = None if given["read"] is None else given["read"] + hold
-        return httpx2.Timeout(**{name: bound if each is None else min(each, left) for name, each in given.items()})
+        return httpx2.Timeout(**{name: bounded(each, seconds) for name, each in given.items()})
+
+
+def bounded(timeout: float | None, left: float) -> float | None:
+    """A timeout of a call that has `left` seconds left; both may be infinite, a timeout as None."""
+    if timeout is None:
+        return max(left, MIN_TIMEOUT) if isfinite(left) else None
+    return min(timeout, max(left, MIN_TIMEOUT))
 
 
 class CallOptions(TypedDict, total=False):

@@ -241,8 +241,10 @@ class Reject(NamedTuple):
 
     def recorded(self) -> dict[str, object]:
         """The reject as the store keeps it: the beginning of a long row, and no API key."""
-        texts = {name: value[:_MAX_KEPT_TEXT] for name, value in self.fields().items() if isinstance(value, str)}
-        return self.fields() | {name: hide_keys(text)[:_MAX_KEPT_TEXT] for name, text in texts.items()}
+        return {
+            name: hide_keys(value[:_MAX_KEPT_TEXT])[:_MAX_KEPT_TEXT] if isinstance(value, str) else value
+            for name, value in self.fields().items()
+        }
 
 
 class FilePart(NamedTuple):

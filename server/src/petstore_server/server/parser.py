@@ -3,8 +3,6 @@
 import re
 from collections import deque
 from collections.abc import Mapping
-from itertools import compress
-from operator import ne
 
 from petstore_server.server.grammar import (
     MALFORMED,
@@ -72,11 +70,10 @@ class RequestParser:
         self._awaited = ""  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
         self._left = 0  # bytes of the body, or of the chunk
         self._plain_head = b""  # the latest one of HTTP/1.1 without a body: the next one is often equal
-        self._plain_lines: list[bytes] = []  # its header lines
         self._plain: _Said = ("", b"", b"", {})  # what it says
         self._around = (b"", b"", b"")  # the bytes before and behind the value that changes; and the name of its header
-        self._unlike = 0  # plain heads in a row that differed from the one before in several headers
         self._similar: _Said = self._plain  # what a head with these bytes says, except for that value
+        self._unlike = 0  # plain heads in a row that differed from the one before in several headers
 
     @property
     def in_message(self) -> bool:
@@ -142,19 +139,17 @@ class RequestParser:
         data = self._data
         if self._at or self._in_head or self._ended or self._unlike == _MAX_UNLIKE or len(data) > MAX_KNOWN_HEAD:
             return False
-        if data == self._plain_head:
-            request = Request(*self._plain, self._peer)
-        else:
+        said = self._plain
+        if data != self._plain_head:
             before, behind, name = self._around
             value = data.removeprefix(before).removesuffix(behind)
             if not name or len(before) + len(value) + len(behind) != len(data) or not VALUE.fullmatch(value):
                 return False
             method, path, query, others = self._similar
-            headers = {**others, name: value.strip(b" \t")}
-            request = Request(method, path, query, headers, self._peer)
+            said = method, path, query, {**others, name: value.strip(b" \t")}
         self.begun += 1
         self._at, self._blank = len(data), 0
-        self.requests.append(request)
+        self.requests.append(Request(*said, self._peer))
         return True
 
     def _parse_head(self) -> None:
@@ -238,8 +233,9 @@ class RequestParser:
 
     def _remember(self, head: bytes, lines: list[bytes], *, repeats: bool) -> None:
         """Remember a plain head, and what is around the value if one header differs from the head before."""
-        changed = [*compress(lines, map(ne, lines, self._plain_lines))]
-        self._plain_head, self._plain_lines = head, lines
+        previous = self._plain_head.split(_LINE_END)[1:-2]
+        changed = [line for line, other in zip(lines, previous, strict=False) if line != other]
+        self._plain_head = head
         self._unlike = self._unlike + 1 if len(changed) > 1 else 0
         name = b"" if repeats or len(changed) != 1 else changed[0].partition(b":")[0]
         if name and name.lower() not in _MEANINGFUL:
