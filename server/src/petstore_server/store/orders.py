@@ -75,7 +75,7 @@ class Orders(Part):
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""
-        return one(await self.find_many([order_id]), OrderNotFound(order_id))
+        return one(await self.find_many([order_id]), OrderNotFound, order_id)
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""

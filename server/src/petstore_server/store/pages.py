@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, SortField
-from petstore_server.domain.orders import Status, TrackedOrder
+from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
 from petstore_server.store.engine import Condition, Part, Query, Row, Work, all_of, marks, one
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
@@ -74,8 +74,8 @@ class Search(Part):
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound."""
         sql = "SELECT record, status, updated_at, created_at, reference FROM petstore.orders WHERE id = %s"
-        row = one(await self._engine.query(sql, (order_id,)), OrderNotFound(order_id))
-        return Page([row], None).orders[0]
+        record, status, *others = one(await self._engine.query(sql, (order_id,)), OrderNotFound, order_id)
+        return TrackedOrder(record, STATUSES[status], *others)
 
     async def count(self, filters: Filters, most: int) -> MatchCount:
         """The number of orders that match, counted up to `most`."""

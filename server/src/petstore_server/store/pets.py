@@ -21,7 +21,7 @@ _FIND = "SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])"
 class Pets(Part):
     async def find(self, pet_id: int) -> Pet:
         """Return the pet. Raises PetNotFound."""
-        return one(await self.find_many([pet_id]), PetNotFound())
+        return one(await self.find_many([pet_id]), PetNotFound)
 
     async def find_many(self, ids: Sequence[int]) -> list[Pet]:
         """The pets that exist among these identifiers, in any order."""
