@@ -7,16 +7,19 @@ elapsed.
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from petstore_client import AsyncClient, RateLimitError
 from petstore_client._types import Clock
-from petstore_client.testing import FakeClock
+from petstore_client.testing import FakeClock, FakePetstore
 from petstore_server.api.headers import limit_headers
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import BanPolicy
@@ -32,10 +35,16 @@ LATENCY = 0.05
 class LimitedService(httpx2.AsyncBaseTransport):
     """Only the limits of the server: every admitted request gets 204."""
 
-    def __init__(self, clock: Clock, limits: Limits, latency: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        limits: Limits,
+        latency: float = 0.0,
+        policy: BanPolicy = BanPolicy(),  # noqa: B008
+    ) -> None:
         self._clock = clock
         self._latency = latency
-        self.limiter = MemoryLimiter(BanPolicy(), clock.now)
+        self.limiter = MemoryLimiter(policy, clock.now)
         self._grant = Principal("key_1", 1, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
         self._retry_at = float("-inf")
         self.admitted = self.refused = self.early = 0
@@ -194,3 +203,28 @@ def test_five_hundred_concurrent_cancels_on_the_free_plan_all_succeed() -> None:
 
     clock.run(cancel_all())
     assert (500, 0) == (service.admitted, service.refused)
+
+
+def limited(response: httpx2.Response) -> dict[str, str]:
+    """What a response says about limits and bans."""
+    code = json.loads(response.read())["code"] if response.status_code == 429 else ""
+    headers = {name: value for name, value in response.headers.items() if "ratelimit" in name or name == "retry-after"}
+    return {"code": code, **headers}
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 7, 30, 61, 600, 90_000]), max_size=60))
+def test_the_fake_service_limits_and_bans_as_the_real_one_does(pauses: list[int]) -> None:
+    clock = FakeClock()
+    service = LimitedService(clock, Limits(3, 12), policy=BanPolicy(strikes=3, seconds=90, max_seconds=90))
+    fake = FakePetstore(per_minute=3, per_day=12, ban_strikes=3, ban_seconds=90, clock=clock)
+    request = httpx2.Request(
+        "GET", f"{fake.base_url}/store/orders", headers={"authorization": f"Bearer {fake.api_key}"}
+    )
+
+    async def compare() -> None:
+        for pause in pauses:
+            clock.advance(pause)
+            real = await service.handle_async_request(request)
+            assert limited(real) == limited(fake.handle_request(request))
+
+    clock.run(compare())

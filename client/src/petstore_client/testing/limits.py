@@ -1,27 +1,33 @@
 """The limits and bans of the fake service (D12, D13, D15)."""
 
-from math import ceil, floor, inf
+from math import floor, inf
 
 from petstore_client.testing.faults import Raw, error
 
 GRACE = 2.0
+STRIKE_WINDOW = 600
 
 
 class Window:
-    """A fixed window."""
+    """A fixed window, which begins with the first request that is charged to it."""
 
     def __init__(self, name: str, seconds: int, limit: int) -> None:
         self.name = name
         self.seconds = seconds
         self.limit = limit
-        self.ends = 0
-        self.used = 0
+        self._ends = 0
+        self._used = 0
 
     def left(self, now: float) -> int:
-        """The remaining requests; a window that has ended starts again."""
-        if now >= self.ends:
-            self.ends, self.used = floor(now) + self.seconds, 0
-        return self.limit - self.used
+        """The remaining requests."""
+        return self.limit - (self._used if now < self._ends else 0)
+
+    def ends(self, now: float) -> int:
+        """The end of the window, or of the one that a request would begin."""
+        return self._ends if now < self._ends else floor(now) + self.seconds
+
+    def charge(self, now: float) -> None:
+        self._used, self._ends = self.limit - self.left(now) + 1, self.ends(now)
 
 
 class Limits:
@@ -33,17 +39,16 @@ class Limits:
         self.windows = (Window("minute", 60, per_minute), Window("day", 86_400, per_day))
         self._ban_strikes = ban_strikes
         self._ban_seconds = ban_seconds
-        self._banned_until = self._refused_since = -inf
-        self._strikes = 0
+        self._banned_until = 0
+        self._refused_since = -inf
+        self._strikes: list[float] = []
 
     def refuse(self, now: float) -> Raw | None:
         """Charge a request, or return the 429 that refuses it."""
-        if now < self._banned_until:
-            return _banned(self._banned_until - now)
-        if spent := [window.ends for window in self.windows if window.left(now) == 0]:
-            return error(429, "rate_limit_exceeded", "The limit is used up.", max(1, ceil(max(spent) - now)))
+        if now < self._admits_from(now):
+            return self._refusal(now)
         for window in self.windows:
-            window.used += 1
+            window.charge(now)
         return None
 
     def refused(self, raw: Raw, now: float) -> Raw:
@@ -52,32 +57,39 @@ class Limits:
             return raw
         if now >= self.retry_at:
             self._refused_since = now
-        elif now > self._refused_since + GRACE:
-            self._strikes += 1
-        if raw.ban or self._strikes >= self._ban_strikes:
-            self.bans, self._strikes = self.bans + 1, 0
-            self._banned_until = self.retry_at = now + (raw.ban or self._ban_seconds)
-            return _banned(self._banned_until - now)
+        elif now >= self._refused_since + GRACE:
+            self._strikes = [at for at in self._strikes if now - at < STRIKE_WINDOW] + [now]
+        if raw.ban or len(self._strikes) >= self._ban_strikes:
+            self.bans, self._strikes = self.bans + 1, []
+            self._banned_until = floor(now) + (raw.ban or self._ban_seconds)
+            raw = self._refusal(now)
         wait = raw.headers.get("retry-after", "")
         self.retry_at = max(self.retry_at, now + int(wait)) if wait.isdigit() else self.retry_at
         return raw
 
     def headers(self, now: float) -> dict[str, str]:
         """The limit headers of every response."""
-        banned = now < self._banned_until
-        shown = [
-            (0 if banned else window.left(now), max(window.ends, ceil(self._banned_until) if banned else 0), window)
-            for window in self.windows
-        ]
-        left, ends, window = min(shown, key=lambda each: (each[0], -each[1]))
+        state = [(window.name, window.left(now), window.ends(now)) for window in self.windows]
+        place = min((1, 0), key=lambda at: (state[at][1], -state[at][2]))
+        _, left, ends = state[place]
+        if now < self._banned_until:
+            place, left, ends = 0, 0, self._admits_from(now)
+            state.append(("ban", 0, self._banned_until))
         return {
-            "x-ratelimit-limit": str(window.limit),
+            "x-ratelimit-limit": str(self.windows[place].limit),
             "x-ratelimit-remaining": str(left),
             "x-ratelimit-reset": str(ends),
             "ratelimit-policy": ", ".join(f'"{each.name}";q={each.limit};w={each.seconds}' for each in self.windows),
-            "ratelimit": ", ".join(f'"{it.name}";r={r};t={max(1, ceil(ends - now))}' for r, ends, it in shown),
+            "ratelimit": ", ".join(f'"{name}";r={left};t={ends - floor(now)}' for name, left, ends in state),
         }
 
+    def _admits_from(self, now: float) -> int:
+        """When the ban and the windows that are used up have ended."""
+        return max(self._banned_until, *(window.ends(now) for window in self.windows if not window.left(now)), 0)
 
-def _banned(seconds: float) -> Raw:
-    return error(429, "api_key_banned", "This key is banned.", max(1, ceil(seconds)))
+    def _refusal(self, now: float) -> Raw:
+        """The 429 of a key that is banned, or whose limit is used up."""
+        code, message = "rate_limit_exceeded", "The limit is used up."
+        if now < self._banned_until:
+            code, message = "api_key_banned", "This key is banned."
+        return error(429, code, message, self._admits_from(now) - floor(now), self.headers(now))

@@ -168,7 +168,7 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
 def _usage(store: Store, request: httpx2.Request, now: float) -> Raw:
     """The account's windows, with an empty history."""
     windows = [
-        v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_timestamp=each.ends)
+        v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_timestamp=each.ends(now))
         for each in store.limits.windows
     ]
     return _represent(request, v2.Usage(plan="enterprise", key=KEY, windows=windows, history=[]))

@@ -178,10 +178,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         now = self.clock.now()
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
-        raw = self._limits.refuse(now)
-        if raw is None:
-            return self._perform(request, version, path)
-        return raw._replace(headers={**raw.headers, **self._limits.headers(now)})
+        return self._limits.refuse(now) or self._perform(request, version, path)
 
     def _perform(self, request: httpx2.Request, version: str, path: str) -> Raw:
         """The response to a request that has been admitted."""
