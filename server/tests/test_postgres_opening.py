@@ -1,16 +1,21 @@
 """Finding, creating and migrating the store in PostgreSQL; every failure is one sentence that says what to do."""
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
+from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.postgres import check
+from petstore_server.engines.postgres import check, opening
 from petstore_server.engines.postgres.opening import SCHEMA
 from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
 from testing.cli import CommandLine
-from testing.damage import set_record
+from testing.damage import execute, set_record
 from testing.engines import PostgresEngine
 from testing.stores import BY, Stores, refusal
 from testing.subprocesses import free_port
@@ -67,13 +72,18 @@ def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Store
             admin.execute("DROP ROLE clerk")
 
 
-async def test_a_check_names_the_orders_that_are_not_as_the_service_writes_them(postgres_stores: Stores) -> None:
+async def test_a_check_names_triggers_and_the_orders_that_are_not_as_the_service_writes_them(
+    postgres_stores: Stores,
+) -> None:
     async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(3)], "i", BY)
     assert [] == await check(postgres_stores.url)
     set_record(postgres_stores, 1, '{"id": 1}')
     set_record(postgres_stores, 2, '{"id":7}')
+    execute(postgres_stores, "CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    execute(postgres_stores, "CREATE TRIGGER spy BEFORE UPDATE ON petstore.orders FOR EACH ROW EXECUTE FUNCTION spy()")
     assert [
+        "The table orders has a trigger, spy, which another program has added: drop it.",
         "Order 1 has a record in another form than the service writes.",
         "Order 2 has a record that names order 7.",
     ] == await check(postgres_stores.url)
@@ -98,6 +108,17 @@ def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"requirements/scale-out\.lock"):
         require_driver("postgresql://host/db")
+
+
+@pytest.mark.parametrize(("version", "refused"), [(149_999, True), (150_000, False)])
+async def test_an_older_postgresql_is_refused(version: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = SimpleNamespace(info=SimpleNamespace(server_version=version), close=AsyncMock())
+    monkeypatch.setattr(opening, "connect", AsyncMock(return_value=driver))
+    message = re.escape("the database x on host is served by a PostgreSQL older than 15; update it.")
+    with pytest.raises(StoreUnusable, match=message) if refused else nullcontext():
+        async with opening.connected("postgresql://host/x"):
+            assert not driver.close.called
+    assert driver.close.called
 
 
 def test_each_host_of_the_url_is_named_with_its_own_cause(postgres_stores: Stores, postgres: PostgresEngine) -> None:

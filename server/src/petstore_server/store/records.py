@@ -48,6 +48,11 @@ def read_order(record: str, status: str, order_id: int | None = None, reference:
     return order
 
 
+def trigger_problem(name: str, table: str) -> str:
+    """Return what is wrong with a trigger, in plain words: no store has one, and it may change any order."""
+    return f"The table {table} has a trigger, {name}, which another program has added: drop it."
+
+
 def order_problem(row: Row) -> str | None:
     """Return what is wrong with a row of CHECKED, in plain words; it must be what the service would write."""
     order_id, status, *_, reference, record = row

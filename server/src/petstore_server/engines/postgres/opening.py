@@ -14,7 +14,7 @@ from petstore_server.engines.postgres.pool import connect
 from petstore_server.engines.postgres.timelines import Driver, Share, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
-from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
+from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
 
 SCHEMA = StoreSchema("postgres")
 
@@ -26,6 +26,10 @@ _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts 
 _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
+"""
+_TRIGGERS = """
+    SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+    WHERE relnamespace = 'petstore'::regnamespace AND NOT tgisinternal
 """
 _STATE = """
     SELECT name, setting FROM pg_settings
@@ -69,10 +73,11 @@ async def state(url: str, share: Share | None = None) -> dict[str, str]:
 
 async def check(url: str, share: Share | None = None) -> list[str]:
     """Return what is wrong with the store, in plain words; nothing if it is sound. Raises StoreUnusable."""
-    problems: list[str] = []
     async with connected(url, share) as driver:
         SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
         async with driver.transaction(), driver.cursor("checked") as orders:
+            triggers = await (await driver.execute(_TRIGGERS)).fetchall()
+            problems = [trigger_problem(name, table) for name, table in triggers]
             await orders.execute(f"{CHECKED} ORDER BY id")
             while len(problems) < MAX_PROBLEMS and (page := await orders.fetchmany(5_000)):
                 problems += filter(None, map(order_problem, page))

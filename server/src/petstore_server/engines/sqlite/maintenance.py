@@ -19,7 +19,7 @@ from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.partial_files import is_protected, partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.engine import DAMAGED, Damage
-from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
+from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
 
 _MAX_USUAL = MAX_ASSIGNED_ID - (1 << 32)
 # What a restore does not take back: the identity, the last backup (a backup contains no record of itself, because that
@@ -128,6 +128,8 @@ def check(path: Path) -> list[str]:
 
 def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
     opening.SCHEMA.must_migrate(opening.schema_version(connection, path), f"at {path}")
+    for name, table in connection.execute("SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger'"):
+        yield trigger_problem(name, table)
     for (result,) in connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})"):
         if result != "ok":
             yield f"{_DAMAGED}: {result}."
