@@ -1,5 +1,6 @@
 """Creating, opening and migrating a store of each engine; every failure is one sentence that says what to do."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty
@@ -7,14 +8,17 @@ from queue import Empty
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
+from petstore_server.engines import schema
 from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.installation import sqlite_path
+from testing.cli import CommandLine
 from testing.damage import execute
 from testing.forked_work import migrate, migrate_at_once
 from testing.preloaded import forking
-from testing.stores import Stores, opening, refusal
+from testing.stores import BY, Stores, opening, refusal
 from testing.subprocesses import PATIENCE
 
 LATEST = sqlite_opening.SCHEMA.latest
@@ -72,21 +76,45 @@ def test_a_store_of_an_earlier_build_is_refused_and_not_touched(each_backend: St
     assert [(1, 9)] == execute(each_backend, "SELECT * FROM petstore.store")
 
 
+def add_migration(stores: Stores, folder: Path, monkeypatch: pytest.MonkeyPatch, statements: str) -> Path:
+    """Give this program a second migration; return its file."""
+    engine, module = ("sqlite", sqlite_opening) if stores.is_sqlite else ("postgres", postgres_opening)
+    shutil.copytree(Path(schema.__file__).parent / "migrations" / engine, folder)
+    second = folder / "0002_second.sql"
+    second.write_text(statements)
+    monkeypatch.setattr(module, "SCHEMA", StoreSchema(str(folder)))
+    return second
+
+
 def test_no_program_sees_a_store_between_two_migrations(
     each_backend: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, module = ("sqlite", sqlite_opening) if each_backend.is_sqlite else ("postgres", postgres_opening)
-    second = tmp_path / "0002_broken.sql"
-    second.write_text("SELECT * FROM missing")
-    schema = StoreSchema(engine)
-    monkeypatch.setitem(schema._files, 2, second)
-    monkeypatch.setattr(module, "SCHEMA", schema)
+    second = add_migration(each_backend, tmp_path / "migrations", monkeypatch, "SELECT * FROM missing")
     refusal(each_backend.url, create=True)
     assert "There is no store" in refusal(each_backend.url)
     second.write_text("CREATE TABLE added (one integer)")
-    assert 0 == migrate(each_backend.url)[0]
-    version = "PRAGMA user_version" if each_backend.is_sqlite else "SELECT schema_version FROM petstore.store"
-    assert [(2,)] == execute(each_backend, version)
+    assert [(0, 2), (2, 2)] == [migrate(each_backend.url), migrate(each_backend.url)]
+
+
+def test_an_older_store_is_migrated_only_where_that_is_asked_for(
+    each_backend: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening(each_backend.url, create=True)
+    execute(each_backend, "UPDATE petstore.clock SET last_order_id = 7")
+    if each_backend.is_sqlite:
+        path, copy = sqlite_path(each_backend.url), tmp_path / "copy.db"
+        backup(path, copy)
+    add_migration(each_backend, tmp_path / "migrations", monkeypatch, "CREATE TABLE added (one integer)")
+    outdated = "has schema version 1, and this program needs 2: migrate it."
+    assert outdated in refusal(each_backend.url, create=True)
+    checked = CommandLine(tmp_path, make=False)("db", "check", PETSTORE_DATABASE_URL=each_backend.url)
+    assert (1, True) == (checked.code, outdated in checked.out + checked.err)
+    assert [(1, 2), (2, 2)] == [migrate(each_backend.url), migrate(each_backend.url)]
+    assert [] == opening(each_backend.url)
+    if each_backend.is_sqlite:
+        restore(path, copy, BY)
+    assert [] == execute(each_backend, "SELECT * FROM added")
+    assert [(7,)] == execute(each_backend, "SELECT last_order_id FROM petstore.clock")
 
 
 def test_programs_that_start_together_migrate_once(each_backend: Stores) -> None:

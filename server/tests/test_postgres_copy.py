@@ -42,6 +42,8 @@ async def fill(path: Path) -> None:
 
 async def content(store: Store) -> list[Any]:
     return [
+        (await store.search.clock())[1:],
+        await store.orders.last_identifier(),
         await store.accounts.list(),
         await store.keys.list(),
         await store.usage.all(),
@@ -61,10 +63,11 @@ async def compare_and_use(source: Path, stores: Stores) -> None:
         await add_key(other, "d", "new")  # the numbers go on after those that were copied
         await other.orders.change(6, CANCEL, BY)
         entries = await log(other)
-        assert len(before[6]) + 4 == len(entries)
+        assert len(before[-2]) + 4 == len(entries)
         (copied,) = [entry for entry in entries if entry.action == "store.copy"]
         assert copied.actor.startswith("operator:")
-        assert (source.name, len(before[4])) == (copied.after["source"], copied.after["rows"]["orders"])
+        assert ("store", None) == (copied.subject, copied.before)
+        assert (source.name, len(before[6])) == (copied.after["source"], copied.after["rows"]["orders"])
         assert ["key_b", "key_a", "key_c", "key_d"] == [key.id for key in await other.keys.list()]
 
 
@@ -154,7 +157,8 @@ async def test_a_source_cannot_change_until_its_copy_is_verified(
     rows = await copy.copy_store(
         source, postgres_stores.url, BY, lambda line: None, lambda *numbers: steps.append(numbers)
     )
-    assert (sum(rows.values()), sum(rows.values())) == steps[-1]
+    total = sum(rows.values())
+    assert (total, {total}) == (steps[-1][0], {all_rows for _, all_rows in steps})
     async with opened(source) as one, postgres_stores.opened() as other:
         assert await content(one) == await content(other)
     assert 1 == len(refused)
@@ -165,3 +169,9 @@ def test_what_cannot_be_a_target_is_refused(tmp_path: Path) -> None:
     petstore = CommandLine(tmp_path / "store.db")
     for target in (f"sqlite:///{tmp_path / 'other.db'}", "mysql://host/name"):
         assert 2 == petstore("db", "copy", "--to", target).code
+
+
+def test_an_empty_file_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    done = CommandLine(tmp_path / "empty.db", make=False)("db", "copy", "--to", "postgresql://127.0.0.1:1/x")
+    assert (1, True) == (done.code, f"There is no store at {tmp_path / 'empty.db'}." in done.err)

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import psycopg
@@ -17,12 +17,13 @@ from petstore_server.domain.errors import OrderAlreadyCancelled, OrderNotFound, 
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.engines.postgres import pool as pool_module
 from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Connection
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store import Store
-from petstore_server.store.engine import Query, Work
+from petstore_server.store.engine import Query, Row, Work
 from testing.engines import PostgresEngine, running_engine
 from testing.proxy import Proxy
 from testing.stores import (
@@ -88,6 +89,11 @@ def calls(store: Store) -> list[Callable[[], Awaitable[object]]]:
         store.usage.bans,
         lambda: store.accounts.find("zoo"),
     ]
+
+
+async def all_orders(store: Store) -> list[Order]:
+    """All orders, read over a long time as an export reads them."""
+    return [order async for batch in store.orders.scan() for order in batch]
 
 
 async def time_to_refusal(call: Callable[[], Awaitable[object]]) -> float:
@@ -176,6 +182,7 @@ async def test_connections_that_were_ended_while_idle_are_not_noticed(
     async with filled(postgres_stores) as store:
         used = calls(store)
         used.append(lambda: store.pets.import_batch([Pet(2)], "import:3", BY))
+        used.append(lambda: all_orders(store))
         for call in used:
             await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
             assert 2 <= terminate(postgres_stores, postgres)
@@ -218,6 +225,55 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
         await asyncio.gather(*(pool.use(work, BULK) for work in works))
         assert tries >= 3  # more if the one that is repeated is again quicker than the one that waits
         await pool.close()
+
+
+async def test_a_transaction_that_fails_leaves_a_connection_that_works_to_the_next(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    pool = Pool(postgres_stores.url, Timelines())
+
+    def fail() -> Work[None]:
+        yield Query("SELECT 1")
+        raise KeyError
+
+    def end_and_fail() -> Work[None]:
+        yield Query("SELECT 1")
+        terminate(postgres_stores, postgres)  # so the rollback fails too
+        raise KeyError
+
+    async def number() -> list[list[Row]]:
+        """That of the process of PostgreSQL at the other end."""
+        return await pool.use(lambda connection: connection.rows([Query("SELECT pg_backend_pid()")]), READ)
+
+    async with filled(postgres_stores):
+        first = await number()
+        async with pool.long_read(EXPORT) as reading:
+            await reading.rows([Query("SELECT 1")])
+        for work in (fail, end_and_fail):
+            assert first == await number()
+            with pytest.raises(KeyError):
+                await pool.use(lambda connection, work=work: connection.transaction(work()), WRITE)  # type: ignore[misc]
+        assert first != await number()
+        await pool.close()
+
+
+async def test_no_more_connections_than_allowed_are_made_to_a_server_that_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request waits for less time than an attempt to connect."""
+    monkeypatch.setattr(pool_module, "_CONNECT_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        pool = Pool(f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/x", Timelines())
+        for _ in range(CONNECTIONS + 3):
+            await time_to_refusal(partial(pool.use, lambda connection: connection.rows([Query("SELECT 1")]), READ))
+        await pool.close()
+        silent.setblocking(False)
+        made = 0
+        with suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                made += 1
+    assert CONNECTIONS == made
 
 
 async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores) -> None:

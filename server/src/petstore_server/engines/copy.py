@@ -13,7 +13,7 @@ from petstore_server.engines import postgres, sqlite
 from petstore_server.engines.postgres.opening import connected
 from petstore_server.engines.postgres.timelines import Driver
 from petstore_server.engines.sqlite.connections import connect_writer, transaction
-from petstore_server.engines.sqlite.opening import SCHEMA, require_place, schema_version, unusable_on_error
+from petstore_server.engines.sqlite.opening import SCHEMA, schema_version, unusable_on_error
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Row
 
@@ -49,7 +49,6 @@ async def copy_store(
     the target is not empty, and StoreUnusable, also if a copied row differs.
     """
     path = path.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
-    require_place(path, file_too=True)
     locked = sqlite.lock_for_serving(path, shared=False, advice="Stop it, and copy again.")
     with locked, unusable_on_error(path), closing(connect_writer(path)) as source:
         SCHEMA.must_migrate(schema_version(source, path), f"at {path}")

@@ -184,14 +184,11 @@ class Connection:
         return not self._driver.closed and self._driver.info.transaction_status is TransactionStatus.IDLE
 
     async def roll_back(self) -> None:
-        """End the transaction; if that fails, close the connection, which ends it too."""
+        """End the transaction. If that fails, the connection is not `reusable`: closing it ends the transaction."""
         self._unsent.clear()
-        try:
-            if not self._driver.closed and self._driver.info.transaction_status is not TransactionStatus.IDLE:
-                with self._bounded():
-                    await self._driver.execute("ROLLBACK")
-        except psycopg.Error:
-            await self._driver.close()
+        if self._driver.info.transaction_status is not TransactionStatus.IDLE:
+            with suppress(psycopg.Error), self._bounded():
+                await self._driver.execute("ROLLBACK")
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
