@@ -263,6 +263,16 @@ async def test_closing_an_asynchronous_client_ends_a_held_request() -> None:
         assert [] == await asyncio.wait_for(following, 10)
 
 
+@contextmanager
+def nothing_sent() -> Iterator[str]:
+    """The base URL of a server that gets one connection, over which nothing comes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        connection, _ = listener.accept()
+        with connection:
+            assert b"" == connection.recv(1)
+
+
 def test_a_connection_that_is_made_while_the_client_is_closed_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = socket.create_connection
 
@@ -271,13 +281,10 @@ def test_a_connection_that_is_made_while_the_client_is_closed_is_sent_nothing(mo
         return connect(*arguments, **options)
 
     monkeypatch.setattr(socket, "create_connection", closed_meanwhile)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        petstore = Client(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", api_key="key", timeout=2)
+    with nothing_sent() as url:
+        petstore = Client(url, api_key="key", timeout=2)
         with pytest.raises(PetstoreError, match="closed"):
             petstore.list_orders()
-        connection, _ = listener.accept()
-        with connection:
-            assert b"" == connection.recv(1)
 
 
 @pytest.mark.anyio
@@ -293,13 +300,10 @@ async def test_a_connection_that_is_made_while_an_asynchronous_client_is_closed_
         return await connect(*arguments, **options)
 
     monkeypatch.setattr(anyio, "connect_tcp", closed_meanwhile)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        petstore = AsyncClient(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", api_key="key", timeout=2)
+    with nothing_sent() as url:
+        petstore = AsyncClient(url, api_key="key", timeout=2)
         with pytest.raises(PetstoreError, match="closed"):
             await petstore.list_orders()
-        connection, _ = listener.accept()
-        with connection:
-            assert b"" == connection.recv(1)
 
 
 def test_a_negative_wait_is_up_to_the_service(connect: Connect) -> None:

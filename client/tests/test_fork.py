@@ -175,34 +175,21 @@ def test_an_iteration_over_pages_continues_in_both_processes() -> None:
         assert [1, 2, 3, 4] == [order.id for order in iteration]
 
 
-def test_a_response_to_another_request_is_not_accepted(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    other = Answered(200, b'[{"id":99}]', {**JSON, "x-request-id": "petstore-client-of-another-request"})
-    fake.then(other)
+OTHER = {**JSON, "x-request-id": "petstore-client-of-another-request"}
+MISSING = Answered(404, b'{"code":"order_not_found","message":"No.","status":404}', OTHER)
+
+
+@pytest.mark.parametrize("fault", [Answered(204, b"", OTHER), MISSING])
+def test_a_response_to_another_request_is_not_accepted(connect: Connect, fault: Answered) -> None:
+    fake = faulty([Order(id=1)], fault)
     with connect(fake) as petstore:
+        petstore.cancel_order(1)
+        fake.then(Answered(200, b'[{"id":99}]', OTHER))
         assert [Order(id=1)] == petstore.list_orders()
-    assert 2 == len(fake.requests)
-    fake.then(other)
-    with (
-        connect(fake, max_retries=0) as petstore,
-        pytest.raises(APIConnectionError, match=r"of-another-request.*another process"),
-    ):
-        petstore.list_orders()
-
-
-def test_a_refusal_of_another_request_is_not_accepted(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=1)])
-    body = b'{"code":"order_not_found","message":"No.","status":404}'
-    fake.then(Answered(404, body, {**JSON, "x-request-id": "petstore-client-of-another-request"}))
-    with connect(fake) as petstore:
-        petstore.cancel_order(1)
-    assert 2 == len(fake.requests)
-
-
-def test_a_cancel_with_the_response_to_another_request_may_have_been_applied(connect: Connect) -> None:
-    fake = faulty([Order(id=1)], Answered(204, headers={"x-request-id": "petstore-client-of-another-request"}))
-    with connect(fake, max_retries=0) as petstore, pytest.raises(APIConnectionError) as caught:
-        petstore.cancel_order(1)
+        fake.then(fault)
+        with pytest.raises(APIConnectionError, match=r"of-another-request.*another process") as caught:
+            petstore.with_options(max_retries=0).cancel_order(1)
+    assert ({1}, 5) == (fake.cancelled, len(fake.requests))
     assert caught.value.may_have_been_applied
 
 

@@ -254,7 +254,7 @@ def test_a_slot_is_lost_when_a_limit_holds_its_ticket() -> None:
     assert (Place.HELD, 71.0, False) == (tickets[1].place, tickets[1].until, tickets[1].has_slot)
 
 
-def test_the_gate_of_a_key_is_shared_and_outlives_its_users() -> None:
+def test_the_gate_of_a_key_is_shared() -> None:
     clock, other = FakeClock(), FakeClock()
     gate = gate_for("https://a", "key", clock)
     assert gate is gate_for("https://a", "key", clock)
@@ -264,11 +264,19 @@ def test_the_gate_of_a_key_is_shared_and_outlives_its_users() -> None:
         gate_for("https://a", "key", other),
     ]
     assert 4 == len({id(each) for each in (gate, *others)})
-    number = id(gate)
-    del gate, others
-    gc.collect()
-    assert number == id(gate_for("https://a", "key", clock))
     assert not any("key" in str(name) for name in _gate._gates)
+
+
+def test_the_gates_in_use_and_the_last_thousand_others_are_kept() -> None:
+    clock = FakeClock()
+    in_use = gate_for("https://a", "in use", clock)
+    for key in ("in use", "oldest", "newer"):
+        gate_for("https://a", key, clock).ban(60.0)
+    for number in range(999):
+        gate_for("https://a", f"key {number}", clock)
+    gc.collect()
+    kept = [gate_for("https://a", key, clock) for key in ("in use", "newer", "oldest")]
+    assert (in_use, [60.0, 60.0, 0.0]) == (kept[0], [gate.held_for(0.0) for gate in kept])
 
 
 def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:

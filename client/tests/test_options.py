@@ -26,7 +26,7 @@ from petstore_client import (
     ResponseEvent,
     __version__,
 )
-from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Slow, TimedOut
+from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, RateLimited, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
 from testing.client_variants import Connect, Own, Silent, faulty
 
@@ -307,10 +307,13 @@ def test_a_request_id_of_the_program_is_that_of_all_attempts(connect: Connect) -
         with pytest.raises(APIStatusError) as caught:
             named.cancel_order(99)
         assert "warehouse-17" == caught.value.request_id
+        fake.then(Failing(500), RateLimited(1))
         petstore.list_orders()
-    sent = [request.headers["x-request-id"] for request in fake.requests]
-    assert ["warehouse-17"] * 3 == sent[:3]
-    assert sent[3].startswith("petstore-client-")
+        petstore.list_orders()
+    *named_ids, first, second, third, other = [request.headers["x-request-id"] for request in fake.requests]
+    assert ["warehouse-17"] * 3 == named_ids
+    assert first.startswith("petstore-client-")
+    assert first == second == third != other
 
 
 @pytest.mark.parametrize("request_id", ["", "two words", "x" * 129, "ключ", "of pso_live_x", "my-pso_test_x"])

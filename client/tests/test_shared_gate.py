@@ -1,7 +1,6 @@
 """Limits: nothing is sent early, and all clients with the same key share what they know."""
 
 import asyncio
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,6 @@ import pytest
 
 from petstore_client import (
     APIConnectionError,
-    AuthenticationError,
-    Client,
     Order,
     RateLimitError,
     RateLimitEvent,
@@ -145,34 +142,3 @@ def test_an_abandoned_iteration_lets_the_next_call_pass(connect: Connect) -> Non
         assert Order(id=0) == next(iteration)
         del iteration
         assert 5 == len(petstore.list_orders())
-
-
-def test_a_program_with_many_keys_remembers_the_limits_of_clients_in_use_and_of_the_last_thousand_others() -> None:
-    fake = FakePetstore(ORDERS)
-
-    def is_held(petstore: Client) -> bool:
-        try:
-            petstore.list_orders()
-        except RateLimitError as error:
-            return not error.sent
-        except AuthenticationError:  # the fake has one key, but a gate does not depend on which keys are valid
-            return False
-        raise AssertionError
-
-    def make(key: str) -> Client:
-        return fake.client(api_key=key, max_wait=0)
-
-    def meet_limit(key: str) -> Client:
-        petstore = make(key)
-        fake.then(RateLimited(500))
-        assert not is_held(petstore)
-        return petstore
-
-    with meet_limit("in-use"):
-        meet_limit("oldest").close()
-        meet_limit("newer").close()
-        for number in range(999):
-            make(f"key-{number}").close()
-        gc.collect()
-        with make("in-use") as in_use, make("newer") as newer, make("oldest") as oldest:
-            assert [True, True, False] == [is_held(in_use), is_held(newer), is_held(oldest)]
