@@ -22,6 +22,7 @@ from petstore_server.server.messages import (
     PayloadTooLarge,
     Request,
     RequestError,
+    Response,
     UnsupportedTransferCoding,
     UriTooLong,
 )
@@ -105,8 +106,10 @@ def test_each_request_of_a_connection_is_counted_by_itself() -> None:
 
 
 def test_the_bounds_are_those_of_the_interface() -> None:
-    assert (8_192, 32_768, 65_536) == (MAX_TARGET, MAX_HEADERS, MAX_BODY)
-    assert "The request target exceeds 8 KiB; shorten it." == UriTooLong().message
+    assert (8_192, 32_768, 65_536, 100) == (MAX_TARGET, MAX_HEADERS, MAX_BODY, MAX_HEADER_LINES)
+    assert "The request target exceeds 8 KiB; shorten it." == str(UriTooLong())
+    assert "The request headers exceed 32 KiB or 100 lines; send fewer or shorter ones." == str(HeadersTooLarge())
+    assert str(PayloadTooLarge()).startswith("The request body exceeds 64 KiB; ")
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -160,7 +163,7 @@ def test_the_host_is_checked(host: bytes, version: bytes, expected: type[Request
         (b"%d" % MAX_BODY, None),
         (b"000%d" % MAX_BODY, None),
         (b"%d" % (MAX_BODY + 1), PayloadTooLarge),
-        (b"9" * 19, PayloadTooLarge),
+        (b"0" + b"9" * 19, PayloadTooLarge),
         (b"0" * 5_000, None),
     ],
 )
@@ -240,11 +243,13 @@ def test_nothing_behind_a_connect_is_a_request_on_a_connection_that_goes_on() ->
 
 def test_the_parser_knows_what_has_begun_and_what_is_still_arriving() -> None:
     one = RequestParser(None)
+    assert (True, False, 0) == (one.starved, one.in_message, one.begun)
     states = []
     for piece in (b"PO", b"ST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", b"a", b"b", b"P"):
         take(one, piece)
-        states.append((one.in_message, one.begun, one.incoming is not None))
-    assert [(True, 1, False), (True, 1, True), (True, 1, True), (False, 1, False), (True, 2, False)] == states
+        states.append((one.in_message, one.begun, one.incoming is not None, one.size))
+    begun = [(True, 1, False, 2), (True, 1, True, 0), (True, 1, True, 1)]
+    assert [*begun, (False, 1, False, 0), (True, 2, False, 1)] == states
     one.close()
     assert (True, 0, True) == (one.starved, one.size, one.in_message)
 
@@ -275,16 +280,35 @@ def test_a_malformed_body_is_refused_in_place_of_its_request_before_that_is_answ
 def test_blank_lines_before_a_request_are_bounded() -> None:
     lines = b"\r\n" * (MAX_HEAD // 2)
     assert (None, HeadersTooLarge) == (feed(lines)[1], feed(lines + b"\r\n")[1])
-    assert feed(lines, request(b"Host: x") + lines)[1] is None  # those before each request are counted apart
+    for first in ((request(b"Host: x"),), (LIST, LIST)):
+        assert feed(lines, *first, lines)[1] is None  # those before each request are counted apart
 
 
 @pytest.mark.parametrize("data", [b"x", LIST])
 def test_what_follows_the_last_request_of_a_connection_is_part_of_one_that_never_ends(data: bytes) -> None:
     one = RequestParser(None)
-    take(one, LIST.replace(b"Host: x", b"Host: x\r\nConnection: close"))
+    take(one, LIST + LIST.replace(b"Host: x", b"Host: x\r\nConnection: close"))
     before = one.in_message
     take(one, data)
-    assert (False, True, 0, 1) == (before, one.in_message, one.size, len(one.requests))
+    take(one, data)
+    assert (False, True, 0, 2) == (before, one.in_message, one.size, len(one.requests))
+
+
+@pytest.mark.parametrize(("malformed", "method"), [(b"HEAD \0", "HEAD"), (LIST + b"HEAD \0", "HEAD"), (b"\0GET ", "")])
+def test_a_refusal_is_the_last_response_and_has_the_method_of_what_is_malformed(malformed: bytes, method: str) -> None:
+    one = RequestParser("192.0.2.1")
+    with pytest.raises(BadRequest):
+        take(one, malformed)
+    one.refuse(BadRequest())
+    refused = one.requests[-1]
+    assert (method, "192.0.2.1", False, True) == (refused.method, refused.peer, refused.keep_alive, refused.complete)
+
+
+def test_what_a_plain_request_and_an_empty_response_are() -> None:
+    [one], _ = feed(request(b"Host: x"))
+    assert (True, True, b"") == (one.complete, one.keep_alive, one.body)
+    assert [False] * 4 == [one.http_1_0, one.awaits_continue, one.lost, one.client_ended]
+    assert Response(204, b"", (), 0) == Response(204)
 
 
 def arriving(*lines: bytes) -> Request:
@@ -383,6 +407,7 @@ GOOD = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
         b"GET / HTTP/2.0",
         b"GET / RTSP/1.1",
         b"SOURCE / ICE/1.0",
+        b"~",
     ],
 )
 @pytest.mark.parametrize("before", [b"", GOOD, GOOD.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\nabc")])
@@ -418,7 +443,7 @@ def test_only_a_request_line_of_http_is_taken_for_one(malformed: bytes, before: 
         GOOD.replace(b"Host: a", b"Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked"),
         *(
             GOOD.replace(b"Host: a", b"Host: a\r\nContent-Length: " + b)
-            for b in (b"", b"+1", b"1 1", b"1, 1", b"0x1", b"1\r\nContent-Length: 1")
+            for b in (b"", b"+1", b"1 1", b"1, 1", b"0x1", b"1\r\nContent-Length: 1", b"1" * 20)
         ),
         *(
             GOOD.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
@@ -465,15 +490,15 @@ def test_requests_are_the_same_wherever_their_bytes_are_cut(messages: list[bytes
 
 
 def test_lines_of_a_head_are_known_again_up_to_its_bound() -> None:
-    hits = []
-    for size in (MAX_KNOWN_HEAD, MAX_KNOWN_HEAD + 1):
+    for size, known in ((MAX_KNOWN_HEAD, True), (MAX_KNOWN_HEAD + 1, False)):
         data = LIST.replace(b"Host: x", b"Host: x\r\nX: " + b"x" * (size - len(LIST) - 1))
-        before = grammar.field.cache_info()
+        grammar.field.cache_clear()
+        grammar.request_line.cache_clear()
         assert size == len(data) - 4
-        feed(data, data)
-        after = grammar.field.cache_info()
-        hits.append((after.hits > before.hits, after.misses > before.misses))
-    assert [(True, True), (False, False)] == hits
+        feed(data, data + data)
+        expected = (1, 1, 3) if known else (0, 0, 0)
+        line, lines = grammar.request_line.cache_info(), grammar.field.cache_info()
+        assert expected == (min(line.hits, 1), line.misses, lines.misses)
 
 
 def test_a_head_equal_to_the_one_before_is_not_read_again() -> None:
@@ -487,6 +512,8 @@ def test_a_head_equal_to_the_one_before_is_not_read_again() -> None:
     assert [said(feed(message)[0][0]) for message in messages] == [*map(said, found)]
     known = [one.headers is before.headers for before, one in pairwise(found)]
     assert [True, False, True, *[False] * 9] == known
+    half = request(b"Host: x", b"Content-Length: 20")
+    assert feed(LIST, half, LIST)[1] is BadRequest  # which is not a head: it begins with the body
 
 
 VALUES = (b"a", b" b\t", b"", b"close", b"1", b"0", b"chunked", b"100-continue", b"a b", b"\xe9", b"\x00", b"\x7f")

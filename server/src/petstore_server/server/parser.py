@@ -38,7 +38,7 @@ MAX_KNOWN_HEAD = 1024
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*")
-_FRAMING = {b"transfer-encoding", b"content-length", b"expect"}
+_FRAMING = {b"transfer-encoding", b"content-length"}
 _Said = tuple[str, bytes, bytes, Mapping[bytes, bytes]]  # method, path, query, headers
 _MEANINGFUL = _FRAMING | {b"host", b"connection"}  # to the parser
 _MAX_UNLIKE = 8  # a connection on which heads differ more, such as one of a proxy, compares no more of them
@@ -66,13 +66,13 @@ class RequestParser:
         self._blank = 0  # bytes of empty lines since the last request
         self._in_head = False
         self._ended = False  # no request follows
-        self._chunked = False
-        self._awaited = ""  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
-        self._left = 0  # bytes of the body, or of the chunk
+        self._chunked: bool
+        self._awaited: str  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
+        self._left: int  # bytes of the body, or of the chunk
         self._plain_head = b""  # the latest one of HTTP/1.1 without a body: the next one is often equal
-        self._plain: _Said = ("", b"", b"", {})  # what it says
+        self._plain: _Said  # what it says
         self._around = (b"", b"", b"")  # the bytes before and behind the value that changes; and the name of its header
-        self._similar: _Said = self._plain  # what a head with these bytes says, except for that value
+        self._similar: _Said  # what a head with these bytes says, except for that value
         self._unlike = 0  # plain heads in a row that differed from the one before in several headers
 
     @property
@@ -139,8 +139,9 @@ class RequestParser:
         data = self._data
         if self._at or self._in_head or self._ended or self._unlike == _MAX_UNLIKE or len(data) > MAX_KNOWN_HEAD:
             return False
-        said = self._plain
-        if data != self._plain_head:
+        if data == self._plain_head:
+            said = self._plain
+        else:
             before, behind, name = self._around
             value = data.removeprefix(before).removesuffix(behind)
             if not name or len(before) + len(value) + len(behind) != len(data) or not VALUE.fullmatch(value):
@@ -162,7 +163,7 @@ class RequestParser:
             self.begun += 1
         data, at = self._data, self._at
         end = data.find(_END, self._searched)
-        self._in_head = end < 0
+        self._in_head = end == -1
         if self._in_head:
             self._await(_END)
             line, complete, _ = data[at:].partition(_LINE_END)
