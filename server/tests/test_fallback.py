@@ -96,17 +96,20 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     shared.fault = CountersUnavailable("gone")
     await one.start()
     await one.admit(PRINCIPAL)
+    decision = one.decide(PRINCIPAL)
+    assert decision is not None
+    assert (Outcome.ADMITTED, 58) == (decision.outcome, decision.minute_remaining)
     await one.admit_address("192.0.2.1")
     await one.admit_address("192.0.2.1", charge=False)
-    assert (["connect"], 2, "gone") == (shared.calls, one.local_decisions, one.fault)
+    assert (["connect"], 3, "gone") == (shared.calls, one.local_decisions, one.fault)
     assert "gone" == await one.check()
     shared.fault = None
-    assert (None, None) == (await one.check(), await one.check())
+    assert (None, None, None) == (await one.check(), await one.check(), one.decide(PRINCIPAL))
     assert ["connect", "connect", "connect", "prove", "prove"] == shared.calls
     shared.fault = CountersUnavailable("slow")
     assert Outcome.ADMITTED is (await one.admit(PRINCIPAL)).outcome
     await one.admit_address("192.0.2.1", charge=False)
-    assert (["count"], 3, "slow") == (shared.calls[5:], one.local_decisions, one.fault)
+    assert (["count"], 4, "slow") == (shared.calls[5:], one.local_decisions, one.fault)
     assert [(logging.ERROR, "gone"), (logging.INFO, "gone"), (logging.ERROR, "slow")] == logged(caplog)
 
 

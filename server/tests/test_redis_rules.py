@@ -158,7 +158,13 @@ async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_
 
 @pytest.mark.parametrize("fault", [RedisTimeoutError("slow."), OSError("slow."), None], ids=repr)
 @pytest.mark.parametrize(
-    "call", [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest("store:timeline", 1)]
+    "call",
+    [
+        lambda it: it.info(),
+        lambda it: it.usages([1]),
+        lambda it: it.newest("store:timeline", 1),
+        lambda it: it.prove(),
+    ],
 )
 async def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
     call: Callable[[RedisCounters], Coroutine[Any, Any, object]], fault: Exception | None
@@ -166,7 +172,8 @@ async def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_cal
     connection = None
     if fault is not None:
         connection = Connection(fail=fault)
-        connection.mget = connection.eval = lambda *_: connection.info()  # type: ignore[attr-defined]
+        for name in ("mget", "eval", "evalsha"):
+            setattr(connection, name, lambda *_: connection.info())
     with pytest.raises(CountersUnavailable, match="^not connected$" if fault is None else "^slow$") as caught:
         await call(counters(connection))
     assert not caught.value.refused
@@ -209,3 +216,4 @@ async def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> No
     made.use_store("store")
     assert (5.0, 7) == await made.prove()
     assert [(("petstore:store:since",), ())] == sent
+    assert Counted(1, 0, 0, 0, 0, 0, 0, 0, 0) == Counted(1, 0)  # what the script leaves out

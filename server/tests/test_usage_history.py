@@ -85,9 +85,14 @@ class TestRecorder:
         assert {"key_a": FIRST + HOUR} == taken.keys
         recorder.put_back(taken)
         assert taken == recorder.take()
-        record(recorder, FIRST + 2 * HOUR - 1, admitted=1)
+        for now in (FIRST + HOUR, FIRST + 2 * HOUR - 1):
+            record(recorder, now, admitted=1)
         again = recorder.take()
         assert ({}, {}) == (again.uses, again.keys)
+        recorder.forget_saved()
+        record(recorder, FIRST + HOUR, admitted=1)
+        again = recorder.take()
+        assert (taken.uses, taken.keys) == (again.uses, again.keys)
         for now in (FIRST + HOUR, FIRST):  # the clock was set back
             recorder.decided(principal(), "listOrders", admitted(now))
             recorder.decided(principal(), "getPet", admitted(now))

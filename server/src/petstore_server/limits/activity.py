@@ -68,7 +68,7 @@ class UsageRecorder:
             (account_id, used): start
             for account_id, start, operation in sorted(counted)
             for used in uses_of(operation)
-            if start > self._uses.get((account_id, used), -1)
+            if start > self._uses.get((account_id, used), 0)
         }
         self._uses |= uses
         taken = Activity(counted, keyless, self._keys, uses)

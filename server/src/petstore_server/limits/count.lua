@@ -12,8 +12,8 @@
 -- ARGV[3]  the time in Unix seconds; empty in production, where Redis's own clock is used
 --
 -- Returns {now, results} in the order of the requests (msgpack). With a key: {step, minute start, used, day start, used,
--- struck, began, until, level}; without: {step, start, used}; a probe: {1, microseconds}. Steps: 1 admitted, 0 refused,
--- 2 banned, 3 banned by this request. Every key expires once nothing in it counts any more.
+-- struck, began, until, level}; without: {step, start, used}; a probe: {1, microseconds}. Zeros at the end are left out.
+-- Steps: 1 admitted, 0 refused, 2 banned, 3 banned by this request. Every key expires once nothing in it counts any more.
 
 local rules, requests = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
 local now = tonumber(ARGV[3])
@@ -42,21 +42,23 @@ local function roll_window(start, used, length)
   return start, used
 end
 
--- An abuse record is {refused at, retry at, began, until, level}. Its ban bridges the time until every process has read
--- the store's ban. After that only the store's ban counts, so that lifting it there is enough.
+-- An abuse record is {refused at, retry at, began, until, level}; without a ban, `began` is 0, which is long ago. Its ban
+-- bridges the time until every process has read the store's ban. After that only the store's ban counts, so that lifting
+-- it there is enough.
 local function latest_ban(key, record, began, until_, level)
-  if not record or record[5] == 0 then return began, until_, level end
+  if not record then return began, until_, level end
   local fresh = record[3] - rules.tolerance <= now and now < record[3] + rules.bridge
   if fresh and record[3] > began then return record[3], record[4], record[5] end
   if fresh and level == 0 then  -- lifted: a process that has not read that yet must not go on banning
-    hold(key, {record[1], record[2], 0, 0, 0}, now + rules.strike_window)
+    record[3] = 0
+    hold(key, record, now + rules.strike_window)
   end
   return began, until_, level
 end
 
 local function next_ban(began, level)
-  if level == 0 or now - began >= rules.ban_memory then level = 0 end
-  local seconds = math.min(rules.seconds * 2 ^ math.min(level, 32), rules.max_seconds)
+  if now - began >= rules.ban_memory then level = 0 end
+  local seconds = math.min(rules.seconds * 2 ^ level, rules.max_seconds)
   return second, second + seconds, level + 1
 end
 
@@ -96,8 +98,7 @@ local function refuse(key, record, retry_at, began, level)
       end
     end
   end
-  local ends = math.max(retry_at, held_level > 0 and held_began + rules.bridge or 0)
-  hold(key, {refused_at, retry_at, held_began, held_until, held_level}, ends)
+  hold(key, {refused_at, retry_at, held_began, held_until, held_level}, math.max(retry_at, held_began + rules.bridge))
   return struck, until_ and began, until_, level
 end
 
@@ -109,13 +110,13 @@ local function admit(account, key, per_minute, per_day, began, until_, level, ch
     hold(account, {minute, minute_used, day, day_used}, day + rules.day)
   end
   began, until_, level = latest_ban(key, record, began, until_, level)
-  if level > 0 and began - rules.tolerance <= now and now < until_ then
+  if began - rules.tolerance <= now and now < until_ then
     return {2, minute, minute_used, day, day_used, 0, began, until_, level}
   end
-  if charge == 0 then return {1, minute, minute_used, day, day_used, 0, 0, 0, 0} end
+  if charge == 0 then return {1, minute, minute_used, day, day_used} end
   if minute_used < per_minute and day_used < per_day then
     hold(account, {minute, minute_used + 1, day, day_used + 1}, day + rules.day)
-    return {1, minute, minute_used + 1, day, day_used + 1, 0, 0, 0, 0}
+    return {1, minute, minute_used + 1, day, day_used + 1}
   end
   local retry_at = 0
   if minute_used >= per_minute then retry_at = minute + rules.minute end
@@ -124,7 +125,7 @@ local function admit(account, key, per_minute, per_day, began, until_, level, ch
   if new_began then
     return {3, minute, minute_used, day, day_used, struck, new_began, new_until, new_level}
   end
-  return {0, minute, minute_used, day, day_used, struck, 0, 0, 0}
+  return {0, minute, minute_used, day, day_used, struck}
 end
 
 local function admit_address(key, charge)
@@ -140,7 +141,7 @@ end
 -- As long as any process sends probes, the time is kept: it is gone only if all counts are.
 local function probe(key)
   hold(key, held[key] or math.floor(now * 1000000), now + rules.day)
-  return {1, held[key], 0}
+  return {1, held[key]}
 end
 
 local results, next_key = {}, 1
@@ -157,6 +158,6 @@ for i, request in ipairs(requests) do
   end
 end
 for key, ends in pairs(changed) do  -- kept a little longer: nothing may depend on the exact time of expiry
-  redis.call('SET', key, cmsgpack.pack(held[key]), 'EX', math.ceil(math.max(ends - now, 0)) + 5)
+  redis.call('SET', key, cmsgpack.pack(held[key]), 'EX', math.ceil(ends - now) + 5)
 end
 return cmsgpack.pack({now, results})

@@ -18,11 +18,12 @@ class Counted(msgspec.Struct, array_like=True, frozen=True):
     """What `count.lua` returns for a request: how it ended, the open windows, whether it is a strike, and the ban.
 
     Times are Unix seconds; at level 0 there is no ban. Without a key, the first three fields are those of the address.
+    The script leaves zeros at the end out.
     """
 
     step: int
     minute: int
-    minute_used: int
+    minute_used: int = 0
     day: int = 0
     day_used: int = 0
     struck: int = 0
