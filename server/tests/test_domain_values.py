@@ -1,24 +1,21 @@
 """Small rules of the domain: places of pages, ranges, changes of what was seen, sessions."""
 
 import hashlib
+import re
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.audit import Transition, unless_changed, version
-from petstore_server.domain.errors import (
-    ChangedMeanwhile,
-    InvalidField,
-    StoreUnusable,
-    replacing_remedy,
-)
-from petstore_server.domain.imports import id_ranges
+from petstore_server.domain.errors import ChangedMeanwhile, InvalidField, StoreUnusable, replacing_remedy
+from petstore_server.domain.health import STATES, HostHealth, State
+from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, Rejected, id_ranges
 from petstore_server.domain.lists import NumberedPage, clamp_page
-from petstore_server.domain.pets import pet_from_fields
-from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
-from petstore_server.domain.timestamps import are_canonical, file_stamp
-from petstore_server.domain.windows import AccountDecision, Outcome
+from petstore_server.domain.pets import evaluate_pet_import, pet_from_fields
+from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
+from petstore_server.domain.timestamps import FILE_STAMP, are_canonical, file_stamp, format_hour
 
 
 def test_each_plan_has_the_limits_of_the_interface() -> None:
@@ -57,6 +54,10 @@ def test_identifiers_are_ascending_ranges(ids: list[int], ranges: list[list[int]
     assert ranges == id_ranges(ids)
 
 
+def test_ten_thousand_rejected_rows_are_kept_for_30_days() -> None:
+    assert (10_000, 30 * 86_400, (0, (), ())) == (MAX_KEPT_REJECTS, REJECTS_LIFETIME, Rejected())
+
+
 def test_a_value_in_an_error_has_at_most_60_characters() -> None:
     assert f"name '{'x' * 60}' is wrong." == str(InvalidField("name", "is wrong", "x" * 60))
     assert f"name '{'x' * 60}…' is wrong." == str(InvalidField("name", "is wrong", "x" * 61))
@@ -72,6 +73,9 @@ def test_an_operator_changes_only_what_they_saw() -> None:
         change.apply(changed)
     assert [True, False] == [change.is_allowed(each) for each in (seen, changed)]
     assert unless_changed(close, None).is_allowed(changed)
+    assert not unless_changed(close, "plan:x:y z").is_allowed(seen)
+    limits = {"plan": "free", "per_minute": 60, "per_day": 1000}
+    assert {**limits, "suspended_at": None, "closed_at": None, "contact": "", "note": ""} == seen.fields()
 
 
 def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
@@ -83,6 +87,7 @@ def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
 
 def test_a_session_is_extended_once_a_minute() -> None:
     session = Session("operator:ada", 100_000.0)
+    assert (300, 366 * 86_400, "ada") == (LINK_LIFETIME, FORM_LIFETIME, session.operator)
     assert [False, True] == [session.needs_extension(100_000 - 12 * 3600 + seconds) for seconds in (60, 60.5)]
 
 
@@ -97,27 +102,36 @@ def test_timestamps_in_the_stored_form_need_no_parsing(text: str) -> None:
     assert not are_canonical([text, text.replace("Z", "+")])
 
 
-def test_a_stamp_in_the_name_of_a_file() -> None:
+def test_a_stamp_in_the_name_of_a_file_and_the_start_of_an_hour() -> None:
     assert "20270115T080000Z" == file_stamp(1_800_000_000.5)
+    assert re.fullmatch(FILE_STAMP, "20270115T080000Z")
+    assert ("2027-01-15T08:00Z", None) == (format_hour(1_800_000_000.5), format_hour(None))
 
 
-@pytest.mark.parametrize("name", ["name", "tag"])
-def test_the_texts_of_a_pet_are_text(name: str) -> None:
-    with pytest.raises(InvalidField, match="is not text"):
-        pet_from_fields({"id": 1, name: 5})
-
-
-def test_a_pet_needs_an_identifier() -> None:
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"id": 1, "name": 5}, "name '5' is not text."),
+        ({"id": 1, "tag": 5}, "tag '5' is not text."),
+        ({"name": "Rex"}, "'id' is missing; every pet needs one."),
+        ({"id": 1, **dict.fromkeys("zyx", 1)}, "'z' is not a field of a pet; the fields are id, name, tag."),
+    ],
+)
+def test_a_bad_field_of_a_pet_is_named(fields: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidField) as caught:
-        pet_from_fields({"name": "Rex"})
-    assert ("id", "is missing; every pet needs one") == (caught.value.field, caught.value.problem)
+        pet_from_fields(fields)
+    assert message == caught.value.message
 
 
-def test_of_several_unknown_fields_the_first_is_named() -> None:
-    with pytest.raises(InvalidField) as caught:
-        pet_from_fields({"id": 1, **dict.fromkeys("zyxwvutsrq", 1)})
-    assert ("z", "is not a field of a pet; the fields are id, name, tag") == (caught.value.field, caught.value.problem)
+@pytest.mark.parametrize("fields", [{"id": 1}, {"id": -1, "name": "Rex", "tag": "dog"}, {"id": 1, "tag": "dog"}])
+def test_a_pet_is_the_fields_that_have_a_value_and_an_import_replaces_it(fields: dict[str, object]) -> None:
+    pet = pet_from_fields(fields)
+    assert fields == pet.fields()
+    assert ["created", "unchanged", "replaced"] == [
+        evaluate_pet_import(existing, pet) for existing in (None, pet, replace(pet, name="Max"))
+    ]
 
 
-def test_of_windows_with_equal_ends_and_rest_the_day_is_shown() -> None:
-    assert AccountDecision(Outcome.ADMITTED, Limits(60, 60), 5, 100, 5, 100, 40.0).day_shown
+def test_the_states_of_the_service_from_the_best_on() -> None:
+    assert get_args(State) == STATES
+    assert not HostHealth("one", "ready", "", 1.0, 2.0).stopped

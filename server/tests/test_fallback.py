@@ -149,6 +149,9 @@ async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: Fal
     assert ["count", "charge", "count", "charge"] == shared.calls
     await limiter.admit_address("a", charge=False)
     assert (["read"], 0, 0) == (shared.calls[4:], limiter.local_decisions, limiter.local.bans)
+    shared.fault = CountersUnavailable("gone")
+    assert Outcome.ADMITTED is (await limiter.admit_address("a")).outcome
+    assert ("gone", 1) == (limiter.fault, limiter.local_decisions)
 
 
 async def test_only_the_request_that_earned_a_ban_is_counted_as_one(shared: Shared, limiter: FallbackLimiter) -> None:

@@ -1,5 +1,6 @@
 """The decision on a request, and the numbers that it shows (D12, D13)."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,29 +42,26 @@ def test_a_clock_that_is_set_back_keeps_the_count() -> None:
     assert Count(400, 7) == roll_window(Count(1000, 7), MINUTE, 400.5)
 
 
-def test_the_shown_window_is_the_one_with_the_least_remaining() -> None:
-    by_minute = evaluate_account(True, Count(1000, 59), Count(1000, 100), LIMITS, 1001.0)
-    assert ("minute", 60, 1, 1060) == by_minute.shown
-    by_day = evaluate_account(True, Count(1000, 1), Count(500, 999), LIMITS, 1001.0)
-    assert ("day", 1000, 1, 500 + DAY) == by_day.shown
-
-
-def test_a_tie_shows_the_window_that_resets_later() -> None:
-    assert "day" == evaluate_account(True, Count(1000, 55), Count(1000, 995), LIMITS, 1001.0).shown.name
-    minute_later = evaluate_account(True, Count(1000, 55), Count(1010 - DAY, 995), LIMITS, 1001.0)
-    assert "minute" == minute_later.shown.name
-
-
-def test_a_refusal_shows_the_exhausted_window_that_resets_last() -> None:
-    both = evaluate_account(False, Count(1000, 60), Count(900, 1000), LIMITS, 1001.0)
-    assert ("day", 900 + DAY) == (both.shown.name, both.shown.reset)
-    minute = evaluate_account(False, Count(1000, 60), Count(900, 60), LIMITS, 1001.0)
-    assert ("minute", 1060) == (minute.shown.name, minute.shown.reset)
-
-
-def test_a_smaller_plan_leaves_zero_remaining_and_never_less() -> None:
-    decision = evaluate_account(False, Count(1000, 250), Count(1000, 250), LIMITS, 1001.0)
-    assert (0, 750) == tuple(window.remaining for window in decision.windows)
+@pytest.mark.parametrize(
+    ("minute", "day", "remaining", "shown"),
+    [
+        pytest.param(Count(1000, 59), Count(1000, 100), (1, 900), ("minute", 60, 1, 1060), id="least of the minute"),
+        pytest.param(Count(1000, 1), Count(500, 999), (59, 1), ("day", 1000, 1, 500 + DAY), id="least of the day"),
+        pytest.param(Count(1000, 55), Count(1000, 995), (5, 5), ("day", 1000, 5, 1000 + DAY), id="tie, day later"),
+        pytest.param(Count(1000, 55), Count(1010 - DAY, 995), (5, 5), ("minute", 60, 5, 1060), id="tie, minute later"),
+        pytest.param(Count(1000, 55), Count(1060 - DAY, 995), (5, 5), ("day", 1000, 5, 1060), id="tie and equal ends"),
+        pytest.param(Count(1000, 60), Count(900, 1000), (0, 0), ("day", 1000, 0, 900 + DAY), id="both exhausted"),
+        pytest.param(Count(1000, 60), Count(900, 60), (0, 940), ("minute", 60, 0, 1060), id="minute exhausted"),
+        pytest.param(Count(1000, 250), Count(900, 250), (0, 750), ("minute", 60, 0, 1060), id="limits were reduced"),
+    ],
+)
+def test_the_shown_window_has_the_least_remaining_or_resets_later(
+    minute: Count, day: Count, remaining: tuple[int, int], shown: tuple[object, ...]
+) -> None:
+    for admitted, outcome in ((True, Outcome.ADMITTED), (False, Outcome.LIMITED)):
+        decision = evaluate_account(admitted, minute, day, LIMITS, 1001.0)
+        assert (outcome, shown) == (decision.outcome, decision.shown)
+        assert remaining == tuple(window.remaining for window in decision.windows)
 
 
 def test_an_address_over_its_limit_has_zero_remaining_and_never_less() -> None:
@@ -86,15 +84,9 @@ def test_retry_after_is_a_second_even_when_the_window_has_just_ended() -> None:
 def test_a_ban_shows_the_minute_limit_zero_remaining_and_its_own_end() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
     decision = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5)
-    assert (Outcome.BANNED, 60, 0, 1120, 120) == (
-        decision.outcome,
-        decision.shown.limit,
-        decision.shown.remaining,
-        decision.shown.reset,
-        decision.retry_after,
-    )
+    assert (Outcome.BANNED, 120, 1120) == (decision.outcome, decision.retry_after, decision.ban_reset)
+    assert ("minute", 60, 0, 1120) == decision.shown
     assert [(57, 1060), (997, 1000 + DAY)] == [(window.remaining, window.reset) for window in decision.windows]
-    assert ("minute", 1120) == (decision.shown.name, decision.ban_reset)
     described = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5, refused=False)
     assert (Outcome.ADMITTED, decision.shown) == (described.outcome, described.shown)
 

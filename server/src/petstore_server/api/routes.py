@@ -91,16 +91,16 @@ class Route:
 
 @dataclass(slots=True)
 class Match:
-    """What a path leads to: its segments, and the version of the API and the route, if there are any."""
+    """What a path leads to: its segments, the version of the API (empty outside of it), and the route, if any."""
 
     segments: list[str]
-    version: str | None
+    version: str
     route: Route | None
 
     def missing(self) -> RouteNotFound | MethodNotAllowed:
         """The error if the route is missing, or has no operation of the method."""
         if self.route is None:
-            return RouteNotFound(self.version or "v1")
+            return RouteNotFound(self.version)
         return MethodNotAllowed(", ".join(self.route.operations))
 
 
@@ -127,7 +127,7 @@ class Routes:
         if b"%" in path:
             segments = [unquote(text) if len(text) <= _MAX_SEGMENT else text for text in segments]
         if not segments or segments[0] not in self._versions:
-            return Match(segments, None, None)
+            return Match(segments, "", None)
         route = None
         if segments[-1]:  # a parameter is not empty
             route = self._table.get(tuple(segments)) or self._table.get((*segments[:-1], ""))

@@ -64,7 +64,7 @@ def in_words(name: str) -> str:
 
 def check_note(text: str, name: str = "note") -> str:
     """Return the text if it is usable: one line, without an API key. `name` says what it is. Raises InvalidInput."""
-    if len(text) > _MAX_NOTE or not (text.isprintable() or not text):
+    if len(text) > _MAX_NOTE or not text.isprintable():
         raise InvalidInput(f"A {name} is one line of at most {_MAX_NOTE} characters, without control characters.")
     if looks_like_key(text):
         raise InvalidInput(f"The {name} holds an API key and is shown in lists; give the key's id instead.")

@@ -53,13 +53,13 @@ def parse_timestamp(text: str) -> datetime:
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError("is not an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z")
-    day, time, fraction, offset = match.groups()
-    if fraction and len(fraction) > 7 and fraction[7:].strip("0"):
+    day, time, fraction, offset = match.groups("")
+    if fraction[7:].strip("0"):
         raise ValueError("is finer than a microsecond; give at most six digits after the decimal point")
     if time.startswith("24"):  # Python 3.14 reads it as midnight of the next day
         raise ValueError(_NO_SUCH_TIME)
     try:
-        local = datetime.fromisoformat(f"{day}T{time}{(fraction or '')[:7]}{offset.upper()}")
+        local = datetime.fromisoformat(f"{day}T{time}{fraction[:7]}{offset.upper()}")
         return local.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(_NO_SUCH_TIME) from None
@@ -89,7 +89,7 @@ def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | N
     if seconds is None or math.isnan(seconds):
         return None
     bounded = min(max(seconds, _FIRST), _LAST)
-    if not microseconds or bounded != seconds:
+    if not microseconds:
         bounded = math.floor(bounded)
     return format_timestamp(datetime.fromtimestamp(bounded, UTC))
 

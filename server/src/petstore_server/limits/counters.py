@@ -9,7 +9,6 @@ class CountersUnavailable(Exception):
     """The shared counters cannot be used now. `refused`: they reject this process, and waiting will not help."""
 
     def __init__(self, reason: str, *, refused: bool = False) -> None:
-        super().__init__(reason)
         self.reason = reason
         self.refused = refused
 
