@@ -15,6 +15,7 @@ from petstore_server.domain.orders import (
     COMPLETE,
     INT64_MAX,
     INT64_MIN,
+    MAX_ASSIGNED_ID,
     ImportOutcome,
     Order,
     Status,
@@ -63,6 +64,10 @@ def test_every_int64_in_plain_digits_is_an_identifier(number: int) -> None:
 def test_any_other_form_is_not_an_identifier(text: str) -> None:
     with pytest.raises(errors.InvalidOrderId):
         parse_order_id(text)
+
+
+def test_the_last_four_billion_identifiers_are_only_imported() -> None:
+    assert MAX_ASSIGNED_ID == 2**63 - 1 - 2**32
 
 
 @given(ORDERS)
