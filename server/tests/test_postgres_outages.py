@@ -191,18 +191,6 @@ async def test_connections_that_were_ended_while_idle_are_not_noticed(
         assert ["import:2", "import:3"] == [each.subject for each in await log(store) if each.action == "pets.import"]
 
 
-async def test_connections_that_are_ended_under_load_lose_no_acknowledged_change(
-    postgres_stores: Stores, postgres: PostgresEngine
-) -> None:
-    async with filled(postgres_stores, 500) as store:
-        canceller = Canceller(store, 500)
-        while not canceller.done():
-            await asyncio.sleep(0.02)
-            await asyncio.to_thread(terminate, postgres_stores, postgres)
-        assert 500 == len(canceller.acknowledged | canceller.unsure)
-        await canceller.verify()
-
-
 async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(postgres_stores: Stores) -> None:
     pool = Pool(postgres_stores.url, Timelines())
     async with filled(postgres_stores):

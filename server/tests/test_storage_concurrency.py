@@ -14,15 +14,26 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import suspend
-from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
+from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
 from petstore_server.domain.orders import KEY_LIFETIME, Placement
+from petstore_server.engines.postgres import connections as postgres_connections
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import engine
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
-from petstore_server.store.engine import Command, Engine, Query, Work
+from petstore_server.store.engine import (
+    Command,
+    Engine,
+    Part,
+    Query,
+    Row,
+    Work,
+    bulk_transaction,
+    snapshot,
+    transaction,
+)
 from testing.stores import BY, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
 
@@ -158,17 +169,6 @@ async def test_a_key_stops_being_usable_when_it_expires(store: Store) -> None:
         assert (usable, 2 - usable) == (page.total, others.total)
 
 
-async def test_a_key_is_listed_as_banned_exactly_while_its_ban_holds(each_backend: Stores) -> None:
-    began, until = 5_000, 6_000
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        ban = Ban(key.id, began, until, 1)
-        await store.usage.save({}, [ban])
-        for now in (began - CLOCK_TOLERANCE - 1, began - CLOCK_TOLERANCE, began, until - 1, until):
-            banned = await store.keys.banned(float(now), 10)
-            assert ban.holds(now) is bool(banned.total) is bool(await store.keys.banned_accounts(float(now)))
-
-
 async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores: Stores) -> None:
     """The commit itself ends the connection; a sequence counts the attempts, which no rollback takes back."""
     async with (
@@ -193,13 +193,32 @@ async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores:
     assert (1, True) == attempts
 
 
-async def test_postgres_ends_a_change_that_its_process_does_not_go_on_with(postgres_stores: Stores) -> None:
-    def setting() -> Work[str]:
-        [(value,)] = yield Query("SHOW idle_in_transaction_session_timeout")
-        return str(value)
+async def test_each_kind_of_method_has_its_kind_of_transaction(postgres_stores: Stores) -> None:
+    """PostgreSQL ends a change with which its process does not go on."""
+    names = ("transaction_read_only", "transaction_isolation", "idle_in_transaction_session_timeout", "lock_timeout")
+
+    def settings(_: Part) -> Work[Row]:
+        [row] = yield Query(f"SELECT {','.join(['current_setting(%s)'] * len(names))}", names)
+        return tuple(row)
+
+    class Settings(Part):
+        change, change_many, read = transaction(settings), bulk_transaction(settings), snapshot(settings)
 
     async with engine_of(postgres_stores) as opened:
-        assert ["5s", "5s"] == [await opened.transaction(setting, bulk=bulk) for bulk in (False, True)]
+        shown = Settings(opened)
+        change, change_many, read = await shown.change(), await shown.change_many(), await shown.read()
+    assert ("off", "read committed", "5s") == change[:3] == change_many[:3]
+    assert ("on", "repeatable read", "0") == read[:3]
+    assert [False, True, False] == [found[3] == "29800ms" for found in (change, change_many, read)]
+
+
+def test_postgresql_ends_a_statement_before_its_connection_is_broken() -> None:
+    begin = (
+        "BEGIN; SELECT set_config('lock_timeout', '1000', true), set_config('statement_timeout', '1100', true),"
+        " set_config('jit', 'off', true)"
+    )
+    options = postgres_connections._options("BEGIN; ", {"jit": "off"}, 1.2, 1.8)
+    assert (begin, 1.2, 1.8, postgres_connections.CONFLICT) == options
 
 
 async def test_others_can_write_between_two_bulk_transactions(

@@ -106,14 +106,6 @@ def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, mon
     other.close()
 
 
-def test_a_store_that_is_being_created_is_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    other = connect_writer(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-    other.pragma("journal_mode", "wal")  # as far as another process has come
-    assert [f"Created a new store at {path}."] == opening(path, create=True)
-    other.close()
-
-
 def test_what_sqlite_does_not_wait_for_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_log, tries = opening_module.use_log, iter(range(100))
 

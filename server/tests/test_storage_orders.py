@@ -191,14 +191,6 @@ async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(store: Store) ->
     assert peak < 1_000_000, "15,000 orders take several megabytes"
 
 
-async def test_a_scan_that_is_left_early_leaves_no_connection_open(store: Store) -> None:
-    await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-    scan = store.orders.scan(batch_size=3)
-    assert 3 == len(await anext(scan))
-    await scan.aclose()
-    # the fixture sees to it that no connection is left
-
-
 async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches(store: Store) -> None:
     orders = [Order(number % 2500) for number in range(3000)]
     outcomes = await store.orders.import_batch(orders, "import:1", BY)

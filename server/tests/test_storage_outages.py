@@ -4,7 +4,8 @@ import asyncio
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
+from petstore_server.store.engine import Query, Work
 from testing.stores import BY, body, opened, records_of
 
 pytestmark = pytest.mark.anyio
@@ -177,6 +179,27 @@ async def test_a_closed_store_is_unavailable(listed: bool, store: Store) -> None
         with pytest.raises(ServiceUnavailable) as caught:
             await asked
         assert "closed" in caught.value.reason
+
+
+async def test_reads_share_a_connection_and_the_threads_of_a_store_end_with_it(
+    tmp_path: Path, connections_made: list[apsw.Connection]
+) -> None:
+    threads: list[str] = []
+
+    def note_thread(items: Sequence[int] = ()) -> Work[Sequence[int]]:
+        threads.append(threading.current_thread().name)
+        yield Query("SELECT 1")
+        return items
+
+    async with opened(tmp_path / "store.db") as store:
+        await store.keys.list()
+        made = len(connections_made)
+        await store.engine.read(note_thread)
+        await store.engine.transaction(note_thread)
+        assert 7 == await store.engine.submit(note_thread, 7, 0)
+        assert made == len(connections_made)
+    assert ["petstore-read", "petstore-write", "MainThread"] == [name.partition("_")[0] for name in threads]
+    assert [] == [thread.name for thread in threading.enumerate() if thread.name.startswith("petstore-")]
 
 
 async def test_closing_finishes_what_is_queued(store: Store) -> None:
