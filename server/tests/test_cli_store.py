@@ -60,6 +60,8 @@ def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Pa
     assert {"before": 0, "after": sqlite.opening.SCHEMA.latest} == first.json()
     assert str(cli.store) in first.err
     assert "nothing was changed" in cli.must("db", "migrate").out
+    cli.store.unlink()
+    assert "The new store has schema version 1.\n" == cli.must("db", "migrate").out
 
 
 def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine) -> None:

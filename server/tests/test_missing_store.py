@@ -7,7 +7,7 @@ import pytest
 
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
-from testing.process import petstore_process, serving
+from testing.process import petstore_process
 from testing.redis_engine import shared_redis
 from testing.stores import Stores
 
@@ -50,20 +50,16 @@ def test_a_command_names_the_missing_store_and_does_not_create_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mount" / "orders.db"
-    path.parent.mkdir()
+    missing = f"There is no store at {path}. {ADVICE}"
     for command in COMMANDS:
-        expected = (1, "", f"There is no store at {path}. {ADVICE}")
-        assert expected == run("sqlite:///mount/orders.db", command), command
-        assert [path.parent] == [*tmp_path.iterdir(), *path.parent.iterdir()], command
-
-
-def test_a_command_names_the_missing_store_where_its_directory_is_missing_too(tmp_path: Path) -> None:
-    path = tmp_path / "mount" / "orders.db"
-    for command in COMMANDS:
-        assert (1, f"There is no store at {path}. {ADVICE}") == run(f"sqlite:///{path}", command)[::2], command
+        assert (1, missing) == run(f"sqlite:///{path}", command)[::2], command
     code, _, error = run(f"sqlite:///{path}", ["db", "migrate"])
     assert (1, True) == (code, f"The directory {path.parent} does not exist. Mount its disk, create it" in error)
     assert [] == list(tmp_path.iterdir())
+    path.parent.mkdir()
+    for command in COMMANDS:
+        assert (1, "", missing) == run("sqlite:///mount/orders.db", command), command
+        assert [path.parent] == [*tmp_path.iterdir(), *path.parent.iterdir()], command
 
 
 def test_a_database_without_a_store_is_named_and_left_empty(postgres: PostgresEngine, postgres_stores: Stores) -> None:
@@ -82,12 +78,3 @@ def test_no_server_takes_the_lock_of_an_empty_file(tmp_path: Path) -> None:
     path.touch()
     code, _, error = run(f"sqlite:///{path}", COMMANDS[0])
     assert (1, True, b"") == (code, f"There is no store at {path}." in error, path.read_bytes())
-
-
-def test_migrating_creates_the_store_reports_its_path_and_a_server_serves_it(tmp_path: Path) -> None:
-    path = tmp_path / "orders.db"
-    done = CommandLine(path, make=False).must("db", "migrate")
-    assert f"Created a new store at {path}." in done.err
-    assert "The new store has schema version 1.\n" == done.out
-    with serving(path) as server:
-        assert 0 == server.stop()

@@ -30,17 +30,13 @@ def test_a_missing_store_is_created_and_announced_once(each_backend: Stores) -> 
     at = "at " if each_backend.is_sqlite else ""
     assert [f"Created a new store {at}{place}."] == opening(each_backend.url, create=True)
     assert [] == opening(each_backend.url, create=True, upgrade=True)
+    assert (LATEST, LATEST) == migrate(each_backend.url)
 
 
 def test_a_missing_store_is_not_made_by_those_who_only_read(each_backend: Stores) -> None:
     for upgrade in (False, True):
         assert "There is no store" in refusal(each_backend.url, upgrade=upgrade)
     assert not (each_backend.is_sqlite and sqlite_path(each_backend.url).exists())
-
-
-def test_migrating_again_changes_nothing(each_backend: Stores) -> None:
-    assert [(0, LATEST), (LATEST, LATEST)] == [migrate(each_backend.url), migrate(each_backend.url)]
-    assert [] == opening(each_backend.url)
 
 
 def test_a_store_of_a_newer_program_is_refused(each_backend: Stores) -> None:

@@ -11,7 +11,6 @@ import pytest
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.engines.postgres import check, opening
-from petstore_server.engines.postgres.opening import SCHEMA
 from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
 from testing.cli import CommandLine
@@ -89,18 +88,11 @@ async def test_a_check_names_triggers_and_the_orders_that_are_not_as_the_service
     ] == await check(postgres_stores.url)
 
 
-def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -> None:
-    petstore = CommandLine(tmp_path / "unused.db")
-    url = {"PETSTORE_DATABASE_URL": postgres_stores.url}
-    assert 1 == petstore("accounts", "list", **url).code
-    assert {"before": 0, "after": SCHEMA.latest} == petstore.must("db", "migrate", "--json", **url).json()
-    petstore.must("orders", "import", "-", "--format", "jsonl", stdin='{"id":1}\n{"id":2}\n', **url)
-    exported = petstore.must("orders", "export", "-", "--format", "jsonl", **url).json_lines()
-    assert ["pending", "pending"] == [order["status"] for order in exported]
-    assert petstore.must("db", "check", "--json", **url).json()["sound"]
+def test_commands_for_a_file_name_the_programs_for_a_database(tmp_path: Path) -> None:
+    petstore = CommandLine(tmp_path / "unused.db", make=False)
     for command in (("backup", str(tmp_path / "b.db")), ("restore", str(tmp_path / "b.db"), "--yes")):
-        assert 2 == petstore("db", *command, **url).code
-    assert "pg_dump" in petstore("db", "backup", str(tmp_path / "b.db"), **url).err
+        done = petstore("db", *command, PETSTORE_DATABASE_URL="postgresql://127.0.0.1:1/x")
+        assert (2, True) == (done.code, command[0] == "restore" or "pg_dump" in done.err)
     assert [] == list(tmp_path.iterdir())
 
 

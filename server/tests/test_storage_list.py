@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import EncodedList, ListCache
-from petstore_server.domain.errors import OrderConflict, OrderNotFound, ServiceUnavailable
-from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Placement, Status, ship
+from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status, ship
 from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
 from testing.damage import execute
@@ -26,34 +24,8 @@ pytestmark = pytest.mark.anyio
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 BEGINNINGS = [order_id for order_id in range(-20_000, 20_000) if starts_piece(order_id)]
 INT64 = st.integers(INT64_MIN, INT64_MAX)
-IDS = st.one_of(
-    st.sampled_from(BEGINNINGS),
-    st.integers(-20_000, 20_000),
-    st.sampled_from([INT64_MIN, INT64_MIN + 1, -1, 0, INT64_MAX - 1, INT64_MAX]),
-)
 CHANGES = 150
 """Made while eight readers read the list again and again."""
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("import"), st.lists(IDS, min_size=1, max_size=30)),
-        st.tuples(st.just("place"), st.just([0])),
-        st.tuples(st.just("ship"), IDS.map(lambda order_id: [order_id])),
-        st.tuples(st.just("cancel"), IDS.map(lambda order_id: [order_id])),
-    ),
-    max_size=8,
-)
-
-
-async def take(store: Store, step: str, ids: list[int], number: int) -> None:
-    if step == "import":
-        await store.orders.import_batch([Order(order_id, number) for order_id in ids], "import:1", BY)
-    elif step == "place":
-        with suppress(ServiceUnavailable):  # no identifier is left
-            await store.orders.place(Placement(1, str(number), 1, 1, None), BY)
-    else:
-        with suppress(OrderConflict, OrderNotFound):
-            await store.orders.change(ids[0], SHIP if step == "ship" else CANCEL, BY)
 
 
 def elsewhere(url: str, work: Callable[[Store], Awaitable[object]]) -> None:
@@ -96,24 +68,6 @@ def test_ranges_cover_all_of_int64_without_gaps(found: list[int]) -> None:
 def test_the_lowest_identifier_adds_no_piece() -> None:
     assert (INT64_MIN, 5) == all_starts([INT64_MIN, 5])
     assert ((INT64_MIN, 5), [0]) == starts_after((INT64_MIN, 5), [INT64_MIN])
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(STEPS)
-async def test_a_renewed_list_equals_one_read_again(each_backend: Stores, steps: list[tuple[str, list[int]]]) -> None:
-    stores = each_backend.another()
-    async with stores.opened() as store:
-        held = await store.listing.current()
-        for number, (step, ids) in enumerate(steps):
-            await take(store, step, ids, number)
-            before, held = held, await store.listing.current()
-            records = [order.record() async for batch in store.orders.scan() for order in batch]
-            assert records_of(held) == "".join(f",{record}" for record in records).encode()
-            assert (before is held) == (records_of(before) == records_of(held))
-        async with watched_listing(stores.url) as (listing, _):
-            again = await listing.current()
-        assert (again.mark, again.starts, pieces_of(again)) == (held.mark, held.starts, pieces_of(held))
-        assert again.digest == held.digest
 
 
 async def test_a_change_renews_only_its_own_piece_and_an_order_that_starts_a_piece_its_two_halves(store: Store) -> None:

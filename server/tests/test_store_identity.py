@@ -21,19 +21,14 @@ async def identity(opening: AbstractAsyncContextManager[Store]) -> str:
         return await store.engine.identity()
 
 
-async def test_an_identity_stays_the_same_and_no_other_store_has_it(each_backend: Stores) -> None:
-    first = await identity(each_backend.opened())
-    assert first == await identity(each_backend.opened())
-    assert first != await identity(each_backend.another().opened())
-
-
-async def test_the_epoch_of_a_store_is_the_same_in_all_processes_and_after_a_restart(each_backend: Stores) -> None:
-    """With the identity it signs cursors and tokens, which any server must accept at any time."""
+async def test_identity_and_epoch_stay_the_same_and_no_other_store_has_the_identity(each_backend: Stores) -> None:
+    """They sign cursors and tokens, which any server must accept at any time."""
     async with each_backend.opened() as one, each_backend.opened() as other:
-        first = await one.epoch()
-        assert first == await other.epoch()
+        first = await one.engine.identity(), await one.epoch()
+        assert first == (await other.engine.identity(), await other.epoch())
     async with each_backend.opened() as again:
-        assert first == await again.epoch()
+        assert first == (await again.engine.identity(), await again.epoch())
+    assert first[0] != await identity(each_backend.another().opened())
 
 
 async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_path: Path) -> None:
