@@ -42,15 +42,10 @@ async def ready(service: Service) -> str:
     return next(line.rpartition(" ")[2] for line in lines if line.startswith("petstore_ready "))
 
 
-async def test_a_scrape_evaluates_readiness(service: Service) -> None:
-    assert "1.0" == await ready(service)
-    service.application.draining = True
-    assert "0.0" == await ready(service)
-
-
 async def test_a_stalled_background_task_makes_the_process_unready(service: Service) -> None:
     clock = [0.0]
     never = asyncio.Event()
+    assert "1.0" == await ready(service)
     task = BackgroundTask("watch access", never.wait, pause=0, clock=lambda: clock[0])
     service.application.background = [task]
     stuck = asyncio.create_task(task.run())

@@ -87,14 +87,6 @@ def test_a_body_that_is_too_large_is_not_asked_for(served: Served) -> None:
     assert [413] == served.exchange(too_large)
 
 
-def test_http_1_0_never_gets_100_continue(served: Served) -> None:
-    lines = ("Expect: 100-continue", "Content-Length: 5")
-    with served.server.connect() as connection:
-        connection.sendall(served.head("DELETE", f"{TARGET}/0", *lines, version="1.0"))
-        assert b"" == receive(connection, silence=0.5)
-        assert [404] == statuses(exchange(connection, b"hello"))
-
-
 def test_http_1_0_is_closed_unless_it_asks_to_be_kept_alive(served: Served) -> None:
     with served.server.connect() as connection:
         kept = served.head("GET", "/", "Connection: keep-alive", version="1.0")
@@ -237,16 +229,6 @@ def test_many_distinct_bad_keys_leave_memory_flat(served: Served) -> None:
             while seen.count(b"HTTP/1.1 ") < 200:
                 seen += connection.recv(1 << 20)
     assert served.server.memory() - before < 16 * 2**20
-
-
-def test_pipelined_requests_whose_responses_are_not_read_leave_memory_flat(served: Served) -> None:
-    before = served.server.memory()
-    for requests in (served.head("GET", "/v1/x"), b"GET /v1/x HTTP/1.1\r\nHost:a\r\n\r\n"):
-        with served.server.connect(FLOODING) as connection:
-            connection.settimeout(0.5)
-            with pytest.raises(TimeoutError):
-                connection.sendall(requests * 300_000)
-            assert served.server.memory() - before < 8 * 2**20
 
 
 def test_many_connections_of_every_kind_leave_memory_bounded(served: Served) -> None:

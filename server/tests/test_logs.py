@@ -140,18 +140,6 @@ def test_a_record_is_one_line_whatever_it_holds(log: io.StringIO, value: object)
     assert {"event", "value"} == json.loads(line).keys()
 
 
-def test_lines_arrive_in_order() -> None:
-    reader, writer = os.pipe()
-    lines = LineWriter(writer)
-    for number in range(1000):
-        lines.write(f"{number}\n")
-    lines.drain()
-    os.close(writer)
-    with os.fdopen(reader) as received:
-        assert [f"{number}\n" for number in range(1000)] == received.readlines()
-    assert 0 == lines.lost
-
-
 def test_a_closed_pipe_a_full_disk_and_a_process_without_stderr_lose_lines_and_count_them() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -188,15 +176,16 @@ def test_a_reader_that_has_stopped_delays_neither_a_line_nor_the_end_and_gets_th
     assert 1000 - lines.lost == received.count(b"\n")
 
 
-def test_a_descriptor_that_another_program_made_non_blocking_is_waited_for() -> None:
+@pytest.mark.parametrize("blocking", [True, False], ids=["", "made non-blocking by another program"])
+def test_lines_arrive_in_order(blocking: bool) -> None:
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    os.set_blocking(writer, blocking)
     lines = LineWriter(writer)
     for number in range(300):
         lines.write(f"{number:1000}\n")
     received = b""
     while received.count(b"\n") < 300:
         received += os.read(reader, 1 << 16)
-    assert 0 == lines.lost
+    assert ([*range(300)], 0) == ([int(line) for line in received.splitlines()], lines.lost)
     os.close(writer)
     os.close(reader)

@@ -6,21 +6,17 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.errors import (
-    OrderAlreadyCancelled,
-    OrderNotFound,
-    ServiceUnavailable,
-)
-from petstore_server.domain.keys import (
-    DEFAULT_SCOPES,
-    Environment,
-)
+from petstore_server.domain.errors import OrderAlreadyCancelled, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, orders
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import read_audit
+from petstore_server.operations.health import check_postgres, check_redis
+from petstore_server.operations.health_machine import check_deployment
+from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.stores import Stores
 
@@ -126,3 +122,82 @@ async def test_closing_again_revokes_the_keys_that_an_interrupted_call_left(
             await accounts.close_account(store, "acme", ACTOR)
     closed, revoked = await accounts.close_account(store, "acme", ACTOR)
     assert ("closed", 1) == (closed.state, revoked)
+
+
+URL = {"BASE_URL": "https://api.example.com/v1"}
+DEPLOYED = URL | {"TRUSTED_PROXIES": "10.0.0.0/8,2001:db8::/32"}
+PORTS = DEPLOYED | {"PORT": "18099", "ADMIN_PORT": "18099"}
+EVERYWHERE = "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, ["address warn Set PETSTORE_BASE_URL,"]),
+        ({"ENVIRONMENT": "staging"} | DEPLOYED, ["address warn Set PETSTORE_STAGING_BASE_URL,"]),
+        ({"ENVIRONMENT": "staging", "STAGING_BASE_URL": "https://s.example/v1"}, ["proxies warn trusts no proxy."]),
+        (URL, ["proxies warn trusts no proxy."]),
+        (URL | {"HOST": EVERYWHERE}, []),
+        (DEPLOYED, []),
+        *[(URL | {"TRUSTED_PROXIES": wide}, [f"proxies warn {wide}: clients"]) for wide in ("0.0.0.0/0", "::/0")],
+        (URL | {"TRUSTED_PROXIES": "10.0.0.1,128.0.0.0/7"}, ["proxies warn 128.0.0.0/7: clients"]),
+        (DEPLOYED | {"ACCESS_LOG": "all"}, []),
+        (DEPLOYED | {"ACCESS_LOG": "off", "LOG_LEVEL": "warning"}, []),
+        (DEPLOYED | {"ACCESS_LOG": "errors", "LOG_LEVEL": "warning"}, ["log warn PETSTORE_ACCESS_LOG is errors,"]),
+        (DEPLOYED | {"ACCESS_LOG": "all", "LOG_LEVEL": "error"}, ["log warn PETSTORE_ACCESS_LOG is all,"]),
+        (DEPLOYED | {"ADMIN_HOST": "10.0.0.7"}, ["admin warn The admin port listens on 10.0.0.7."]),
+        (PORTS, ["ports fail are both 18099:"]),
+        (PORTS | {"HOST": EVERYWHERE}, ["ports fail are both 18099:"]),
+        (PORTS | {"HOST": "127.0.0.2"}, []),
+        (DEPLOYED | {"PORT": "0", "ADMIN_PORT": "0"}, []),
+    ],
+)
+def test_settings_that_are_valid_but_may_not_be_intended_are_reported(
+    settings: dict[str, str], found: list[str]
+) -> None:
+    results = list(check_deployment(read_settings({f"PETSTORE_{name}": settings[name] for name in settings})))
+    for result, expected in zip(results, found, strict=True):
+        check, level, words = expected.split(" ", 2)
+        assert (check, level) == result[:2]
+        assert words in f"{result.message} {result.remedy}"
+
+
+MIB = 1 << 20
+REDIS = {"aof_enabled": 1, "appendfsync": "everysec", "maxmemory_policy": "noeviction", "role": "master"}
+REDIS |= {"used_memory": 80 * MIB, "maxmemory": 100 * MIB, "redis_version": "7.2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "messages"),
+    [
+        ({}, ["Redis 7.2 counts limits,"]),
+        ({"valkey_version": "8.1"}, ["Redis 8.1 counts limits,"]),
+        ({"maxmemory": 0}, ["Redis 7.2 counts limits,"]),
+        ({"aof_enabled": 0, "appendfsync": "no"}, ["Redis has no append-only file:"]),
+        ({"appendfsync": "no"}, ["Redis leaves it to the system"]),
+        ({"maxmemory_policy": "lru"}, ["Redis evicts keys when its memory is full (lru):"]),
+        ({"used_memory": 80 * MIB + 1}, ["Redis uses 80 of its 100 MiB."]),
+        ({"role": "slave", "appendfsync": "no"}, ["Redis leaves it", "This Redis is a replica"]),
+    ],
+)
+def test_a_redis_that_may_forget_counts_or_cannot_count_is_reported(
+    changed: dict[str, object], messages: list[str]
+) -> None:
+    found = list(check_redis(REDIS | changed))
+    level = "ok" if "counts limits" in messages[0] else "warn"
+    assert [("redis", level, level == "warn")] * len(messages) == [(*each[:2], each.remedy != "") for each in found]
+    assert all(each.message.startswith(words) for each, words in zip(found, messages, strict=True))
+
+
+SAFE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
+SAFE |= {"connections": "80", "max_connections": "100", "replicas": "1"}
+
+
+@pytest.mark.parametrize("name", ["", "synchronous_commit", "fsync", "full_page_writes"])
+def test_a_postgresql_with_few_connections_left_or_that_may_lose_changes_is_reported(name: str) -> None:
+    for used, level in ((80, "ok"), (81, "warn")):
+        connections, durable = check_postgres({**SAFE, "connections": str(used), name: "off"})
+        message = f"{used} of 100 connections to PostgreSQL are in use; replicas connected: 1."
+        assert ("postgresql", level, message, level == "warn") == (*connections[:3], connections.remedy != "")
+        found = ("postgresql", "warn" if name else "ok", bool(name), bool(name))
+        assert found == (*durable[:2], f"{name} = off" in durable.message, durable.remedy.startswith(f"Set {name} ="))

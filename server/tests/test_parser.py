@@ -245,10 +245,10 @@ def test_the_parser_knows_what_has_begun_and_what_is_still_arriving() -> None:
     one = RequestParser(None)
     assert (True, False, 0) == (one.starved, one.in_message, one.begun)
     states = []
-    for piece in (b"PO", b"ST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", b"a", b"b", b"P"):
+    for piece in (b"\r\n", b"\r", b"\nPO", b"ST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", b"a", b"b", b"P"):
         take(one, piece)
         states.append((one.in_message, one.begun, one.incoming is not None, one.size))
-    begun = [(True, 1, False, 2), (True, 1, True, 0), (True, 1, True, 1)]
+    begun = [(False, 0, False, 0), (False, 0, False, 1), (True, 1, False, 4), (True, 1, True, 0), (True, 1, True, 1)]
     assert [*begun, (False, 1, False, 0), (True, 2, False, 1)] == states
     one.close()
     assert (True, 0, True) == (one.starved, one.size, one.in_message)

@@ -1,7 +1,6 @@
 """`petstore serve` as an operator runs it: starting, stopping, being killed, next to the command line."""
 
 import asyncio
-import errno
 import fcntl
 import json
 import os
@@ -21,7 +20,6 @@ import httpx2
 import pytest
 
 from petstore_server.runtime import servers
-from petstore_server.runtime.servers import listening
 from testing import needs
 from testing.cli import CommandLine
 from testing.deployment import Deployment
@@ -85,11 +83,6 @@ def test_what_prevents_the_start_is_one_line(store: Path, setting: str, value: s
     assert code == done.returncode
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr
     assert named in done.stderr
-
-
-def test_an_error_while_serving_is_not_reported_as_one_of_listening() -> None:
-    with pytest.raises(OSError, match="No space left"), listening("127.0.0.1", 0, "PETSTORE_PORT"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_one_port_for_both_uses_is_refused_in_one_line(store: Path) -> None:
