@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
@@ -515,6 +515,10 @@ async def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(se
         (404, "order_not_found", 55),
     ] == [(*code(response), limits(response)[1]) for response in responses]
 
+    for path in (f"{ORDERS}/1", "/docs"):  # where only the body shows it
+        head = wire.head("DELETE", path, f"Authorization: {headers['Authorization']}", "Transfer-Encoding: chunked")
+        assert "payload_too_large" == (await raw_exchange(service, head + b"10001\r\n" + b"x" * 65_537)).code
+
 
 @contextmanager
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:
@@ -532,19 +536,24 @@ def broken_orders(service: Service, error: Exception) -> Iterator[None]:
 
 
 @embedded
+@pytest.mark.parametrize("fault", [RuntimeError("SELECT secret"), StoreUnusable("SELECT secret")], ids=repr)
 async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing_and_no_key_reaches_the_log(
-    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], fault: Exception
 ) -> None:
     async with running(deployment, PETSTORE_LOG_LEVEL="debug") as service:
-        key = await service.key()
-        with broken_orders(service, RuntimeError("SELECT secret")):
-            response = await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
-        await service.client.get(f"/v1/{key}", headers=bearer(key))
+        account = await service.account()
+        key, key_id = await service.key_and_id(account)
+        headers = bearer(key, **{"X-Request-Id": "mine"})
+        with broken_orders(service, fault):
+            response = await service.client.get(f"{ORDERS}?key={key}", headers=headers)
+        await service.client.get(f"/v1/{key}", headers=headers)
     assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
     assert b"secret" not in response.content
     logged = capsys.readouterr()
-    assert "SELECT secret" in logged.err
     assert key[9:] not in logged.err + logged.out
+    [line] = [json.loads(line) for line in logged.err.splitlines() if "SELECT secret" in line]
+    context = {"request_id": "mine", "operation": "listOrders", "account": account, "key": key_id}
+    assert {"event": "request failed", **context}.items() <= line.items()
 
 
 @embedded

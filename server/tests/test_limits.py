@@ -391,6 +391,8 @@ NO_GRACE = BanPolicy(strikes=4, grace_seconds=0)
 # A series of refusals ends exactly with its Retry-After, which no shorter one replaces.
 @example(calls("A2", "A2", "A2", 59.75, "A2", "A2", "A2", "A2"), NO_GRACE._replace(strikes=1))
 @example(calls("A3", "A3", "A3", 61, "A3", "A2", "A3", "A3", "A3", 61, "A2"), BanPolicy())
+# A further ban within a day is longer, also where Redis knows the one before from the store only.
+@example([*USED_UP_FOR_THE_DAY, *calls("A2"), ("save",), *calls(121, "A2"), ("save",)], NO_GRACE._replace(strikes=1))
 # The clock is set back to before the start of one of the windows.
 @example(calls("A2", 100, "A2", "A2", -50, "A2", 60, "A2"), BanPolicy())
 @example(calls("A3", DAY - 30, "A3", 40, "A3", -20, "R3", 30, "R3"), BanPolicy())

@@ -235,18 +235,6 @@ async def test_a_ban_that_never_reached_the_store_holds_from_a_minute_before_it_
         assert Outcome.ADMITTED is await outcome(other)
 
 
-async def test_a_further_ban_doubles_whichever_process_gave_the_first(engine: RedisEngine) -> None:
-    clock = Clock()
-    async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
-        first = await ban_by(one)
-        one.local.saved(one.local.take_unsaved())
-        for each in (one, other):
-            each.local.replace_bans([first])
-        clock.now = first.until + 1.0
-        second = await ban_by(other)
-        assert [(120, 1), (240, 2)] == [(ban.until - ban.began, ban.level) for ban in (first, second)]
-
-
 async def timed(decision: Coroutine[Any, Any, Decision]) -> tuple[float, Decision]:
     began = time.perf_counter()
     result = await decision

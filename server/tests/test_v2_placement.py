@@ -186,20 +186,6 @@ async def test_a_reference_is_stored_shown_in_version_2_only_and_finds_its_order
 
 
 @embedded
-async def test_a_reference_that_is_null_is_absent_and_a_malformed_one_is_refused(service: Service) -> None:
-    client = await buyer(service)
-    for reference in ("", " a", "a" * 65, "a\n", 1, await service.key()):
-        assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "reference": reference}))
-    assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "quantity": None}))
-    for query in ("reference=", "reference=%20a", "reference=" + "a" * 65):
-        response = await service.client.get(f"{ORDERS}?{query}", headers=client.headers)
-        assert (400, "invalid_parameter") == code(response)
-    placed = await client.place("a", {**ASKED, "reference": None})
-    assert "reference" not in placed.json()
-    assert "true" == (await client.place("a")).headers["idempotency-replayed"]
-
-
-@embedded
 async def test_a_malformed_request_is_refused_and_places_nothing(service: Service) -> None:
     client = await buyer(service)
     for content, headers, expected in MALFORMED:

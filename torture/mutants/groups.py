@@ -53,7 +53,8 @@ GROUPS = {
         _server(*(f"api/{name}.py" for name in ("gate", "callers", "routes", "headers", "errors"))),
         _tests(
             "server/tests",
-            "gate auth clients bans overload documentation access_log request_ids contract fallback",
+            "gate auth clients bans overload documentation access_log request_ids contract fallback routes v2_changes "
+            "usage_history",
         ),
     ),
     "limits": Group(
