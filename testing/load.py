@@ -1,4 +1,4 @@
-"""Clients that cancel, place and list through nginx while hosts behind it are restarted or upgraded."""
+"""Clients that cancel, place and list through nginx while hosts behind it are upgraded."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -49,10 +49,10 @@ class Clients(ABC):
 class Load(Clients):
     """Clients that cancel, place and list in turn, each over a new connection to nginx now and then."""
 
-    def __init__(self, before: Front, key: str, clients: int = 6, pause: float = 0) -> None:
-        super().__init__(clients)
+    def __init__(self, before: Front, key: str) -> None:
+        super().__init__(3)
         self.outcomes: Counter[tuple[str, int]] = Counter()
-        self._front, self._key, self._pause = before, key, pause
+        self._front, self._key = before, key
         self._orders = count(1)
         self._lock = threading.Lock()
 
@@ -61,7 +61,7 @@ class Load(Clients):
 
     def _send(self) -> None:
         with self._front.client(self._key) as client:
-            while not self._stopping.wait(self._pause):
+            while not self._stopping.wait(0.05):
                 with self._lock:
                     number = next(self._orders)
                 responses = [

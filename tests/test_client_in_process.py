@@ -1,7 +1,7 @@
 """The client with the real service in this process, over SQLite; every exchange is checked by the contract."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,53 +28,31 @@ from testing.clock import START, Clock, OwnClock
 from testing.deployment import Deployment
 from testing.service import Service, running
 
-
-class Counted(httpx2.AsyncBaseTransport):
-    """A transport that counts the requests of a client."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport, count: Callable[[], None]) -> None:
-        self._inner = inner
-        self._count = count
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self._count()
-        return await self._inner.handle_async_request(request)
+pytestmark = pytest.mark.anyio
 
 
-class Losing(httpx2.AsyncBaseTransport):
-    """Carries the first request out and loses its response."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-        self._lost = False
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
-        if not self._lost:
-            self._lost = True
-            raise httpx2.ReadTimeout("lost", request=request)
-        return response
-
-
-class Connected:
-    """Makes clients of a service; `sent` counts their requests."""
+class Connected(CheckedAsyncTransport):
+    """Makes clients of a service and carries their requests: `sent` counts them, and one response is lost if `losing`."""
 
     _numbers = itertools.count(1)
 
     def __init__(self, service: Service, clock: FakeClock | None = None) -> None:
-        number = next(self._numbers)
-        self._base_url = f"http://petstore-{number}.test/v1"  # each test has its own limits
-        self._service = service
-        self._clock = clock
+        super().__init__(service.transport)
+        self._base_url = f"http://petstore-{next(self._numbers)}.test/v1"  # each test has its own limits
+        self._clock = {"clock": clock} if clock else {}
         self.sent = 0
+        self.losing = False
 
     def __call__(self, key: str, **options: Any) -> AsyncClient:
-        transport = Counted(CheckedAsyncTransport(self._service.transport), self._count)
-        clock = {"clock": self._clock} if self._clock else {}
-        return AsyncClient(self._base_url, **{"api_key": key, "transport": transport, **clock, **options})
+        return AsyncClient(self._base_url, **{"api_key": key, "transport": self, **self._clock, **options})
 
-    def _count(self) -> None:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.sent += 1
+        response = await super().handle_async_request(request)
+        if self.losing:
+            self.losing = False
+            raise httpx2.ReadTimeout("lost", request=request)
+        return response
 
 
 Clocked = tuple[Service, Connected, FakeClock]
@@ -93,7 +71,6 @@ async def _clocked(deployment: Deployment) -> AsyncIterator[Clocked]:
         yield service, Connected(service, clock), clock
 
 
-@pytest.mark.anyio
 async def test_orders_are_listed_and_streamed_exactly(service: Service, connected: Connected) -> None:
     await service.orders(
         Stored(7, 1, 2, "2026-11-20T12:00:00.123456Z", False, Status.SHIPPED),
@@ -119,7 +96,6 @@ async def test_orders_are_listed_and_streamed_exactly(service: Service, connecte
         assert expected == [order async for order in petstore.iter_orders()]
 
 
-@pytest.mark.anyio
 async def test_an_order_is_cancelled_once(service: Service, connected: Connected) -> None:
     await service.orders(Stored(1), Stored(2, status=Status.SHIPPED))
     async with connected(await service.key()) as petstore:
@@ -135,7 +111,6 @@ async def test_an_order_is_cancelled_once(service: Service, connected: Connected
     assert 5 == connected.sent
 
 
-@pytest.mark.anyio
 async def test_invalid_and_restricted_keys_raise_their_errors(service: Service, connected: Connected) -> None:
     async with connected("pso_live_unknown") as stranger:
         with pytest.raises(AuthenticationError) as unknown:
@@ -149,7 +124,6 @@ async def test_invalid_and_restricted_keys_raise_their_errors(service: Service, 
     assert 3 == connected.sent
 
 
-@pytest.mark.anyio
 async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Service, connected: Connected) -> None:
     shipped = "2026-11-20T12:00:00.123456Z"
     await service.orders(*(Stored(n, n % 3, 1, shipped if n % 2 else None) for n in range(25)))
@@ -183,12 +157,10 @@ async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Ser
             assert (400, "invalid_parameter") == (wrong.value.status, wrong.value.code)
 
 
-@pytest.mark.anyio
-async def test_an_order_is_placed_once_although_a_response_was_lost(service: Service) -> None:
+async def test_an_order_is_placed_once_although_a_response_was_lost(service: Service, connected: Connected) -> None:
     key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
-    async with AsyncClient(
-        "http://petstore.test/v1", api_key=key, transport=Losing(service.transport), jitter=lambda: 0.0
-    ) as petstore:
+    connected.losing = True
+    async with connected(key, jitter=lambda: 0.0) as petstore:
         placed = await petstore.v2.place_order(pet_id=3, quantity=2, ship_date=datetime(2026, 12, 7, tzinfo=UTC))
         assert [placed.id] == [order.id for order in await petstore.list_orders()]
         assert ("pending", 3, 2) == (placed.status, placed.pet_id, placed.quantity)
@@ -204,7 +176,6 @@ async def test_an_order_is_placed_once_although_a_response_was_lost(service: Ser
         assert 2 == len(await petstore.list_orders())
 
 
-@pytest.mark.anyio
 async def test_placing_needs_a_scope_and_usage_does_not(service: Service, connected: Connected) -> None:
     async with connected(await service.key()) as petstore:
         with pytest.raises(PermissionDeniedError):
@@ -218,7 +189,6 @@ async def test_placing_needs_a_scope_and_usage_does_not(service: Service, connec
         assert all(entry.start.tzinfo is not None and entry.admitted >= 0 for entry in day.history)
 
 
-@pytest.mark.anyio
 async def test_the_wait_for_the_next_minute_is_exact_to_the_second(clocked: Clocked) -> None:
     service, connected, clock = clocked
     account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
@@ -229,7 +199,6 @@ async def test_the_wait_for_the_next_minute_is_exact_to_the_second(clocked: Cloc
     assert 120 <= clock.slept <= 120 + 2 + 2 * 4  # in the second and third minute, requests are a second apart
 
 
-@pytest.mark.anyio
 async def test_a_429_caused_by_others_is_waited_out_without_a_strike(clocked: Clocked) -> None:
     service, connected, clock = clocked
     account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
@@ -243,7 +212,6 @@ async def test_a_429_caused_by_others_is_waited_out_without_a_strike(clocked: Cl
     assert 0 == service.backend.local.strikes
 
 
-@pytest.mark.anyio
 async def test_a_ban_caused_by_others_is_raised_immediately(clocked: Clocked) -> None:
     service, connected, clock = clocked
     account = await service.account(Plan.ENTERPRISE, Limits(1, 1000))

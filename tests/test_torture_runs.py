@@ -1,16 +1,23 @@
-"""Short forms of `make torture`: each group with few seeds, requests and seconds."""
+"""Short forms of `make torture`: each group with few seeds, images, kills, requests and seconds."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from torture import crashes, power, power_commands
 from torture.groups import creation, histories, mirror, resources, time
-from torture.plan import Result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.system]
 
 RUNS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+    "power lost by a server": lambda: power.served(7, 12, orders=150),
+    "flushes that fail": lambda: power.failing_flushes(7, 6, orders=300, faults=2),
+    "power lost during an import": lambda: power_commands.imported(7, 8, orders=1_500),
+    "power lost during a restore": lambda: power_commands.restored(7, 10),
+    "power lost during a backup": lambda: power_commands.backed_up(7, 10),
+    "power lost during a migration": lambda: power_commands.migrated(7, 10),
+    "PostgreSQL killed": lambda: crashes.killed(7, 2),
     "a history on SQLite": lambda: histories.history(7, "sqlite", 2, 0.5),
     "a history on PostgreSQL": lambda: histories.history(7, "postgres", 2, 0.5),
     "limits": lambda: histories.limits(7, 1.5),
@@ -19,6 +26,8 @@ RUNS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "steps of the clock": lambda: time.steps(7, 250),
     "a leap to 2038": lambda: time.leap(7, 2038),
     "a leap to 2100": lambda: time.leap(7, 2100),
+    "stores that eight processes create": lambda: creation.creation(1, 20),
+    "a copy through restarts and a restore": lambda: mirror.mirror(1, "sqlite", 6.0),
 }
 
 
@@ -27,14 +36,6 @@ async def test_a_short_run_finds_nothing(name: str) -> None:
     assert [] == (await RUNS[name]()).problems
 
 
-async def test_no_process_is_refused_a_store_that_others_create() -> None:
-    result: Result = await creation.creation(1, 20)
-    assert not result.problems
-    assert "20 rounds of 8 processes, 20 stores created" in str(result)
-
-
-async def test_a_copy_is_equal_after_restarts_and_is_begun_again_after_a_restore() -> None:
-    result: Result = await mirror.mirror(1, "sqlite", 6.0)
-    assert not result.problems
-    assert "1 copies" in str(result)
-    assert " 1 resets" in str(result)
+async def test_a_server_that_flushes_nothing_is_found_out() -> None:
+    outcome = await power.served(7, 5, orders=100, flush=False)
+    assert "order 1 is lost" in " ".join(outcome.problems)

@@ -172,7 +172,7 @@ def test_no_request_fails_while_two_hosts_are_upgraded_and_go_back(
             host.serve()
         ports = [host.port for host in hosts]
         before = stack.enter_context(front(tmp_path / "nginx", ports[0], rendered_for(*ports)))
-        with Load(before, made.split()[-1], clients=3, pause=0.05) as load:
+        with Load(before, made.split()[-1]) as load:
             for release in (newer, older):
                 for host in hosts:
                     load.wait_for(60)

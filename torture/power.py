@@ -158,6 +158,7 @@ async def load(made: Recording, servers: list[Server], key: str, count: int, cha
         for connection in connections:
             stack.callback(connection.close)
         await asyncio.gather(*map(client, connections))
+    assert made.acknowledged, "no change was promised"
 
 
 async def prepared(made: Recording) -> str:
@@ -217,5 +218,5 @@ async def failing_flushes(seed: int, images: int, *, orders: int = 1500, faults:
         outcome = await examine(made, images, chance, partial(promises_kept, made, chance))
         events = read_events(made.log.read_bytes())
         outcome.faults = sum(event.kind is Kind.SYNC_FAILED for _, event in events)
-    outcome.problems += found
+    outcome.problems += found if outcome.faults else ["no flush has failed"]
     return outcome
