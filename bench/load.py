@@ -182,26 +182,22 @@ class Connection:
 
     def first_byte(self, target: str) -> float:
         """Milliseconds from sending a request to the head of its response; the body is read afterwards."""
-        began = time.perf_counter()
-        self._peer.request("GET", target, headers=self._headers)
-        response = self._peer.getresponse()
-        took = time.perf_counter() - began
-        response.read()
-        _expect_success(target, response.status)
-        return took * 1000
+        return self._times(target)[0]
 
     def latency(self, target: str) -> float:
         """Milliseconds from sending a request to the last byte of its response."""
+        return self._times(target)[1]
+
+    def _times(self, target: str) -> tuple[float, float]:
         began = time.perf_counter()
-        response, _ = self.get(target)
-        took = time.perf_counter() - began
-        _expect_success(target, response.status)
-        return took * 1000
-
-
-def _expect_success(target: str, status: int) -> None:
-    if status >= 400:
-        raise BenchError(f"{target}: status {status}")
+        self._peer.request("GET", target, headers=self._headers)
+        response = self._peer.getresponse()
+        head = time.perf_counter()
+        response.read()
+        end = time.perf_counter()
+        if response.status >= 400:
+            raise BenchError(f"{target}: status {response.status}")
+        return (head - began) * 1000, (end - began) * 1000
 
 
 def p99(times: Sequence[float]) -> float:

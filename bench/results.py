@@ -1,5 +1,6 @@
 """What a run measures, in the form that is stored as JSON and that the report reads."""
 
+import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,20 +135,8 @@ def read(file: Path) -> Results:
 
 def write(file: Path, results: Results) -> None:
     """Write a results file, replacing the groups that `results` names and keeping the others."""
-    merged = read(file) | results
+    merged = msgspec.json.encode(read(file) | results)
+    # Readings of five significant digits, so that the file stays small.
+    rounded = json.loads(merged, parse_float=lambda reading: float(f"{float(reading):.5g}"))
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(_rounded(merged)), indent=1) + b"\n")
-
-
-def _rounded(value: object) -> object:
-    """The same content with readings of five significant digits, so that the file stays small."""
-    plain = msgspec.to_builtins(value, str_keys=True)
-
-    def visit(part: object) -> object:
-        if isinstance(part, dict):
-            return {name: visit(inner) for name, inner in part.items()}
-        if isinstance(part, list):
-            return [visit(inner) for inner in part]
-        return float(f"{part:.5g}") if isinstance(part, float) else part
-
-    return visit(plain)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(rounded), indent=1) + b"\n")

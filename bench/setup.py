@@ -182,13 +182,11 @@ class Setup(ExitStack):
 
     def nginx(self, folder: Path, fixed: bytes = b"") -> Running:
         """One nginx worker on the server core: the files of a folder, `fixed` at /fixed, 204 below /nothing."""
-        path = program("nginx")
-        if path is None:
-            raise BenchError("nginx is not installed. Run `make bench-setup`.")
         port = free_port()
         config = folder / "nginx.conf"
         config.write_text(_NGINX.format(folder=folder, port=port, fixed=fixed.decode()))
         url = f"http://127.0.0.1:{port}"
+        path = program("nginx") or "nginx"  # `need` has looked for it
         master = self.started([path, "-c", config, "-p", folder], url, f"{url}/nothing")
         worker = int(Path(f"/proc/{master.pid}/task/{master.pid}/children").read_text().split()[0])
         return replace(master, pid=worker, watch={"nginx": worker})
@@ -226,15 +224,11 @@ class Setup(ExitStack):
 
 
 def _answers(url: str) -> bool:
-    parts = urlsplit(url)
-    peer = http.client.HTTPConnection(parts.netloc, timeout=_START_SECONDS)
     try:
-        peer.request("GET", parts.path or "/")
-        return peer.getresponse().status < 500
+        with Connection(url) as peer:
+            return peer.get(urlsplit(url).path)[0].status < 500
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        peer.close()
 
 
 def _sqlite(folder: Path) -> dict[str, str]:

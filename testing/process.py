@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 
+from petstore_server.domain.keys import Scope
 from testing.checked_clients import checked_client
 from testing.cli import CommandLine
 from testing.deployment import Deployment
@@ -84,16 +85,26 @@ def statuses(store: Path | Deployment) -> dict[int, str]:
     return {order["id"]: order["status"] for order in map(json.loads, exported.splitlines())}
 
 
+def put_orders(store: Path | Deployment, number: int, more: str = "", first: int = 1) -> None:
+    """Import so many pending orders, with identifiers from `first` on; `more` are fields such as `,"quantity":1`."""
+    lines = "".join(f'{{"id":{order_id},"petId":1{more}}}\n' for order_id in range(first, first + number))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+
+
 def new_key(
-    store: Path | Deployment, account: str = "acme", plan: Sequence[str] = ("--plan", "free")
+    store: Path | Deployment,
+    account: str = "acme",
+    plan: Sequence[str] = ("--plan", "free"),
+    options: Sequence[str] = (),
 ) -> tuple[str, str]:
-    """Make an account and a key; return the key and its id."""
+    """Make an account on a plan, and a key with these options; return the key and its id."""
     petstore_json(store, "accounts", "create", account, *plan)
-    made = petstore_json(store, "keys", "create", account)
+    made = petstore_json(store, "keys", "create", account, *options)
     return made["key"], made["id"]
 
 
 UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000", "--per-day", "100000000")
+EVERY_SCOPE = [part for scope in Scope for part in ("--scope", str(scope))]
 
 
 @dataclass

@@ -1,15 +1,14 @@
 """The command `petstore-client` as a process, with a real server."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from petstore_client import Client
-from testing.process import PETSTORE, UNLIMITED, new_key, petstore, serving
-from testing.subprocesses import PATIENCE
+from testing.process import PETSTORE, UNLIMITED, new_key, put_orders, serving
+from testing.subprocesses import PATIENCE, environment_with
 
 
 def command() -> str:
@@ -21,18 +20,16 @@ def command() -> str:
 def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a partner whose store has many orders."""
     store = tmp_path_factory.mktemp("command") / "store.db"
-    lines = "".join(json.dumps({"id": number, "quantity": 1}) + "\n" for number in range(1, 10_001))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, 10_000)
     key, _ = new_key(store, plan=UNLIMITED)
     with serving(store) as server:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-        yield {**own, "PETSTORE_BASE_URL": f"{server.api}/v1", "PETSTORE_API_KEY": key}
+        yield environment_with(PETSTORE_BASE_URL=f"{server.api}/v1", PETSTORE_API_KEY=key)
 
 
-def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [command(), *arguments], env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+def run(environ: dict[str, str], *arguments: str, redirections: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command with redirections of a shell."""
+    shell = ["sh", "-c", f'exec "$0" "$@" {redirections}', command(), *arguments]
+    return subprocess.run(shell, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
@@ -54,19 +51,6 @@ def test_a_closed_pipe_ends_the_command_quietly(environ: dict[str, str]) -> None
     assert 141 == process.returncode
 
 
-def redirected(environ: dict[str, str], redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with redirections of a shell."""
-    script = f'exec "$0" "$@" {redirections}'
-    return subprocess.run(
-        ["sh", "-c", script, command(), *arguments],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-
 CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
 
 
@@ -74,7 +58,7 @@ CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
 def test_every_order_is_cancelled_when_a_stream_is_closed(environ: dict[str, str], redirections: str) -> None:
     first = 20 + 3 * CLOSED.index(redirections)
     ids = range(first, first + 3)
-    done = redirected(environ, redirections, "orders", "cancel", *map(str, ids))
+    done = run(environ, "orders", "cancel", *map(str, ids), redirections=redirections)
     assert (0, "") == (done.returncode, done.stderr)
     with Client(base_url=environ["PETSTORE_BASE_URL"], api_key=environ["PETSTORE_API_KEY"]) as client:
         assert {"cancelled"} == {client.v2.get_order(number).status for number in ids}
@@ -95,7 +79,7 @@ def test_every_order_is_cancelled_when_a_stream_is_closed(environ: dict[str, str
 def test_a_closed_stream_does_not_change_the_exit_code(
     environ: dict[str, str], redirections: str, arguments: list[str], code: int
 ) -> None:
-    done = redirected(environ, redirections, *arguments)
+    done = run(environ, *arguments, redirections=redirections)
     assert code == done.returncode
     assert "internal error" not in done.stderr
 

@@ -14,8 +14,8 @@ import pytest
 
 from petstore_client import Client, ErrorCode, PetstoreError
 from testing.documents import ROOT, SOURCE, block, read_yaml, table
-from testing.process import PETSTORE, new_key, petstore, serving
-from testing.subprocesses import PATIENCE
+from testing.process import PETSTORE, new_key, put_orders, serving
+from testing.subprocesses import PATIENCE, environment_with
 
 DOCUMENT = SOURCE / "api" / "guide" / "client.md"
 GUIDE = SOURCE / "api" / "guide" / "guide.md"
@@ -33,13 +33,11 @@ COMMANDS = re.findall(r"<!-- command -->\n```sh\n(.*?)```", DOCUMENT.read_text()
 def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a reader who follows the document: a service with 40 pending orders, and a key."""
     store = tmp_path_factory.mktemp("documented") / "store.db"
-    lines = "".join(f'{{"id":{number},"quantity":1}}\n' for number in range(1, 41))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, 40)
     key, _ = new_key(store)
     with serving(store) as server:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-        path = f"{Path(PETSTORE.with_name('petstore-client')).parent}:{own['PATH']}"
-        yield {**own, "PATH": path, "PETSTORE_BASE_URL": f"{server.api}/v1", "PETSTORE_API_KEY": key}
+        path = f"{PETSTORE.parent}:{os.environ['PATH']}"
+        yield environment_with(PATH=path, PETSTORE_BASE_URL=f"{server.api}/v1", PETSTORE_API_KEY=key)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))

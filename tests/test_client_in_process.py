@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Connected(CheckedAsyncTransport):
-    """Makes clients of a service and carries their requests: `sent` counts them, and one response is lost if `losing`."""
+    """Makes clients of a service, and counts their requests in `sent`; loses the next response if `losing`."""
 
     _numbers = itertools.count(1)
 

@@ -30,16 +30,14 @@ from petstore_client import (
 )
 from petstore_client.testing import FakeClock, FakePetstore
 from testing.deployment import Deployment
-from testing.process import UNLIMITED, new_key, petstore, petstore_json, serving
+from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, put_orders, serving
 from testing.served_fake import served
 
 
 def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
     lines = "".join(json.dumps({"id": n, "petId": n % 9, "quantity": 1}) + "\n" for n in range(1, 2501))
     assert 0 == petstore(each_deployment, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
-    petstore_json(each_deployment, "accounts", "create", "acme", *UNLIMITED)
-    scopes = ("--scope", "orders:read", "--scope", "orders:cancel", "--scope", "orders:write")
-    key = petstore_json(each_deployment, "keys", "create", "acme", *scopes)["key"]
+    key, _ = new_key(each_deployment, plan=UNLIMITED, options=EVERY_SCOPE)
     with serving(each_deployment) as server, Client(f"{server.api}/v1", api_key=key) as client:
         orders = list(client.v2.iter_orders(sort="updatedAt"))
         assert list(range(1, 2501)) == sorted(order.id for order in orders)
@@ -58,8 +56,7 @@ def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Depl
 
 def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_path: Path) -> None:
     store, backup = tmp_path / "store.db", tmp_path / "backup.db"
-    lines = "".join(json.dumps({"id": n, "quantity": 1}) + "\n" for n in range(1, 2501))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, 2500)
     key, _ = new_key(store, plan=UNLIMITED)
     assert 0 == petstore(store, "db", "backup", str(backup)).returncode
     mirror: dict[int, str] = {}
@@ -119,7 +116,7 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
 
 def test_more_followers_than_a_key_may_have_are_asked_to_wait(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text='{"id":3000}\n').returncode
+    put_orders(store, 1, first=3000)
     key, _ = new_key(store, plan=UNLIMITED)
     with (
         serving(store) as server,
@@ -135,16 +132,15 @@ def test_more_followers_than_a_key_may_have_are_asked_to_wait(tmp_path: Path) ->
 
 
 def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Deployment) -> None:
-    petstore_json(each_deployment, "accounts", "create", "acme", *UNLIMITED)
-    scopes = ("--scope", "orders:read", "--scope", "orders:write")
-    created = petstore_json(each_deployment, "keys", "create", "acme", *scopes, "--expires", "24h")
-    with serving(each_deployment) as server, Client(f"{server.api}/v1", api_key=created["key"]) as client:
+    options = ("--scope", "orders:read", "--scope", "orders:write", "--expires", "24h")
+    secret, key_id = new_key(each_deployment, plan=UNLIMITED, options=options)
+    with serving(each_deployment) as server, Client(f"{server.api}/v1", api_key=secret) as client:
         placed = client.v2.place_order(pet_id=3, quantity=1, reference="PO ü", idempotency_key=uuid.uuid4())
         assert [placed] == list(client.v2.iter_orders(reference=["other", "PO ü"]))
         assert [placed] == next(client.v2.follow_changes()).data
         named = client.with_options(request_id="warehouse-17")
         key = named.v2.get_usage().key
-        assert (created["id"], ["orders:read", "orders:write"], None) == (key.id, sorted(key.scopes), key.last_ban)
+        assert (key_id, ["orders:read", "orders:write"], None) == (key.id, sorted(key.scopes), key.last_ban)
         assert key.expires_at is not None
         assert named.last_response is not None
         assert "warehouse-17" == named.last_response.headers["X-Request-Id"] == named.last_response.request_id
@@ -152,9 +148,7 @@ def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_i
 
 def test_a_placement_survives_a_killed_server(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
-    scopes = ("--scope", "orders:read", "--scope", "orders:write")
-    key = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
+    key, _ = new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)
     with serving(store) as first:
         port = first.port
         client = Client(f"{first.api}/v1", api_key=key, retry_timeout=60.0, max_retries=50)
@@ -169,31 +163,38 @@ def test_a_placement_survives_a_killed_server(tmp_path: Path) -> None:
 
 
 @contextmanager
-def peer(*responses: bytes, hold: bool = False) -> Iterator[tuple[str, list[bytes]]]:
-    """A peer that sends one response on each connection and closes or holds it; yields its base URL and requests."""
-    requests: list[bytes] = []
-    held: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def peer(
+    response: bytes, then: bytes = b"", *, hold: bool = False, path: Path | None = None
+) -> Iterator[tuple[str, list[OSError]]]:
+    """A peer that answers the first request with these bytes, and with `then` again and again for twenty seconds.
+
+    Afterwards it closes the connection, or holds it. Yields its base URL, and the error with which the client has ended
+    that, if it has. With `path` it listens there.
+    """
+    ended: list[OSError] = []
+    with socket.create_server(("127.0.0.1", 0)) if path is None else socket.socket(socket.AF_UNIX) as listener:
+        if path is not None:
+            listener.bind(str(path))
+            listener.listen()
 
         def serve() -> None:
-            for response in responses:
+            connection, _ = listener.accept()
+            with connection:
                 try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                held.append(connection)
-                requests.append(connection.recv(65536))
-                connection.sendall(response)
-                if not hold:
-                    connection.close()
+                    connection.recv(65536)
+                    connection.sendall(response)
+                    for _ in range(400 if then else 0):
+                        connection.sendall(then)
+                        time.sleep(0.05)
+                    while hold and connection.recv(65536):
+                        pass
+                except OSError as error:
+                    ended.append(error)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", requests
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
-        for connection in held:
-            connection.close()
+        yield f"http://127.0.0.1:{listener.getsockname()[1] if path is None else 80}/v1", ended
+        thread.join()
 
 
 def head(body: bytes, length: int | None, *more: str) -> bytes:
@@ -253,36 +254,6 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
     assert caught.value.may_have_been_applied
 
 
-@contextmanager
-def dripping(first: bytes, then: bytes, path: Path | None = None) -> Iterator[tuple[str, list[OSError]]]:
-    """A peer that answers the first request with these bytes, and with more of them for twenty seconds.
-
-    Yields its base URL, and the error with which the client has ended that, if it has. With `path` it listens there.
-    """
-    ended: list[OSError] = []
-    with socket.create_server(("127.0.0.1", 0)) if path is None else socket.socket(socket.AF_UNIX) as listener:
-        if path is not None:
-            listener.bind(str(path))
-            listener.listen()
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                try:
-                    connection.recv(65536)
-                    connection.sendall(first)
-                    for _ in range(400):
-                        connection.sendall(then)
-                        time.sleep(0.05)
-                except OSError as error:
-                    ended.append(error)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1] if path is None else 80}/v1", ended
-        thread.join()
-
-
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 DRIPS = {
     "interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
@@ -327,7 +298,7 @@ async def list_asynchronously(url: str) -> None:
 def test_a_deadline_bounds_a_response_of_which_a_little_comes_again_and_again(
     call: Callable[[str], None], drips: tuple[bytes, bytes]
 ) -> None:
-    with dripping(*drips) as (url, ended), pytest.raises(APITimeoutError) as caught:
+    with peer(*drips) as (url, ended), pytest.raises(APITimeoutError) as caught:
         call(url)
     assert ("deadline", 1) == (caught.value.ended_by, len(ended))
 
@@ -352,7 +323,7 @@ def test_a_deadline_bounds_connecting_and_the_handshake_of_tls_together(monkeypa
 
 def test_a_deadline_bounds_reads_from_a_unix_socket_too(tmp_path: Path) -> None:
     path, [drips, *_] = tmp_path / "socket", DRIPS.values()
-    with dripping(*drips, path) as (url, ended):
+    with peer(*drips, path=path) as (url, ended):
         transport = httpx2.HTTPTransport(uds=str(path))
         client = Client(url, api_key="key", deadline=0.5, transport=transport)
         with client, pytest.raises(APITimeoutError) as caught:

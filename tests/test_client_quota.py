@@ -91,7 +91,7 @@ class Day:
 def simulate(
     workers: int,
     clients: Callable[[Clock, LimitedService], Sequence[AsyncClient]],
-    limits: Limits = PLAN_LIMITS[Plan.FREE],
+    limits: Limits,
     pause: float = 0.0,
     seconds: float = DAY,
     latency: float = LATENCY,
@@ -157,15 +157,9 @@ def in_processes(number: int, later: float = 0.0) -> Clients:
     ]
 
 
-@pytest.mark.parametrize("clients", [1, 20])
-def test_twenty_workers_use_a_free_plan_for_a_day_without_an_early_request(clients: int) -> None:
-    day = simulate(20, in_one_process(clients), FREE)
-    assert (0, 0, 0) == (day.bans, day.strikes, day.early)
-    assert day.share >= 0.95, day
-
-
-def test_a_larger_plan_is_used_fully() -> None:
-    day = simulate(20, in_one_process(1), LARGER)
+@pytest.mark.parametrize(("clients", "limits"), [(1, FREE), (20, FREE), (1, LARGER)])
+def test_twenty_workers_use_a_plan_for_a_day_without_an_early_request(clients: int, limits: Limits) -> None:
+    day = simulate(20, in_one_process(clients), limits)
     assert (0, 0, 0) == (day.bans, day.strikes, day.early)
     assert day.share >= 0.95, day
 

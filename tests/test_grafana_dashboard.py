@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from testing.documents import ROOT
-from testing.process import UNLIMITED, new_key, petstore, serving
+from testing.process import UNLIMITED, new_key, petstore, put_orders, serving
 from testing.prometheus import ask, prometheus
 from testing.subprocesses import PATIENCE, within
 
@@ -37,8 +37,7 @@ def shows(prometheus: httpx2.Client, query: str) -> bool:
 
 def test_every_panel_of_the_dashboard_shows_what_the_server_did(tmp_path: Path) -> None:
     store = tmp_path / "orders.db"
-    orders = "".join(f'{{"id":{number}}}\n' for number in range(1, 1001))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=orders).returncode
+    put_orders(store, 1_000)
     key, _ = new_key(store, "acme", UNLIMITED)
     limited_key, _ = new_key(store, "hasty", ("--plan", "enterprise", "--per-minute", "1", "--per-day", "9"))
     assert 0 == petstore(store, "db", "backup", str(tmp_path / "backup.db")).returncode

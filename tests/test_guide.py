@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS
-from petstore_server.domain.keys import Scope
 from testing import needs
 from testing.documents import SOURCE, read_yaml, table
-from testing.process import UNLIMITED, Server, petstore, petstore_json, serving
+from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, petstore, petstore_json, put_orders, serving
 from testing.subprocesses import PATIENCE, within
 
 GUIDE = SOURCE / "api" / "guide" / "guide.md"
@@ -49,8 +48,7 @@ def _store(tmp_path: Path) -> Path:
 
 @pytest.fixture(name="server")
 def _server(store: Path) -> Iterator[Server]:
-    lines = "".join(f'{{"id":{number},"quantity":1}}\n' for number in range(1, AT_ONCE + 1))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, AT_ONCE)
     assert 0 == petstore(store, "orders", "ship", "4").returncode
     assert 0 == petstore(store, "pets", "import", "-", "--format", "jsonl", text='{"id":1,"name":"Rex"}\n').returncode
     with serving(store) as server:
@@ -61,9 +59,7 @@ def _server(store: Path) -> Iterator[Server]:
 def _environ(store: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The variables that the guide asks its reader to set."""
     # On a small plan, a client would wait until the minute ends: it sees that others use it, such as curl in examples.
-    petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
-    scopes = [part for scope in Scope for part in ("--scope", str(scope))]
-    key: str = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
+    key, _ = new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)
     api = f"{server.api}/v1"
     environ = {"API": api, "KEY": key, "PETSTORE_BASE_URL": api, "PETSTORE_API_KEY": key}
     for name, value in environ.items():

@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import ssl
 import subprocess
 import time
@@ -29,7 +28,7 @@ from testing.network import Network
 from testing.nginx_front import DEFAULT_PORT, Configuration, Front, front, rendered
 from testing.process import PETSTORE, UNLIMITED
 from testing.redis_engine import RedisEngine
-from testing.subprocesses import PATIENCE, kill, within
+from testing.subprocesses import PATIENCE, environment_with, kill, within
 
 pytestmark = pytest.mark.system
 
@@ -128,13 +127,12 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         with network.host("redis"):
             redis = RedisEngine("--bind", "0.0.0.0", "--protected-mode", "no")
             stack.callback(redis.close)
-        own = {name: text for name, text in os.environ.items() if not name.startswith("PETSTORE_")}
         urls = {
             "PETSTORE_DATABASE_URL": f"postgresql://postgres@{network.addresses['postgres']}:{postgres.port}/postgres",
             "PETSTORE_REDIS_URL": f"redis://{network.addresses['redis']}:{redis.port}/0",
             "PETSTORE_TRUSTED_PROXIES": network.addresses["nginx"],
         }
-        site = Site(network, own | urls, tmp_path_factory.mktemp("site"))
+        site = Site(network, environment_with(**urls), tmp_path_factory.mktemp("site"))
         site.petstore("db", "migrate")
         _import_orders(site, range(1, ORDERS))
         yield site

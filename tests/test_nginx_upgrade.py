@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from testing.nginx_front import front
-from testing.process import UNLIMITED, Server, exchange, new_key, petstore, petstore_json, serving
+from testing.process import UNLIMITED, Server, exchange, new_key, petstore_json, put_orders, serving
 
 pytestmark = pytest.mark.system
 
@@ -44,8 +44,7 @@ class Site(NamedTuple):
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     store = tmp_path / "store.db"
-    lines = "".join(f'{{"id":{number}}}\n' for number in (1, 2, 3))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, 3)
     key, _ = new_key(store, plan=UNLIMITED)
 
     def configuration(folder: Path, port: int, service_port: int) -> str:

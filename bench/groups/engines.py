@@ -3,19 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 
+from bench.groups.cancels import MAX_PER_SECOND
 from bench.load import Reading, cancel, rated
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
 from bench.setup import Setup
 
-CANCELS_PER_SECOND = 40_000
-
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure lists, unchanged lists and cancels over PostgreSQL and Redis, at several numbers of connections."""
     connections = plan.pick((32, 256), (32,))
-    orders = min(1_000_000, CANCELS_PER_SECOND * plan.rounds * plan.seconds * len(connections))
+    orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds * len(connections))
     progress("processor time of PostgreSQL and Redis")
     with Setup(plan) as setup:
         engines = setup.engines()

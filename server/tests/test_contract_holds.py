@@ -14,10 +14,9 @@ from petstore_server.api.errors import STATUS
 from petstore_server.api.routes import Route
 from petstore_server.api.v2_input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, MAX_WAIT
 from petstore_server.domain.errors import DomainError
-from petstore_server.domain.keys import Scope
 from petstore_server.settings import read_settings
 from testing.deployment import Deployment
-from testing.process import UNLIMITED, petstore, petstore_json, serving
+from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, serving
 from testing.service import running
 
 CONTRACTS = {version: load_contract(read_settings({}), version) for version in ("v1", "v2")}
@@ -146,9 +145,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Any, st
     store = tmp_path_factory.mktemp("fuzzed") / "store.db"
     lines = "".join(f'{{"id":{number},"quantity":{number}}}\n' for number in range(-50, 200))
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
-    petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
-    scopes = [part for scope in Scope for part in ("--scope", str(scope))]
-    key = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
+    key, _ = new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)
     # Each case comes from an address of its own: those without a key would else use up the one they share.
     with serving(store, PETSTORE_TRUSTED_PROXIES="127.0.0.1") as server, requests.Session() as session:
         session.trust_env = False  # looking for proxies takes longer than a request

@@ -17,7 +17,6 @@ from petstore_server.api.access_log import EVENT as ACCESS_LOG_EVENT
 from petstore_server.api.contracts import CONTRACTS
 from petstore_server.api.errors import STATUS
 from petstore_server.cli.main import petstore as command_line
-from petstore_server.domain.keys import Scope
 from petstore_server.settings import SETTINGS
 from petstore_server.telemetry.logs import LIBRARY_EVENT
 from testing import needs
@@ -38,7 +37,7 @@ from testing.documents import (
 )
 from testing.forked_commands import petstore_in
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
-from testing.process import Server, environment, petstore, petstore_json, serving
+from testing.process import EVERY_SCOPE, Server, environment, new_key, petstore, serving
 from testing.service import Service, bearer
 from testing.subprocesses import PATIENCE
 
@@ -308,10 +307,7 @@ def _fill(store: Path) -> str:
     pets = petstore(store, "pets", "import", "-", "--format", "csv", text="id,name,tag\n1,Biscuit,dog\n")
     orders = petstore(store, "orders", "import", "-", "--format", "csv", text=ORDERS_CSV)
     assert (0, 0) == (pets.returncode, orders.returncode), orders.stderr
-    petstore_json(store, "accounts", "create", "reader", "--plan", "free")
-    scopes = [part for scope in Scope for part in ("--scope", str(scope))]
-    key: str = petstore_json(store, "keys", "create", "reader", *scopes)["key"]
-    return key
+    return new_key(store, "reader", options=EVERY_SCOPE)[0]
 
 
 def _run(script: str, store: Path, server: Server, key: str) -> str:

@@ -24,6 +24,7 @@ from testing import needs
 from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.process import (
+    EVERY_SCOPE,
     PETSTORE,
     UNLIMITED,
     Server,
@@ -33,6 +34,7 @@ from testing.process import (
     petstore,
     petstore_json,
     petstore_process,
+    put_orders,
     receive,
     serving,
     serving_as,
@@ -49,12 +51,6 @@ ORDERS = "/v1/store/orders"
 
 LONG = ',"quantity":9223372036854775807,"shipDate":"2026-11-01T00:00:00.123456Z","complete":true'
 """More fields of an order: a list of these is long and quickly filled."""
-
-
-def put_orders(store: Path | Deployment, number: int, more: str = "", first: int = 1) -> None:
-    ids = range(first, first + number)
-    lines = "".join(f'{{"id":{order_id},"petId":1,"status":"pending"{more}}}\n' for order_id in ids)
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
 
 
 @pytest.fixture
@@ -340,9 +336,7 @@ def _paste(command: str) -> int:
 
 def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: Path) -> None:
     put_orders(store, 20)
-    new_key(store, plan=UNLIMITED)
-    scopes = ("--scope", "orders:read", "--scope", "orders:cancel", "--scope", "orders:write")
-    key = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
+    key, _ = new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)
     with serving(store) as server, server.client(key) as client, httpx2.Client() as admin:
 
         def place() -> httpx2.Response:

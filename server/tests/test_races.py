@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testing.preloaded import PipedProcess
-from testing.process import UNLIMITED, environment, new_key, petstore, serving, statuses
+from testing.process import UNLIMITED, environment, new_key, put_orders, serving, statuses
 from testing.wire import send_all
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +26,7 @@ _ONE_WINNER = ("204", "order_already_cancelled")
 def _store(tmp_path: Path) -> Path:
     """A store with pending orders."""
     store = tmp_path / "store.db"
-    lines = "".join(f'{{"id":{order_id}}}\n' for order_id in range(1, TRIES + 1))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, TRIES)
     return store
 
 

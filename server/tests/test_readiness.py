@@ -13,7 +13,7 @@ from petstore_server.engines.postgres.connections import DAMAGE
 from petstore_server.store.engine import Damage, Query
 from testing.cli import CommandLine
 from testing.engines import running_engine
-from testing.process import UNLIMITED, new_key, petstore, serving
+from testing.process import UNLIMITED, new_key, petstore, put_orders, serving
 from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, new_store_database
 from testing.subprocesses import PATIENCE, within
@@ -28,8 +28,7 @@ def readiness(admin: str) -> tuple[int, str]:
 
 def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    lines = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(1, 40_001))
-    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    put_orders(store, 40_000, ',"quantity":2')
     key, _ = new_key(store, plan=UNLIMITED)
     assert 0 == petstore(store, "db", "backup", str(tmp_path / "backup.db")).returncode
     with serving(store) as server, server.client(key) as client:

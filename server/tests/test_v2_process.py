@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from testing.deployment import Deployment
-from testing.process import UNLIMITED, Server, petstore_json, serving
+from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, serving
 
 ORDERS = "/v2/store/orders"
 THREADS = 8
@@ -18,10 +18,7 @@ PLACED = 40
 
 
 def writer_key(store: Deployment) -> str:
-    petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
-    scopes = ("--scope", "orders:read", "--scope", "orders:write")
-    key: str = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
-    return key
+    return new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)[0]
 
 
 @contextmanager
