@@ -1,7 +1,9 @@
 """How long a call waits, which option ends it, and what ends a wait: deadlines, closing."""
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -206,3 +208,26 @@ def test_a_failure_after_closing_is_not_retried() -> None:
         closed_while_in_flight(fake).result()
     assert caught.value.may_have_been_applied
     assert not isinstance(caught.value, APIConnectionError | ServerError)
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_is_handled_soon() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def send() -> None:  # to this thread: the handler runs on the main one, whose wait goes on
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    fake = FakePetstore(ORDERS, per_minute=1, clock=SYSTEM_CLOCK)
+    timer = threading.Timer(0.1, send)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with fake.client(clock=SYSTEM_CLOCK) as petstore:
+            petstore.list_orders()
+            timer.start()
+            began = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                petstore.list_orders()
+            assert time.monotonic() - began < 30
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)

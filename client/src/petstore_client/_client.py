@@ -17,6 +17,9 @@ from petstore_client._types import Order, Pet, SystemClock
 from petstore_client._versions import V2
 from petstore_client.errors import keep_key
 
+# Python runs the handler of a signal that arrives just before a wait begins, or on another thread, only after the wait.
+_SIGNAL_SECONDS = 1.0
+
 
 class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     """A client of the Pet Store Orders API. Use it as a context manager, or call `close`; threads may share it.
@@ -148,4 +151,6 @@ class _Driver(BaseDriver[T, httpx2.Client]):
         with self._core.waking(wake.set):
             if isinstance(effect, Queue):
                 self._core.gate.when_decided(effect.ticket, wake.set)
-            wake.wait(effect.seconds)
+            left = effect.seconds
+            while left > 0 and not wake.wait(min(left, _SIGNAL_SECONDS)):
+                left -= _SIGNAL_SECONDS
