@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
-from petstore_server.console.forms import account_path, is_path
+from petstore_server.console.forms import account_path, is_path, require_storable
 from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
 from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
@@ -107,6 +107,7 @@ async def _respond(handle: Handler, visit: Visit) -> Response:
             visit.operator = session.operator if session else ""
         if not visit.operator and handle is not access.sign_in:
             return await access.ask_to_sign_in(visit)
+        require_storable([*visit.query.values(), *visit.path.values()])
         return await handle(visit)
     except DuplicateSubmission as repeated:
         return repeated.response

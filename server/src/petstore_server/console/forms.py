@@ -64,6 +64,12 @@ def one_of(kind: type[E], text: str) -> E:
     return kind(text)
 
 
+def require_storable(texts: Iterable[str]) -> None:
+    """Raises InvalidInput for a text that one of the engines cannot keep or look for."""
+    if any("\0" in text for text in texts):
+        raise InvalidInput("A text holds the character U+0000, which nothing here contains; leave it out.")
+
+
 def whole_number(text: str) -> int | None:
     """A number that may have separators; None for an empty text. Raises InvalidInput."""
     digits = text.replace(",", "").replace(" ", "")
@@ -78,8 +84,14 @@ def parse_position(text: str, kind: type[P]) -> P | None:
         position = msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, ValueError):
         return None
-    numbers = [part for part in position if isinstance(part, int)]
-    return position if all(INT64_MIN <= number <= INT64_MAX for number in numbers) else None
+    return position if all(map(_is_comparable, position)) else None
+
+
+def _is_comparable(part: object) -> bool:
+    """Whether each engine can compare what it has with this."""
+    if isinstance(part, int):
+        return INT64_MIN <= part <= INT64_MAX
+    return not isinstance(part, str) or "\0" not in part
 
 
 def query_link(given: Mapping[str, str], **more: str | int) -> str:

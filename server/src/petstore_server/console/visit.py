@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console import security
-from petstore_server.console.forms import Form, is_path
+from petstore_server.console.forms import Form, is_path, require_storable
 from petstore_server.console.rendering import environment, plain_times
 from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor, AuditFilters, AuditPage
@@ -171,6 +171,7 @@ class Visit:
             fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise InvalidInput("The form cannot be read; go back and try again.") from None
+        require_storable(value for _, value in fields)
         self._form = Form(fields, content=bytes(body))
         if is_path(self._form["here"]):
             self.here = self._form["here"]
