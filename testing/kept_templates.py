@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jinja2 import FileSystemBytecodeCache
 
-from petstore_server.console.rendering import environment
+from petstore_server.console.rendering import ENVIRONMENT
 
 _FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "templates"
 
@@ -12,4 +12,4 @@ _FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "templates"
 def keep_templates() -> None:
     """Read templates as they were compiled, if they are as they were then; and keep those that are compiled."""
     _FOLDER.mkdir(parents=True, exist_ok=True)
-    environment().bytecode_cache = FileSystemBytecodeCache(str(_FOLDER))
+    ENVIRONMENT.bytecode_cache = FileSystemBytecodeCache(str(_FOLDER))

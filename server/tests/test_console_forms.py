@@ -122,13 +122,26 @@ async def test_what_was_done_is_not_offered_again_after_signing_in(
     assert "" == form(browser, "/accounts/zoo/keys")["note"]
 
 
-async def test_no_key_is_kept_in_the_browser(console: Console, browser: Browser) -> None:
-    await browser.get("/")
-    key = new_key(Environment.PRODUCTION, lambda _: 1)
-    await console.store.sessions.end_all(BOB)
-    for fields in ({"q": key}, {"q": f"x {key}"}, {"q": "x" * 3000}):
-        await send(browser, "/search", form(browser, "/search") | fields, 401) if "/search" in browser.page else None
-        assert not [name for name in browser.http.cookies if "kept" in name]
+async def test_no_key_and_nothing_long_is_kept_in_the_browser(console: Console, browser: Browser) -> None:
+    key, longest = new_key(Environment.PRODUCTION, lambda _: 1), "x" * (2500 - len('["/search",[["q",""]]]'))
+    for text, kept in ((key, 0), (f"x {key}", 0), (f"{longest}x", 0), (longest, 1)):
+        await browser.sign_in()
+        await console.store.sessions.end_all(BOB)
+        response = await browser.http.post("/console/search", data=form(browser, "/search") | {"q": text})
+        assert 1 + kept == response.headers["set-cookie"].count("Max-Age=3600; Path=/console; SameSite=lax")
+        assert kept == len([name for name in browser.http.cookies if "kept" in name])
+
+
+@pytest.mark.parametrize(("size", "fields", "status"), [(2**18, 2000, 303), (2**18 + 1, 3, 413), (9000, 2001, 400)])
+async def test_a_form_has_a_largest_size(size: int, fields: int, status: int, browser: Browser) -> None:
+    body = f"form_token={browser.form_token}" + "&a=b" * (fields - 2) + "&c="
+    sent = await browser.http.post(
+        "/console/check",
+        content=body + "x" * (size - len(body)),
+        headers={"content-type": "application/x-www-form-urlencoded"},
+    )
+    assert status == sent.status_code
+    assert ["Show the form again" in sent.text, "set-cookie" in sent.headers] == [False, False] or status == 303
 
 
 async def test_the_contact_is_edited_although_the_plan_was_changed(

@@ -204,6 +204,12 @@ async def test_the_overview_shows_the_last_day_and_week(console: Console) -> Non
     assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
     assert "Without a valid key 9 Cancelled orders 5" in day
     assert "Admitted 8,000" in week
+    assert f"{minutes(hour)} 1,000 23 9 " in day
+    for seconds in (1599, 1600):  # the last second of an hour, and the first one
+        console.clock.now = START + seconds
+        for period, bars in (("day", "25"), ("week", "169")):
+            await browser.get(f"/?period={period}")
+            assert [bars] == re.findall(r'viewBox="0 0 (\d+) ', browser.page)
     requests = CounterMetricFamily("petstore_requests", "", labels=["operation", "status"])
     requests.add_metric(["listOrders", "200"], 41)
     requests.add_metric(["v2.placeOrder", "422"], 1234)
@@ -211,3 +217,4 @@ async def test_the_overview_shows_the_last_day_and_week(console: Console) -> Non
     hour_page = await browser.get("/?period=hour")
     assert "Answered 41" in hour_page
     assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in hour_page
+    assert 'viewBox="0 0 60 ' in browser.page

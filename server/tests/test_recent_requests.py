@@ -1,9 +1,11 @@
 """The requests of the last hour, from samples of the metrics."""
 
+from collections import Counter
+
 import pytest
 from prometheus_client.core import Metric
 
-from petstore_server.console.recent_requests import SAMPLE_SECONDS, RecentRequests
+from petstore_server.console.recent_requests import SAMPLE_SECONDS, RecentRequests, Totals
 from petstore_server.domain.usage import NO_OPERATION
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +70,13 @@ async def test_requests_older_than_an_hour_are_left_out() -> None:
     assert 7 == report.total.answered
     assert 60 == len(report.intervals)
     assert source.now - 59 * SAMPLE_SECONDS == report.total.start
+
+
+async def test_samples_of_an_earlier_time_come_first() -> None:
+    source = Source()
+    source.statuses = {"200": 7}
+    source.recent.begin_with([Totals(900.0, Counter({("listOrders", "200"): -3}), Counter())])
+    assert [(900, 3), (1000, 7)] == [(each.start, each.answered) for each in (await source.recent.report()).intervals]
 
 
 async def test_counts_that_fall_are_not_negative() -> None:

@@ -93,10 +93,10 @@ class ImportJob:
     fields: dict[str, str]
     operator: str
     uploaded_at: float
-    state: State = "checking"
+    state: State = field(init=False)
     report: ImportProgress = field(default_factory=ImportProgress)
     error: DomainError | None = None
-    started_at: float = 0.0
+    started_at: float = field(init=False)
     rejects: IO[bytes] = field(default_factory=TemporaryFile)
     begun: asyncio.Event = field(default_factory=asyncio.Event)  # once the work has reported something, or has ended
     work: "asyncio.Task[None] | None" = None

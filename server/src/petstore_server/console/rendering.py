@@ -37,50 +37,6 @@ _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
 
 
 @cache
-def environment() -> Environment:
-    """The one environment of all templates: every value is escaped, and an unknown name is an error."""
-    made = Environment(
-        loader=PackageLoader("petstore_server.console", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    times = (duration, plain_times, unix, minutes, format_unix)
-    others = (percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
-    made.filters |= {function.__name__: function for function in (*times, *others)} | {"number": "{:,}".format}
-    made.globals |= {
-        "console": CONSOLE_PATH,
-        "style_version": sha256(static_file("console.css")).hexdigest()[:12],
-        "query_link": query_link,
-        "ended": ENDED,
-        "plans": list(Plan),
-        "plan_limits": PLAN_LIMITS,
-        "old_seconds": OLD_SECONDS,
-        "link_minutes": LINK_LIFETIME // MINUTE,
-        "strike_minutes": STRIKE_WINDOW // MINUTE,
-        "stale_seconds": 5,  # a number that was read longer ago is shown with its age
-        "refused_statuses": REFUSED_STATUSES,
-        "deprecated": DEPRECATED,
-    }
-    return made
-
-
-@cache
-def actions() -> dict[str, str]:
-    """The words for the actions of the audit log, in the order of the choices on its page."""
-    return environment().get_template("macros.html").module.actions  # type: ignore[attr-defined, no-any-return]
-
-
-def compile_templates() -> None:
-    """Compile all templates, so that no page has to. On a thread: it takes a tenth of a second."""
-    for name in environment().list_templates():
-        environment().get_template(name)
-
-
-@cache
 def static_file(name: str) -> bytes:
     return (files("petstore_server.console") / "static" / name).read_bytes()
 
@@ -158,3 +114,45 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_plain, value)) if all(not isinstance(item, dict) for item in value) else f"{len(value):,}"
     return "–" if value is None else plain_times(str(value))
+
+
+ENVIRONMENT = Environment(
+    loader=PackageLoader("petstore_server.console", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=visible,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+"""The one environment of all templates: every value is escaped, and an unknown name is an error."""
+
+_TIMES = (duration, plain_times, unix, minutes, format_unix)
+_OTHERS = (percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
+ENVIRONMENT.filters |= {function.__name__: function for function in (*_TIMES, *_OTHERS)} | {"number": "{:,}".format}
+ENVIRONMENT.globals |= {
+    "console": CONSOLE_PATH,
+    "style_version": sha256(static_file("console.css")).hexdigest()[:12],
+    "query_link": query_link,
+    "ended": ENDED,
+    "plans": list(Plan),
+    "plan_limits": PLAN_LIMITS,
+    "old_seconds": OLD_SECONDS,
+    "link_minutes": LINK_LIFETIME // MINUTE,
+    "strike_minutes": STRIKE_WINDOW // MINUTE,
+    "stale_seconds": 5,  # a number that was read longer ago is shown with its age
+    "refused_statuses": REFUSED_STATUSES,
+    "deprecated": DEPRECATED,
+}
+
+
+@cache
+def actions() -> dict[str, str]:
+    """The words for the actions of the audit log, in the order of the choices on its page."""
+    return ENVIRONMENT.get_template("macros.html").module.actions  # type: ignore[attr-defined, no-any-return]
+
+
+def compile_templates() -> None:
+    """Compile all templates, so that no page has to. On a thread: it takes a tenth of a second."""
+    for name in ENVIRONMENT.list_templates():
+        ENVIRONMENT.get_template(name)

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console import security
 from petstore_server.console.forms import Form, is_path, require_storable
-from petstore_server.console.rendering import environment, plain_times
+from petstore_server.console.rendering import ENVIRONMENT, plain_times
 from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor, AuditFilters, AuditPage
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
@@ -131,7 +131,7 @@ class Visit:
             "status": status,
             "forms": [value for value in values.values() if isinstance(value, Form) and value.errors],
         }
-        response = HTMLResponse(environment().get_template(template).render(context | values), status)
+        response = HTMLResponse(ENVIRONMENT.get_template(template).render(context | values), status)
         if notice is not None:
             security.delete_cookie(self.request, response, "notice")
         return response
@@ -195,10 +195,10 @@ class Visit:
 
     async def end(self, response: Response) -> None:
         """Keep the response to a form for the second click of a double click, and what was typed if it was not done."""
-        if self._claimed and 400 <= response.status_code < 500:  # it has changed nothing
-            with suppress(ServiceUnavailable):
-                await self.store.sessions.release_form(self._submission or b"")
         if self._submission is not None:
+            if self._claimed and 400 <= response.status_code < 500:  # it has changed nothing
+                with suppress(ServiceUnavailable):
+                    await self.store.sessions.release_form(self._submission)
             self.sources.submissions[self._submission].set_result(response)
             asyncio.get_running_loop().call_later(_REPEATED_SECONDS, self.sources.submissions.pop, self._submission)
         if self._to_keep:

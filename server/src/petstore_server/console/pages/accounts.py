@@ -224,8 +224,8 @@ async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> 
     first, end = by.start(visit.now) - (count - 1) * by.seconds, int(visit.now) + 1
     history = await visit.store.usage.history(account.id, first, end, by)
     counted = [(start, history.get(start, UsageCounts())) for start in range(first, end, by.seconds)]
-    label = slice(16 if by is Granularity.HOUR else 10)
-    return [(minutes(start)[label], counts[:4]) for start, counts in counted]
+    length = 10 if by is Granularity.DAY else None  # a date has 10 characters
+    return [(minutes(start)[:length], counts[:4]) for start, counts in counted]
 
 
 async def _use(visit: Visit, account: Account) -> list[tuple[str, int | None, UsageCounts]]:
