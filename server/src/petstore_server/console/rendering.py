@@ -1,11 +1,12 @@
 """Templates, and how values are shown in them: numbers, times, entries of the audit log."""
 
-import math
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import count
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -65,8 +66,8 @@ def duration(value: float) -> str:
 
 def round_up(value: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, 50, … that is not below the value."""
-    magnitude: int = 10 ** int(math.log10(max(1, value)))
-    return next(step * magnitude for step in (1, 2, 5, 10) if step * magnitude >= value)
+    steps: Iterator[int] = (step * 10**power for power in count() for step in (1, 2, 5))
+    return next(step for step in steps if step >= value)
 
 
 def store_name(url: str) -> str:
