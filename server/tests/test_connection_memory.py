@@ -35,6 +35,11 @@ def sockets_of(port: int) -> list[Socket]:
     return [Socket(int(line[3], 16), int(line[4].partition(":")[0], 16)) for line in own]
 
 
+def test_the_bounds_and_deadlines_are_the_documented_ones() -> None:
+    assert (64 << 20, 128 << 20) == (state.MAX_UNFINISHED, state.MAX_UNREAD)
+    assert (10, 60, 60, 2, 1) == state.Deadlines()
+
+
 async def test_the_kernel_keeps_little_of_a_response_that_is_not_read() -> None:
     async with serving() as (_, port):
         clients = [await connect(port) for _ in range(10)]

@@ -267,7 +267,7 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> N
 
 def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     needs.program("curl")
-    process = begin_demo(tmp_path)
+    process = begin_demo(tmp_path, "--workers", "3", PETSTORE_REDIS_URL=shared_redis().empty())
     commands = [line.strip() for line in demo_output(process) if line.strip().startswith("curl")]
     assert [200, 204, 409] == [_paste(command) for command in commands]
     process.send_signal(signal.SIGINT)
@@ -275,6 +275,7 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     assert 0 == process.returncode, complaints
     assert "Traceback" not in complaints
     assert [] == list(tmp_path.iterdir())
+    assert [] == shared_redis().client.keys("*")  # it is one process, which counts by itself
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from petstore_server.telemetry.logs import configure_logging
 from testing.process import (
     UNLIMITED,
     Server,
-    begin_demo,
     new_key,
     petstore,
     petstore_process,
@@ -31,7 +30,7 @@ from testing.process import (
     serving_as,
 )
 from testing.redis_engine import shared_redis
-from testing.subprocesses import PATIENCE, busy, demo_output, descendants, within
+from testing.subprocesses import PATIENCE, busy, descendants, within
 from testing.wire import before, codes, send_all
 
 ORDERS = "/v1/store/orders"
@@ -160,37 +159,21 @@ def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, 
         assert 0 == petstore(store, "db", "check").returncode
 
 
-def test_what_prevents_the_workers_start_is_one_line_and_its_exit_code(tmp_path: Path, redis: str) -> None:
+def serve_two(store: Path, redis: str, admin_port: str) -> str:
+    """The one line that a start with two workers fails with."""
+    options = ("--workers", "2", "--port", "0", "--admin-port", admin_port)
+    done = petstore_process(store, "serve", *options, PETSTORE_REDIS_URL=redis)
+    [line] = done.stderr.strip().splitlines()
+    return f"{done.returncode} {line}"
+
+
+def test_what_prevents_the_start_is_one_line_and_its_exit_code(store: Path, tmp_path: Path, redis: str) -> None:
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"no database, but a text that is long enough to be taken for one" * 100)
-    done = petstore_process(
-        broken, "serve", "--workers", "2", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis
-    )
-    assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
-    assert str(broken) in done.stderr
-
-
-def test_an_admin_port_in_use_is_one_line_and_starts_nothing(store: Path, redis: str) -> None:
+    assert re.match(f"1 .*{broken}", serve_two(broken, redis, "0"))
     with serving(store, PETSTORE_REDIS_URL=redis) as other:
         port = other.admin.rpartition(":")[2]
-        done = petstore_process(
-            store, "serve", "--workers", "2", "--port", "0", "--admin-port", port, PETSTORE_REDIS_URL=redis
-        )
-    assert 1 == len(done.stderr.strip().splitlines()), done.stderr
-    assert re.search(rf"{port}.*PETSTORE_ADMIN_PORT", done.stderr)
-
-
-def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str) -> None:
-    process = begin_demo(tmp_path, "--workers", "3", PETSTORE_REDIS_URL=redis)
-    printed = "".join(demo_output(process))
-    key = re.search(r"pso_live_\w+", printed)
-    address = re.search(r"http://[\d.:]+/v1/store/orders", printed)
-    assert key
-    assert address
-    assert 200 == httpx2.get(address[0], headers={"Authorization": f"Bearer {key[0]}"}).status_code
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
-    assert [] == shared_redis().client.keys("*")
+        assert re.match(f"2 .*{port}.*PETSTORE_ADMIN_PORT", serve_two(store, redis, port))
 
 
 class Dying(supervision.Worker):

@@ -75,14 +75,14 @@ GROUPS = {
     ),
     "engines": Group(
         _server("engines", "engines/sqlite", "engines/postgres"),
-        (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files writer readiness cli_store")),
+        (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files readiness cli_store")),
         postgres=True,
     ),
     "server": Group(
         _server("server", "fair_queue.py"),
         _tests(
             "server/tests",
-            "connection* parser framing recent_requests eager fair_queue held_requests list_turns v2_changes",
+            "connection* parser framing writer overload eager fair_queue held_requests list_turns v2_changes",
         ),
     ),
     "runtime": Group(  # without the sample data of the demo, which is chosen
