@@ -230,6 +230,7 @@ async def test_imports_are_listed_page_by_page(store: Store) -> None:
         after = page.next
         assert 7 == page.total
     assert [f"import-{number}" for number in reversed(range(7))] == found
+    assert None is (await store.imports.page(7)).next
     ours = await store.imports.page(3, None, "operator:ada")
     assert (4, ["import-6", "import-4", "import-2"]) == (ours.total, [run.id for run in ours.imports])
 

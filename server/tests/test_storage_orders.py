@@ -146,9 +146,11 @@ async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each
         assert 3 == outcomes.count([ImportOutcome.UNCHANGED] * 500)
 
 
-async def test_importing_nothing_leaves_no_trace(store: Store) -> None:
-    assert [] == await store.orders.import_batch([], "import:1", BY)
-    assert [] == await log(store)
+async def test_an_import_that_changes_nothing_leaves_no_entry_in_the_audit_log(store: Store) -> None:
+    await store.orders.import_batch([Order(1)], "import:1", BY)
+    assert [] == await store.orders.import_batch([], "import:2", BY)
+    assert [ImportOutcome.UNCHANGED] == await store.orders.import_batch([Order(1)], "import:3", BY)
+    assert ["import:1"] == [entry.subject for entry in await log(store)]
 
 
 async def test_a_cancel_gets_in_between_the_batches_of_an_importer(each_backend: Stores) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort
@@ -20,7 +21,8 @@ from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
-from testing.stores import BY, body, opened, records_of
+from petstore_server.store.pages import SHORT_PAGE
+from testing.stores import BY, Stores, batches, body, opened, records_of
 
 pytestmark = pytest.mark.anyio
 
@@ -181,6 +183,36 @@ async def test_a_closed_store_is_unavailable(listed: bool, store: Store) -> None
         assert "closed" in caught.value.reason
 
 
+async def test_what_may_take_long_to_read_does_not_hold_up_others(
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite reads it on a thread."""
+    async with file_store.opened() as store:
+        await store.orders.import_batch([Order(1, 1)], "import:1", BY)
+        await store.orders.import_batch([Order(1, 2)], "import:2", BY)
+        at_once: list[str] = []
+        monkeypatch.setattr(store.engine, "peek", lambda sql, parameters: at_once.append(sql))
+        for read in (
+            store.accounts.list(),
+            store.audit.count(AuditFilters()),
+            store.imports.of_order(1),
+            store.imports.rejects("import:1"),
+            store.imports.states(2, 1),
+            store.keys.banned_accounts(1.0),
+            store.orders.find_many([1, 2]),
+            store.orders.placed([1]),
+            store.pets.find_many([1, 2]),
+            store.search.count(Filters(), 1),
+            store.search.count_by_status(),
+            store.search.page(PageQuery(Filters(), Sort(), SHORT_PAGE + 1)),
+            store.usage.all(),
+            store.usage.users(0.0),
+        ):
+            await read
+        assert 1 == len(await batches(store, "import:2"))
+    assert [] == at_once
+
+
 async def test_reads_share_a_connection_and_the_threads_of_a_store_end_with_it(
     tmp_path: Path, connections_made: list[apsw.Connection]
 ) -> None:
@@ -197,7 +229,7 @@ async def test_reads_share_a_connection_and_the_threads_of_a_store_end_with_it(
         await store.engine.read(note_thread)
         await store.engine.transaction(note_thread)
         assert 7 == await store.engine.submit(note_thread, 7, 0)
-        assert made == len(connections_made)
+        assert (made, 0) == (len(connections_made), store.engine.stats.old_primaries())
     assert ["petstore-read", "petstore-write", "MainThread"] == [name.partition("_")[0] for name in threads]
     assert [] == [thread.name for thread in threading.enumerate() if thread.name.startswith("petstore-")]
 

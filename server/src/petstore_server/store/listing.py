@@ -68,9 +68,7 @@ class OrderList:
     @property
     def digest(self) -> str:
         """Identifies the list's bytes, 32 hexadecimal digits."""
-        ending = b"]" if any(piece.data for piece in self.pieces) else b"[]"
-        digests = b"".join([piece.digest for piece in self.pieces])
-        return sha256(digests + sha256(ending).digest()).hexdigest()[:32]
+        return sha256(b"".join([piece.digest for piece in self.pieces])).hexdigest()[:32]
 
 
 class Listing(Part):
