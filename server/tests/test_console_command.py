@@ -1,7 +1,6 @@
 """`petstore console`, and the console of servers that run: one process, workers, and none."""
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from testing.cli import CommandLine
 from testing.process import UNLIMITED, Server, new_key, petstore, serving, statuses
 from testing.redis_engine import shared_redis
 from testing.service import Service
+from testing.subprocesses import within
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
 
@@ -23,27 +23,22 @@ def test_the_link_is_the_only_line_on_stdout_and_the_audit_log_names_who_asked_f
     assert "once and for 5 minutes" in done.err
     entry = cli.must("audit", "--json").json_lines()[-1]
     assert ("operator:ada", "console.create_link") == (entry["actor"], entry["action"])
-
-
-def test_json_has_the_link_and_its_end(cli: CommandLine) -> None:
     assert {"url", "expiresAt"} == set(cli.must("console", "--json").json())
 
 
 @pytest.mark.parametrize(
-    ("settings", "address"),
+    ("options", "settings", "address"),
     [
-        ({"PETSTORE_ADMIN_HOST": "0.0.0.0", "PETSTORE_ADMIN_PORT": "9000"}, "http://127.0.0.1:9000/console/"),
-        ({"PETSTORE_ADMIN_HOST": "::1"}, "http://[::1]:8081/console/"),
-        ({"PETSTORE_ADMIN_HOST": "ops.internal"}, "http://ops.internal:8081/console/"),
+        ([], {"PETSTORE_ADMIN_HOST": "0.0.0.0", "PETSTORE_ADMIN_PORT": "9000"}, "http://127.0.0.1:9000"),
+        ([], {"PETSTORE_ADMIN_HOST": "::1"}, "http://[::1]:8081"),
+        ([], {"PETSTORE_ADMIN_HOST": "ops.internal"}, "http://ops.internal:8081"),
+        (["--url", "https://ops.example.com/"], {"PETSTORE_ADMIN_PORT": "0"}, "https://ops.example.com"),
     ],
 )
-def test_the_link_leads_to_the_admin_port(cli: CommandLine, settings: dict[str, str], address: str) -> None:
-    assert cli.must("console", **settings).out.startswith(address)
-
-
-def test_another_address_can_be_given(cli: CommandLine) -> None:
-    out = cli.must("console", "--url", "https://ops.example.com/", PETSTORE_ADMIN_PORT="0").out
-    assert out.startswith("https://ops.example.com/console/sign-in?token=")
+def test_the_link_leads_to_the_admin_port_or_to_the_address_that_is_given(
+    options: list[str], settings: dict[str, str], address: str, cli: CommandLine
+) -> None:
+    assert cli.must("console", *options, **settings).out.startswith(f"{address}/console/sign-in?token=")
 
 
 @pytest.mark.parametrize(
@@ -73,17 +68,19 @@ def test_an_address_that_the_server_will_refuse_gets_a_warning(cli: CommandLine)
     assert "PETSTORE_CONSOLE_HOSTS" not in cli.must("console").err
 
 
-def test_an_unknown_port_and_a_removed_console_are_explained(cli: CommandLine) -> None:
-    unknown = cli("console", PETSTORE_ADMIN_PORT="0")
-    assert (2, "--url" in unknown.err) == (unknown.code, True)
-    removed = cli("console", PETSTORE_CONSOLE="off")
-    assert (2, "PETSTORE_CONSOLE is off" in removed.err) == (removed.code, True)
-
-
-@pytest.mark.parametrize("value", ["http://ops", "ops:80", "a b", "*"])
-def test_host_names_are_checked(cli: CommandLine, value: str) -> None:
-    done = cli("console", PETSTORE_CONSOLE_HOSTS=value)
-    assert (2, "PETSTORE_CONSOLE_HOSTS" in done.err) == (done.code, True)
+@pytest.mark.parametrize(
+    ("name", "value", "explained"),
+    [
+        ("ADMIN_PORT", "0", "--url"),
+        ("CONSOLE", "off", "PETSTORE_CONSOLE is off"),
+        *(("CONSOLE_HOSTS", value, "PETSTORE_CONSOLE_HOSTS") for value in ("http://ops", "ops:80", "a b", "*")),
+    ],
+)
+def test_settings_without_a_usable_address_are_explained(
+    name: str, value: str, explained: str, cli: CommandLine
+) -> None:
+    done = cli("console", **{f"PETSTORE_{name}": value})
+    assert (2, explained in done.err) == (done.code, True)
 
 
 @contextmanager
@@ -137,7 +134,7 @@ def begin_import(browser: httpx2.Client, server: Server, content: str) -> str:
     form = f"{server.admin}/console/imports/new"
     file = {"file": ("orders.jsonl", content.encode())}
     address = str(browser.post(form, data=form_token(browser, form), files=file).url)
-    eventually_says(browser, address, "What importing it would do")
+    within(60, lambda: "What importing it would do" in browser.get(address).text)
     browser.post(f"{address}/import", data=form_token(browser, address))
     return address
 
@@ -149,13 +146,6 @@ def form_token(browser: httpx2.Client, address: str) -> dict[str, str]:
     return {found[1]: found[2]}
 
 
-def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
-    deadline = time.monotonic() + 60
-    while text not in (page := browser.get(address).text):
-        assert time.monotonic() < deadline, page
-        time.sleep(0.05)
-
-
 def test_a_server_imports_an_uploaded_file_and_when_it_stops_ends_its_import_and_deletes_the_upload(
     tmp_path: Path,
 ) -> None:
@@ -165,7 +155,7 @@ def test_a_server_imports_an_uploaded_file_and_when_it_stops_ends_its_import_and
     with serving(store, **settings) as server, signed_in(server, store) as browser:
         small, large = ("".join(f'{{"id": {number}}}\n' for number in range(1, last)) for last in (3, 30_001))
         address = begin_import(browser, server, small)
-        eventually_says(browser, address, "The audit log has it as")
+        within(60, lambda: "The audit log has it as" in browser.get(address).text)
         assert {1: "pending", 2: "pending"} == statuses(store)
         begin_import(browser, server, large)
         assert 0 == server.stop()

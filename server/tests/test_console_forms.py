@@ -24,13 +24,6 @@ def form(browser: Browser, action: str) -> dict[str, str]:
     return dict(chosen + re.findall(r'<input[^>]* name="(\w+)"(?: type="\w+")? value="([^"]*)"', found[0]))
 
 
-async def send(browser: Browser, action: str, fields: dict[str, str], status: int) -> str:
-    response = await browser.http.post(f"/console{action}", data=fields, follow_redirects=True)
-    assert status == response.status_code, response.text
-    browser.page = response.text
-    return response.text
-
-
 async def test_a_reload_of_the_page_with_a_new_key_makes_no_second_key_ever(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
@@ -39,18 +32,18 @@ async def test_a_reload_of_the_page_with_a_new_key_makes_no_second_key_ever(each
         fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read"}
         await browser.get("/accounts/zoo")  # another tab
         other = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read"}
-        assert "pso_live_" in await send(browser, "/accounts/zoo/keys", fields, 200)
+        assert "pso_live_" in await browser.submit("/accounts/zoo/keys", fields, 200)
         console.sources.submissions.clear()  # some seconds later
         console.clock.now += 11 * 3600
-        assert "This form was submitted before" in await send(browser, "/accounts/zoo/keys", fields, 409)
+        assert "This form was submitted before" in await browser.submit("/accounts/zoo/keys", fields, 409)
         assert 2 == len(await console.store.keys.list("zoo"))
-        assert "pso_live_" in await send(browser, "/accounts/zoo/keys", other, 200)
+        assert "pso_live_" in await browser.submit("/accounts/zoo/keys", other, 200)
     async with running_console(each_backend) as after:  # the process was restarted, or it is another host
         after.clock.now += 12 * 3600
         again = after.another_browser()
         again.http.cookies = console.browser.http.cookies
         for each in (fields, other):
-            assert "This form was submitted before" in await send(again, "/accounts/zoo/keys", each, 409)
+            assert "This form was submitted before" in await again.submit("/accounts/zoo/keys", each, 409)
         assert 3 == len(await after.store.keys.list("zoo"))
 
 
@@ -60,9 +53,9 @@ async def test_a_form_that_was_refused_can_be_submitted_again(console: Console, 
     fields = form(browser, "/keys/key_one/revoke")
     await console.store.accounts.change("zoo", edit("a", None), BOB)
     for _ in range(2):
-        await send(browser, "/keys/none/revoke", fields, 404)
+        await browser.submit("/keys/none/revoke", fields, 404)
         console.sources.submissions.clear()
-    await send(browser, "/keys/key_one/revoke", fields, 200)
+    await browser.submit("/keys/key_one/revoke", fields, 200)
 
 
 async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
@@ -70,7 +63,7 @@ async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Consol
     await browser.get("/accounts/zoo?keys=usable")
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "calls; on “Mondays”"}
     await console.store.sessions.end_all(BOB)
-    page = await send(browser, "/accounts/zoo/details", typed, 401)
+    page = await browser.submit("/accounts/zoo/details", typed, 401)
     assert "what you typed is kept" in page
     assert "petstore console" in page
     response = await browser.http.get(await browser.link())
@@ -81,7 +74,7 @@ async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Consol
         again = form(browser, "/accounts/zoo/details")
         assert ("ann@zoo.example", "calls; on “Mondays”") == (again["contact"], again["note"])
     assert "" == (await console.store.accounts.find("zoo")).contact
-    await send(browser, "/accounts/zoo/details", again, 200)
+    await browser.submit("/accounts/zoo/details", again, 200)
     assert "ann@zoo.example" == (await console.store.accounts.find("zoo")).contact
     assert "What you had typed" not in await browser.get("/accounts/zoo")
 
@@ -90,7 +83,7 @@ async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser)
     await browser.get("/accounts")
     typed = form(browser, "/accounts") | {"name": "Café & Söhne", "plan": "pro", "note": "new"}
     await browser.sign_in()  # in another tab
-    assert "Show the form again" in await send(browser, "/accounts", typed, 403)
+    assert "Show the form again" in await browser.submit("/accounts", typed, 403)
     await browser.get("/accounts")
     again = form(browser, "/accounts")
     assert ("Café &amp; Söhne", "pro", "new") == (again["name"], again["plan"], again["note"])
@@ -104,7 +97,7 @@ async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, cons
         raise ServiceUnavailable("the disk is full")
 
     console.store.accounts.change = fail  # type: ignore[method-assign, assignment]
-    assert "Show the form again" in await send(browser, "/accounts/zoo/details", typed, 503)
+    assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
     console.store.accounts.change = change  # type: ignore[method-assign]
     await browser.get("/accounts/zoo")
     assert "long text" == form(browser, "/accounts/zoo/details")["note"]
@@ -114,9 +107,9 @@ async def test_what_was_done_is_not_offered_again_after_signing_in(
     zoo: None, console: Console, browser: Browser
 ) -> None:
     fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read", "note": "mine"}
-    await send(browser, "/accounts/zoo/keys", fields, 200)
+    await browser.submit("/accounts/zoo/keys", fields, 200)
     await console.store.sessions.end_all(BOB)
-    await send(browser, "/accounts/zoo/keys", fields, 401)
+    await browser.submit("/accounts/zoo/keys", fields, 401)
     await browser.sign_in()
     await browser.get("/accounts/zoo")
     assert "" == form(browser, "/accounts/zoo/keys")["note"]
@@ -150,7 +143,7 @@ async def test_the_contact_is_edited_although_the_plan_was_changed(
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example"}
     await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
     await console.store.accounts.change("zoo", edit(None, "bob's note"), BOB)
-    assert "Saved the contact and the note of zoo." in await send(browser, "/accounts/zoo/details", typed, 200)
+    assert "Saved the contact and the note of zoo." in await browser.submit("/accounts/zoo/details", typed, 200)
     account = await console.store.accounts.find("zoo")
     assert ("ann@zoo.example", "bob's note", Plan.PRO) == (account.contact, account.note, account.plan)
 
@@ -160,12 +153,12 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
 ) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"note": "my long note"}
     await console.store.accounts.change("zoo", edit(None, "bob was first"), BOB)
-    page = await send(browser, "/accounts/zoo/details", typed, 409)
+    page = await browser.submit("/accounts/zoo/details", typed, 409)
     assert "Nothing was changed" in page
     assert "The note is “bob was first” now; submit the form again to replace that." in page
     again = form(browser, "/accounts/zoo/details")
     assert "my long note" == again["note"]
-    await send(browser, "/accounts/zoo/details", again, 200)
+    await browser.submit("/accounts/zoo/details", again, 200)
     assert "my long note" == (await console.store.accounts.find("zoo")).note
 
 
@@ -174,8 +167,8 @@ async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
 ) -> None:
     typed = form(browser, "/accounts/zoo/plan") | {"plan": "business"}
     await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
-    assert "The plan is “pro” now" in await send(browser, "/accounts/zoo/plan", typed, 409)
+    assert "The plan is “pro” now" in await browser.submit("/accounts/zoo/plan", typed, 409)
     again = form(browser, "/accounts/zoo/plan")
     assert ("business", Plan.PRO) == (again["plan"], (await console.store.accounts.find("zoo")).plan)
-    await send(browser, "/accounts/zoo/plan", again, 200)
+    await browser.submit("/accounts/zoo/plan", again, 200)
     assert Plan.BUSINESS == (await console.store.accounts.find("zoo")).plan

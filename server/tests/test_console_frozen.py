@@ -6,16 +6,17 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import httpx2
 import pytest
 
+from petstore_server.engines.postgres.pool import CONNECTIONS
 from testing.engines import PostgresEngine, running_engine
 from testing.process import UNLIMITED, Server, petstore, serving
 from testing.redis_engine import RedisEngine, own_redis
-from testing.subprocesses import busy, descendants
+from testing.subprocesses import busy, descendants, within
 
 PAGES = ("", "accounts", "accounts/acme", "bans", "orders", "imports", "audit", "?period=week")
 
@@ -38,9 +39,11 @@ class Host(NamedTuple):
         return response.text
 
     def all_pages(self) -> None:
-        """Every page, all at the same time."""
-        with ThreadPoolExecutor(len(PAGES)) as threads:
-            list(threads.map(self.page, PAGES))
+        """Every page twice, all at the same time: more than there are connections to the store."""
+        pages = PAGES * 2
+        assert len(pages) > CONNECTIONS
+        with ThreadPoolExecutor(len(pages)) as threads:
+            list(threads.map(self.page, pages))
 
     def strip(self, path: str = "") -> str:
         """The text of the strip of a page."""
@@ -50,10 +53,7 @@ class Host(NamedTuple):
 
     def eventually_says(self, text: str) -> None:
         """Load pages until the strip has the text."""
-        deadline = time.monotonic() + 30
-        while text not in (found := self.strip()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.3)
+        within(30, lambda: text in self.strip())
 
 
 @pytest.fixture(name="unhurried")
@@ -96,21 +96,15 @@ def test_pages_appear_while_redis_stands_still(host: Host) -> None:
     host.eventually_says("Ready · checked")
 
 
-@contextmanager
-def frozen_worker(server: Server) -> Iterator[None]:
-    pid = descendants(server.process.pid)[-1]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def test_a_worker_that_stands_still_is_named(host: Host) -> None:
     host.eventually_says("Ready · checked")
-    with frozen_worker(host.server):
+    worker = descendants(host.server.process.pid)[-1]
+    os.kill(worker, signal.SIGSTOP)
+    try:
         assert "Ready · checked 0 s ago Check" not in host.strip()
         host.all_pages()
         host.eventually_says("does not respond. · checked")
         assert re.search(r"Not ready since .* Worker \d does not respond", host.strip())
+    finally:
+        os.kill(worker, signal.SIGCONT)
     host.eventually_says("Ready · checked")

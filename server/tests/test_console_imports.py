@@ -96,7 +96,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
     assert "no longer pending in the store" in text
     assert "Nothing was changed so far." in text
     assert [1, 2, 3] == await ids_of(console)
-    assert [] == files(uploads_folder)
+    assert ([], 2) == (files(uploads_folder), open_below(uploads_folder)), "the file and its rejects have no name"
 
     text = await imported(browser, path)
     assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
@@ -106,15 +106,17 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
     assert f"{entry.subject} · by ada" in text
     assert "Imported orders" in await browser.get(f"/audit?subject={entry.subject}")
     assert f'/imports/{entry.subject}"' in browser.page
-    assert [] == files(uploads_folder)
+    assert 1 == open_below(uploads_folder)
 
 
 async def test_rejected_rows_are_downloaded_with_reasons(browser: Browser) -> None:
-    path = await upload(browser, b"id,quantity\n1,2\n2,many\nx,1\n", name='exports/my "best" orders.csv')
+    path = await upload(browser, b"id,quantity\n1,2\n2,many\nx,1\n", name='exports\\my "best" orders.csv')
     text = await finished(browser, path)
     assert (True, False) == ("Rejected 2" in text, "exports" in text)
     response = await browser.http.get(f"/console{path}/rejects")
-    assert "attachment" in response.headers["content-disposition"]
+    name = "filename=\"rejects.jsonl\"; filename*=UTF-8''my%20%2522best%2522%20orders-rejects.jsonl"
+    assert f"attachment; {name}" == response.headers["content-disposition"]
+    assert "application/jsonl" == response.headers["content-type"]
     rows = [json.loads(line) for line in response.text.splitlines()]
     assert [(3, "quantity", "2,many"), (4, "id", "x,1")] == [
         (row["line"], row["column"], row["raw"].strip()) for row in rows
@@ -145,16 +147,6 @@ async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(console:
     text = await browser.submit(f"{path}/import")
     assert "Created 2" in await finished(browser, path)
     assert [1, 2] == await ids_of(console)
-
-
-async def test_the_files_of_an_upload_have_no_name_and_are_closed(uploads_folder: Path, browser: Browser) -> None:
-    path = await checked(browser, GOOD)
-    assert [] == files(uploads_folder)
-    assert 2 == open_below(uploads_folder), "the file and its rejects"
-    await imported(browser, path)
-    assert 1 == open_below(uploads_folder)
-    await browser.submit(f"{path}/discard")
-    assert 0 == open_below(uploads_folder)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +221,6 @@ async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
 async def test_an_upload_without_the_sessions_form_token_is_refused(
     uploads_folder: Path, console: Console, browser: Browser
 ) -> None:
-    assert "The form has expired" in await upload(browser, GOOD, 403, form_token="0" * 64)
     other = await console.another_browser().sign_in("bob")
     assert "The form has expired" in await upload(browser, GOOD, 403, form_token=other.form_token)
     file_first = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'
@@ -329,7 +320,7 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
     path = await checked(browser, GOOD)
     assert "Deleted orders.jsonl" in await browser.submit(f"{path}/discard")
     assert "There is no such upload here" in await browser.get(path, 404)
-    assert [] == files(uploads_folder)
+    assert 0 == open_below(uploads_folder)
     monkeypatch.setattr(import_jobs, "KEPT_SECONDS", 0.01)
     path = await upload(browser, GOOD)
     async with asyncio.timeout(60):
@@ -340,11 +331,21 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
     assert [] == await ids_of(console)
 
 
-async def test_uploads_are_limited_in_number(monkeypatch: pytest.MonkeyPatch, browser: Browser) -> None:
+async def test_uploads_are_limited_in_number_and_by_the_disk(
+    monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
+) -> None:
     monkeypatch.setattr(import_jobs, "MAX_JOBS", 1)
-    path = await upload(browser, GOOD)
+    path = await upload(browser, GOOD, name=f"{'x' * 300}.jsonl")
     assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 503)
     await finished(browser, path)
+    [job] = console.sources.imports.all()
+    assert f"{'x' * 194}.jsonl" == job.name
+
+    def fail(*_: object) -> object:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(console.sources.imports, "check", fail)
+    assert "The server cannot store the file: No space left on device." in await upload(browser, GOOD, 507)
 
 
 async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
@@ -483,10 +484,13 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (os.mkdir(sys.argv[1]), sys.exit(0)));"
         "print('{}', flush=True); signal.pause()"
     )
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "ended")))
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
-        path = await upload(browser, GOOD)
-        await browser.get(path)
+        path = await checked(browser, GOOD)
+        monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "ended")))
+        await browser.submit(f"{path}/import")
+        page = await browser.submit(f"{path}/discard", status=409)
+        assert "stop the import first. Go to the overview" in page
+        await console.sources.imports.all()[0].begun.wait()
         await browser.submit(f"{path}/stop")
     assert (tmp_path / "ended").is_dir()

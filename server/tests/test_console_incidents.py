@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
-import psycopg
 import pytest
 from prometheus_client.core import CounterMetricFamily
 
@@ -15,7 +14,6 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.sessions import SESSION_LIFETIME
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
-from petstore_server.engines.postgres.pool import CONNECTIONS
 from petstore_server.operations.health import CheckResult
 from testing.console import START, Browser, Console, running_console
 from testing.stores import BY, Stores, add_key
@@ -91,36 +89,26 @@ async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(file_store
         ended.set()
 
 
-async def test_pages_do_not_wait_for_locked_tables_and_recover(postgres_stores: Stores) -> None:
-    """More pages at a time than there are connections."""
-    async with running_console(postgres_stores, waits={}) as console:
-        browser = await signed_in(console)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("LOCK TABLE petstore.audit, petstore.bans, petstore.orders, petstore.accounts")
-            began = monotonic()
-            pages = await asyncio.gather(*[browser.http.get("/console/") for _ in range(CONNECTIONS + 4)])
-            assert monotonic() - began < 2.5 + busy()
-            assert {200} == {page.status_code for page in pages}
-            assert all("Not known." in page.text for page in pages)
-            await other.rollback()
-        async with asyncio.timeout(60):
-            while "Not known." in await browser.get("/"):  # noqa: ASYNC110 - pages read again
-                await asyncio.sleep(0.1)
-
-
-async def test_the_overview_is_there_while_the_store_is_down(console: Console) -> None:
+async def test_the_overview_is_there_while_the_store_is_down_and_says_since_when(console: Console) -> None:
     browser = await signed_in(console)
+    console.clock.now += 10
     console.service.ready, console.service.detail = False, {"status": "unavailable", "reason": "the disk is full"}
 
     replace_queries(console, fail)
     overview = await browser.get("/")
-    assert re.search(r"Not ready since [\d:]+ \(0 s\) The disk is full\. · checked 0 s ago", overview)
+    assert "Not ready since 07:33 (0 s) The disk is full. · checked 0 s ago" in overview
     assert 1 == overview.count("The disk is full")
     assert overview.count("Not known.") >= 4
     assert "The disk is full. Try again shortly." in await browser.get("/accounts", 503)
     stranger = console.another_browser()
     stranger.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
     assert "Overview" not in await stranger.get("/", 503)
+    console.clock.now += 600
+    await console.check()
+    assert "Not ready since 07:33 (10 min)" in await browser.get("/")
+    del console.store.engine.query, console.store.engine.read  # it is back
+    console.service.ready, console.service.detail = True, {"status": "ok"}
+    assert "Ready · checked 0 s ago" in await browser.get("/orders")
 
 
 async def test_a_session_that_ended_is_over_while_the_store_is_down(console: Console) -> None:

@@ -55,7 +55,7 @@ def form_token(session_token: str, page: str) -> str:
 def is_form_token(given: str, session_token: str) -> bool:
     """Whether a form carries a token of this session."""
     expected = form_token(session_token, given.partition(".")[0].encode("ascii", "replace").decode())
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
+    return hmac.compare_digest(given.encode(), expected.encode())
 
 
 def signature(session_token: str, text: str) -> str:
@@ -64,7 +64,7 @@ def signature(session_token: str, text: str) -> str:
 
 
 def _mac(key: str, text: bytes) -> str:
-    return hmac.new(key.encode("utf-8", "surrogatepass"), text, sha256).hexdigest()
+    return hmac.new(key.encode(), text, sha256).hexdigest()
 
 
 # `wanted` is the page that was wanted before signing in, `kept` what was typed in a form that was not done.
