@@ -26,11 +26,6 @@ ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_STRIKES": "1", "PETSTORE_BAN_GRACE_SECONDS": "0"}
 
 
-@pytest.fixture(name="log")
-def _log() -> io.StringIO:
-    return io.StringIO()
-
-
 def entries(log: io.StringIO, event: str) -> list[dict[str, object]]:
     found = [json.loads(line) for line in log.getvalue().splitlines()]
     return [entry for entry in found if entry["event"] == event]
@@ -80,8 +75,9 @@ async def test_a_redis_that_refuses_its_user_is_reported_in_one_sentence(deploym
 
 @pytest.mark.settings(**STRICT)
 async def test_a_ban_is_logged_once_with_the_names_that_commands_show_though_its_save_was_cancelled(
-    each_deployment: Deployment, service: Service, log: io.StringIO
+    each_deployment: Deployment, service: Service
 ) -> None:
+    log = io.StringIO()
     configure_logging("info", log)
     _, key_id = await ban(service)
     await save_cancelled(service)
@@ -187,8 +183,9 @@ async def test_a_use_in_the_hour_of_a_restore_is_saved_again(service: Service, t
 
 
 async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
-    service: Service, tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    log = io.StringIO()
     configure_logging("info", log)
     key = await service.key()
     await run(service, "db", "backup", str(tmp_path / "backup.db"))

@@ -123,11 +123,6 @@ def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -
     found = results(cli)
     assert ("ok", "Accounts: 1 (0 suspended); working keys: 1.") == found["accounts"]
     assert "warn" == found["keys"][0]
-
-
-def test_keys_of_a_suspended_account_do_not_count_as_working(cli: CommandLine) -> None:
-    cli.must("accounts", "create", "acme", "--plan", "free")
-    cli.must("keys", "create", "acme", "--expires", "3d")
     cli.must("accounts", "suspend", "acme")
     assert ("warn", "No account has a key that works.") == results(cli)["keys"]
     cli.must("accounts", "create", "globex", "--plan", "free")

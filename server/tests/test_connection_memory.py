@@ -38,6 +38,7 @@ def sockets_of(port: int) -> list[Socket]:
 def test_the_bounds_and_deadlines_are_the_documented_ones() -> None:
     assert (64 << 20, 128 << 20) == (state.MAX_UNFINISHED, state.MAX_UNREAD)
     assert (10, 60, 60, 2, 1) == state.Deadlines()
+    assert ("maximum", "unfinished", "unread") == state.REFUSED
 
 
 async def test_the_kernel_keeps_little_of_a_response_that_is_not_read() -> None:

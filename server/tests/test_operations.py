@@ -6,14 +6,14 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.errors import OrderAlreadyCancelled, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.errors import InvalidInput, OrderAlreadyCancelled, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.operations import accounts, orders
+from petstore_server.operations import accounts, admin_port, orders
 from petstore_server.operations.accounts import IssuedKey
-from petstore_server.operations.audit import read_audit
+from petstore_server.operations.audit import check_operator_name, read_audit, shown_fields
 from petstore_server.operations.health import check_postgres, check_redis
 from petstore_server.operations.health_machine import check_deployment
 from petstore_server.settings import read_settings
@@ -201,3 +201,44 @@ def test_a_postgresql_with_few_connections_left_or_that_may_lose_changes_is_repo
         assert ("postgresql", level, message, level == "warn") == (*connections[:3], connections.remedy != "")
         found = ("postgresql", "warn" if name else "ok", bool(name), bool(name))
         assert found == (*durable[:2], f"{name} = off" in durable.message, durable.remedy.startswith(f"Set {name} ="))
+
+
+@pytest.mark.parametrize("name", ["", "\t", "a" * 101, "two\nlines", "pso_live_" + "x" * 33])
+def test_an_operators_name_is_one_line_of_up_to_100_characters_without_a_key(name: str) -> None:
+    assert ["ann", "a" * 100] == [check_operator_name(" ann "), check_operator_name("a" * 100)]
+    with pytest.raises(InvalidInput):
+        check_operator_name(name)
+
+
+def test_times_in_an_entry_are_shown_as_text_at_every_depth() -> None:
+    given = {"created_at": 0, "until": 1.5, "last_used_at": None, "at_most": 1, "keys": [{"began": 60, "a_b_c": "x"}]}
+    shown = {"createdAt": "1970-01-01T00:00:00Z", "until": "1970-01-01T00:00:01Z", "lastUsedAt": None, "atMost": 1}
+    assert shown | {"keys": [{"began": "1970-01-01T00:01:00Z", "aBC": "x"}]} == shown_fields(given)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("Ops.Example.:80", "ops.example"),
+        ("[::1]:1", "::1"),
+        *[(host, None) for host in ("", ":80", "a:b", "a/b", "a?b", "a#b", "u@a", "[::1")],
+    ],
+)
+def test_the_name_in_a_host_header_has_no_port_and_is_in_lower_case(host: str, name: str | None) -> None:
+    assert name == admin_port.host_name(host)
+
+
+def test_names_of_this_machine_and_addresses_of_the_admin_port() -> None:
+    assert all(map(admin_port.is_loopback, ("localhost", "app.localhost", "127.9.9.9", "::1")))
+    assert not any(map(admin_port.is_loopback, ("notlocalhost", "localhost.example", "10.0.0.1", "::2")))
+    for host, url in (("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("10.0.0.7", "10.0.0.7"), ("fd00::7", "[fd00::7]")):
+        settings = read_settings({"PETSTORE_ADMIN_HOST": host, "PETSTORE_ADMIN_PORT": "81"})
+        assert f"http://{url}:81" == admin_port.admin_url(settings)
+
+
+async def test_a_key_expires_in_the_future(store: Store) -> None:
+    await account(store)
+    key = (await issue(store, NOW + 1)).key
+    for expired in (issue(store, NOW), accounts.rotate_key(store, key.id, grace=0, expires_at=NOW, actor=ACTOR)):
+        with pytest.raises(InvalidInput, match="A key cannot expire in the past"):
+            await expired

@@ -268,15 +268,6 @@ def test_a_malformed_body_is_refused_once_in_place_of_its_request_unless_that_wa
     assert [(True, "192.0.2.1")] * current == [(each.refusal is not None, each.peer) for each in one.requests]
 
 
-def test_a_malformed_body_is_refused_in_place_of_its_request_before_that_is_answered() -> None:
-    one = RequestParser("192.0.2.1")
-    take(one, LIST + request(b"Host: x", b"Transfer-Encoding: chunked"))
-    with pytest.raises(BadRequest):
-        take(one, b"x\r\n")
-    one.refuse(BadRequest())
-    assert [None, BadRequest] == [each.refusal and type(each.refusal) for each in one.requests]
-
-
 def test_blank_lines_before_a_request_are_bounded() -> None:
     lines = b"\r\n" * (MAX_HEAD // 2)
     assert (None, HeadersTooLarge) == (feed(lines)[1], feed(lines + b"\r\n")[1])
@@ -294,14 +285,29 @@ def test_what_follows_the_last_request_of_a_connection_is_part_of_one_that_never
     assert (False, True, 0, 2) == (before, one.in_message, one.size, len(one.requests))
 
 
-@pytest.mark.parametrize(("malformed", "method"), [(b"HEAD \0", "HEAD"), (LIST + b"HEAD \0", "HEAD"), (b"\0GET ", "")])
-def test_a_refusal_is_the_last_response_and_has_the_method_of_what_is_malformed(malformed: bytes, method: str) -> None:
+@pytest.mark.parametrize(
+    ("malformed", "method", "before"),
+    [
+        (b"\0GET ", "", 0),
+        (b"HEAD \0", "HEAD", 0),
+        (LIST + b"HEAD \0", "HEAD", 1),
+        (
+            LIST + request(b"Host: x", b"Transfer-Encoding: chunked") + b"x\r\n",
+            "POST",
+            1,
+        ),  # in the place of its request
+    ],
+)
+def test_a_refusal_is_the_last_response_and_has_the_method_of_what_is_malformed(
+    malformed: bytes, method: str, before: int
+) -> None:
     one = RequestParser("192.0.2.1")
     with pytest.raises(BadRequest):
         take(one, malformed)
     one.refuse(BadRequest())
-    refused = one.requests[-1]
-    assert (method, "192.0.2.1", False, True) == (refused.method, refused.peer, refused.keep_alive, refused.complete)
+    *others, last = one.requests
+    assert [None] * before == [each.refusal for each in others]
+    assert (BadRequest, method, "192.0.2.1", False) == (type(last.refusal), last.method, last.peer, last.keep_alive)
 
 
 def test_what_a_plain_request_and_an_empty_response_are() -> None:

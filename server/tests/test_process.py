@@ -58,12 +58,6 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-def test_an_orderly_stop_leaves_one_file(store: Path) -> None:
-    with serving(store) as server:
-        server.stop()
-    assert [store.name] == [file.name for file in store.parent.iterdir() if file != server.log]
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "code", "named"),
     [
@@ -397,6 +391,7 @@ def test_metrics_and_logs_never_hold_a_key(store: Path) -> None:
             metrics = admin.get(f"{server.admin}/metrics").text
         command_line = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().decode()
         server.stop()
+    assert [store.name] == [file.name for file in store.parent.iterdir() if file != server.log]
     logged = server.log.read_text()
     assert 2 == logged.count('"event":"request answered"')
     assert all(key[9:] not in text for text in (metrics, command_line, logged))
