@@ -89,23 +89,14 @@ def test_a_row_has_what_pages_filter_and_sort_by_and_the_record(order: Order) ->
 
 def test_a_row_that_the_service_would_not_write_is_a_problem() -> None:
     order = Order(1, 2, 3, "2026-11-01T10:00:00Z", True, reference="A 1")
-    order_id, status, pet_id, complete, ship_date, reference, record = order_row(order)
-    rows = [
-        (2, status, pet_id, complete, ship_date, reference, record),
-        (order_id, "lost", pet_id, complete, ship_date, reference, record),
-        (order_id, status, 3, complete, ship_date, reference, record),
-        (order_id, status, pet_id, 0, ship_date, reference, record),
-        (order_id, status, pet_id, complete, None, reference, record),
-        (order_id, status, pet_id, complete, ship_date, reference, record.replace(":", ": ")),
-        (order_id, status, pet_id, complete, ship_date, reference, record.replace("T", "t")),
-        (order_id, status, pet_id, complete, ship_date, reference, "{"),
-        (order_id, status, pet_id, complete, ship_date, reference, "[]"),
-        (order_id, status, pet_id, complete, ship_date, " A", record),
-    ]
-    for row in rows:
-        problem = order_problem(row)
+    row = order_row(order)
+    wrong = [(0, 2), (1, "lost"), (2, 3), (3, 0), (4, None), (5, " A")]
+    wrong += [(6, record) for record in (row[6].replace(":", ": "), row[6].replace("T", "t"), "{", "[]")]
+    for column, value in wrong:
+        changed = (*row[:column], value, *row[column + 1 :])
+        problem = order_problem(changed)
         assert problem is not None
-        assert f"Order {row[0]} " in problem
+        assert f"Order {changed[0]} " in problem
 
 
 @pytest.mark.parametrize(
