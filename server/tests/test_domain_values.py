@@ -3,6 +3,7 @@
 import hashlib
 import re
 from dataclasses import replace
+from enum import Enum
 from typing import get_args
 
 import pytest
@@ -12,10 +13,14 @@ from petstore_server.domain.audit import Transition, unless_changed, version
 from petstore_server.domain.errors import ChangedMeanwhile, InvalidField, StoreUnusable, replacing_remedy
 from petstore_server.domain.health import STATES, HostHealth, State
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, Rejected, id_ranges
+from petstore_server.domain.keys import Environment, KeyState
 from petstore_server.domain.lists import NumberedPage, clamp_page
+from petstore_server.domain.orders import ImportOutcome
 from petstore_server.domain.pets import evaluate_pet_import, pet_from_fields
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import FILE_STAMP, are_canonical, file_stamp, format_hour
+from petstore_server.domain.usage import Granularity
+from petstore_server.domain.windows import Outcome
 
 
 def test_each_plan_has_the_limits_of_the_interface() -> None:
@@ -134,6 +139,21 @@ def test_a_pet_is_the_fields_that_have_a_value_and_an_import_replaces_it(fields:
     assert ["created", "unchanged", "replaced"] == [
         evaluate_pet_import(existing, pet) for existing in (None, pet, replace(pet, name="Max"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (ImportOutcome, "created unchanged replaced rejected protected"),
+        (KeyState, "active expiring suspended expired revoked"),
+        (Outcome, "admitted limited banned"),
+        (Plan, "free pro business enterprise"),
+        (Environment, "production staging"),
+        (Granularity, "hour day"),
+    ],
+)
+def test_what_users_read_of_states_and_kinds_stays_the_same(kind: type[Enum], values: str) -> None:
+    assert values.split() == [each.value for each in kind]
 
 
 def test_the_states_of_the_service_from_the_best_on() -> None:

@@ -2,21 +2,30 @@
 
 import random
 import re
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import KeyNotUsable
 from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
+    ApiKey,
     Environment,
     KeyState,
     Scope,
+    Successor,
     digest,
     is_well_formed,
     key_state,
     new_key,
     new_key_id,
     parse_scopes,
+    revoke,
+    rotate,
+    unban,
 )
 
 KEY = new_key(Environment.PRODUCTION, random.Random(7).randrange)
@@ -59,6 +68,48 @@ def test_a_key_is_active_expiring_expired_or_revoked_or_suspended_with_its_accou
     ]
     ended = [KeyState.EXPIRED, KeyState.REVOKED]
     assert [KeyState.ACTIVE, KeyState.EXPIRING, *ended, KeyState.SUSPENDED, KeyState.SUSPENDED, *ended] == states
+
+
+STORED = ApiKey("key_1", "acme", b"1", Environment.PRODUCTION, DEFAULT_SCOPES, "note", 1.0, last_used_at=0)
+BANNED = replace(STORED, ban=Ban("key_1", 100, 220, 1))
+
+
+def test_a_revocation_is_final_and_a_ban_is_lifted_while_it_holds() -> None:
+    revoked = replace(STORED, revoked_at=5.0)
+    assert [revoked, revoked] == [revoke(5.0).apply(STORED), revoke(9.0).apply(revoked)]
+    assert ["key.revoke", "key.unban"] == [revoke(5.0).action, unban(5.0).action]
+    assert [STORED] * 2 == [
+        unban(150.0).apply(each) for each in (BANNED, replace(BANNED, ban=Ban("key_1", 99, 199, 2)))
+    ]
+    times = (39.0, 40.0, 219.0, 220.0)
+    assert [False, True, True, False] == [unban(at).is_allowed(BANNED) for at in times]
+    assert [False, True, True, False] == [BANNED.is_banned(at) for at in times]
+    assert not unban(150.0).is_allowed(STORED)
+    assert [False, False] == [each.is_banned(150.0) for each in (STORED, replace(BANNED, revoked_at=5.0))]
+    fields = {"expires_at": None, "revoked_at": None, "rotated_to": None}
+    assert [{**fields, "ban": None}, {**fields, "ban": {"began": 100, "until": 220, "level": 1}}] == [
+        STORED.fields(),
+        BANNED.fields(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "given", "old_ends", "new_ends"),
+    [(None, None, 50.0, None), (40.0, None, 40.0, 40.0), (60.0, 99.0, 50.0, 99.0), (None, 99.0, 50.0, 99.0)],
+)
+def test_the_successor_of_a_key_takes_over_all_but_its_secret_and_its_use(
+    expires_at: float | None, given: float | None, old_ends: float, new_ends: float | None
+) -> None:
+    old, new = rotate(replace(BANNED, expires_at=expires_at), Successor("key_2", b"2", given), 50.0, 10.0)
+    assert replace(BANNED, expires_at=old_ends, rotated_to="key_2") == old
+    kept = replace(BANNED, id="key_2", digest=b"2", created_at=10.0, expires_at=new_ends, rotated_from="key_1")
+    assert replace(kept, ban=Ban("key_2", 100, 220, 1), last_used_at=None) == new
+    for ended, message in (
+        (old, "Key key_1 is already rotated to key_2"),
+        (replace(new, revoked_at=5.0), "key_2 is rev"),
+    ):
+        with pytest.raises(KeyNotUsable, match=message):
+            rotate(ended, Successor("key_3", b"3"), 50.0, 10.0)
 
 
 def test_experimental_scopes_are_not_in_the_default_set() -> None:

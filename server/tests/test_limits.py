@@ -5,7 +5,7 @@ Every case that is not about one limiter's memory runs over both: in this proces
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import example, given, settings
@@ -32,14 +32,9 @@ SMALL = Limits(3, 10)
 UNHURRIED = settings(deadline=None)  # an example with Redis takes as long as the machine is busy
 
 
-class Limiters(Protocol):
-    """One kind of limiter: makes new ones, each with what it keeps in memory, and runs their coroutines."""
-
-    def make(self, policy: BanPolicy, clock: Clock) -> tuple[Limiter, MemoryLimiter]: ...
-    def run(self, work: Coroutine[Any, Any, T]) -> T: ...
-
-
 class InProcess:
+    """A kind of limiter: makes new ones, each with what it keeps in memory, and runs their coroutines."""
+
     def make(self, policy: BanPolicy, clock: Clock) -> tuple[Limiter, MemoryLimiter]:
         made = MemoryLimiter(policy, clock)
         return made, made
@@ -48,7 +43,7 @@ class InProcess:
         return asyncio.run(work)
 
 
-class InRedis:
+class InRedis(InProcess):
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self._made: list[FallbackLimiter] = []
@@ -87,10 +82,10 @@ def in_redis() -> Iterator[InRedis]:
 
 
 @pytest.fixture(scope="module", params=["memory", "redis"])
-def each_backend(request: pytest.FixtureRequest) -> Limiters:
+def each_backend(request: pytest.FixtureRequest) -> InProcess:
     if request.param == "memory":
         return InProcess()
-    made: Limiters = request.getfixturevalue("in_redis")
+    made: InProcess = request.getfixturevalue("in_redis")
     return made
 
 
@@ -134,7 +129,7 @@ def admitted(decisions: Sequence[Decision]) -> int:
     gaps=st.lists(st.floats(0, 40) | st.floats(50, 90_000), max_size=120),
 )
 def test_admissions_follow_a_naive_model_of_both_windows(
-    each_backend: Limiters, limits: Limits, gaps: list[float]
+    each_backend: InProcess, limits: Limits, gaps: list[float]
 ) -> None:
     """The model keeps the time of each admitted request, and has no counts."""
     clock = Clock(1_000_000.25)
@@ -157,7 +152,7 @@ def test_admissions_follow_a_naive_model_of_both_windows(
         assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
-def test_a_plan_change_preserves_usage(each_backend: Limiters, clock: Clock) -> None:
+def test_a_plan_change_preserves_usage(each_backend: InProcess, clock: Clock) -> None:
     limiter, _ = each_backend.make(POLICY, clock)
     for _ in range(3):
         each_backend.run(limiter.admit(principal()))
@@ -168,7 +163,7 @@ def test_a_plan_change_preserves_usage(each_backend: Limiters, clock: Clock) -> 
 
 
 def test_requests_during_a_ban_never_extend_it_or_affect_the_accounts_other_keys(
-    each_backend: Limiters, clock: Clock
+    each_backend: InProcess, clock: Clock
 ) -> None:
     limiter, local = each_backend.make(POLICY, clock)
     local.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
@@ -182,7 +177,7 @@ def test_requests_during_a_ban_never_extend_it_or_affect_the_accounts_other_keys
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
-def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Limiters, clock: Clock) -> None:
+def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: InProcess, clock: Clock) -> None:
     limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
@@ -241,7 +236,7 @@ def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved(memory
 
 @pytest.mark.parametrize("asked", ["192.0.2.1", "192.0.2.2", "192.0.2.3"])
 def test_an_address_gets_no_new_window_from_a_clock_that_is_set_back_and_waits_no_longer_than_the_response_says(
-    each_backend: Limiters, clock: Clock, asked: str
+    each_backend: InProcess, clock: Clock, asked: str
 ) -> None:
     limiter, _ = each_backend.make(POLICY, clock)
     for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):  # a request looks at the two oldest, and at its own
@@ -330,7 +325,7 @@ def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_la
         assert kept is ("key_a" in memory.latest_bans)
 
 
-def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limiters, clock: Clock) -> None:
+def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: InProcess, clock: Clock) -> None:
     limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     for _ in range(4):
         each_backend.run(limiter.admit(principal()))
@@ -340,7 +335,7 @@ def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limite
     assert Outcome.BANNED is each_backend.run(limiter.admit(principal())).outcome
 
 
-def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters, clock: Clock) -> None:
+def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: InProcess, clock: Clock) -> None:
     [most] = [setting for setting in SETTINGS if setting.name == "PETSTORE_BAN_STRIKES"]
     strikes = most.read("10000")
     limiter, local = each_backend.make(BanPolicy(strikes=strikes), clock)
@@ -411,7 +406,7 @@ def test_the_script_and_the_process_make_the_same_decisions_on_the_same_calls(
 ) -> None:
     """One counts with the domain's functions, the other with the script: every number is the same."""
     clock = Clock(1_793_000_000.25)
-    kinds: tuple[Limiters, Limiters] = InProcess(), in_redis
+    kinds: tuple[InProcess, InProcess] = InProcess(), in_redis
     pair = [(kind, kind.make(policy, clock)) for kind in kinds]
     stored: dict[str, Ban] = {}
 

@@ -155,6 +155,7 @@ def test_only_a_shipped_order_can_be_completed_and_only_once() -> None:
     complete = Order(7, complete=True, status=Status.SHIPPED)
     assert ["order_not_shipped", complete, "order_not_shipped"] == results
     assert "order_already_complete" == outcome(complete, COMPLETE.apply)
+    assert ["order.cancel", "order.ship", "order.complete"] == [each.action for each in (CANCEL, ship(AT), COMPLETE)]
 
 
 PENDING, CHANGED = Order(1, quantity=1), Order(1, quantity=2)
