@@ -86,10 +86,12 @@ def test_everything_is_copied_once_and_the_copy_can_be_used(source: Path, postgr
     assert (6, True) == (again.code, "The target has other data in its accounts already." in again.err)
 
 
-def test_an_empty_store_is_copied(tmp_path: Path, postgres_stores: Stores) -> None:
-    petstore = CommandLine(tmp_path / "store.db")
-    done = petstore.must("db", "copy", "--to", postgres_stores.url, "--json")
-    assert {0} == set(done.json()["rows"].values())
+def test_an_empty_store_is_copied_and_an_empty_file_is_not(tmp_path: Path, postgres_stores: Stores) -> None:
+    copied = CommandLine(tmp_path / "store.db").must("db", "copy", "--to", postgres_stores.url, "--json")
+    assert {0} == set(copied.json()["rows"].values())
+    (tmp_path / "empty.db").touch()
+    done = CommandLine(tmp_path / "empty.db", make=False)("db", "copy", "--to", postgres_stores.url)
+    assert (1, True) == (done.code, f"There is no store at {tmp_path / 'empty.db'}." in done.err)
 
 
 def test_an_interrupted_copy_leaves_nothing_and_starts_over(
@@ -169,9 +171,3 @@ def test_what_cannot_be_a_target_is_refused(tmp_path: Path) -> None:
     petstore = CommandLine(tmp_path / "store.db")
     for target in (f"sqlite:///{tmp_path / 'other.db'}", "mysql://host/name"):
         assert 2 == petstore("db", "copy", "--to", target).code
-
-
-def test_an_empty_file_is_not_copied(tmp_path: Path) -> None:
-    (tmp_path / "empty.db").touch()
-    done = CommandLine(tmp_path / "empty.db", make=False)("db", "copy", "--to", "postgresql://127.0.0.1:1/x")
-    assert (1, True) == (done.code, f"There is no store at {tmp_path / 'empty.db'}." in done.err)

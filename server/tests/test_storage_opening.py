@@ -7,8 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -63,34 +62,22 @@ def test_a_missing_directory_and_a_directory_in_its_place_are_named(tmp_path: Pa
     assert "not a file" in refusal(tmp_path, create=True)
 
 
-@pytest.fixture(name="public_directory")
-def _public_directory() -> Iterator[Path]:
-    """A directory that users without rights of their own can reach, which pytest's is not."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        yield Path(directory).resolve()
-
-
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """Do what follows as a user whom permissions bind; the superuser is not bound by any."""
+def test_a_store_or_a_directory_that_cannot_be_written_is_refused() -> None:
     user = os.geteuid()
-    os.seteuid(user or 65_534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
-def test_a_store_or_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -> None:
-    opening(public_directory / "store.db", create=True)
-    (public_directory / "store.db").chmod(0o444)
-    public_directory.chmod(0o555)
-    with without_rights():
-        for name in ("store.db", "new.db"):
-            message = refusal(public_directory / name, create=True, upgrade=True)
-            assert str(public_directory / name) in message
+    with tempfile.TemporaryDirectory() as name:  # which other users can reach, unlike pytest's
+        directory = Path(name).resolve()
+        opening(directory / "store.db", create=True)
+        (directory / "store.db").chmod(0o444)
+        directory.chmod(0o555)
+        os.seteuid(user or 65_534)  # the superuser is not bound by permissions
+        try:
+            messages = [refusal(directory / file, create=True, upgrade=True) for file in ("store.db", "new.db")]
+        finally:
+            os.seteuid(user)
+        for file, message in zip(("store.db", "new.db"), messages, strict=True):
+            assert str(directory / file) in message
             assert "permissions" in message
+        directory.chmod(0o755)
 
 
 def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

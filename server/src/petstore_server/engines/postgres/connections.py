@@ -123,7 +123,6 @@ class Connection:
         except BaseException:
             await self.roll_back()
             raise
-        self._committing = False
         return result
 
     async def run(self, work: Work[Result]) -> Result:

@@ -1,0 +1,79 @@
+"""Which server of PostgreSQL is the right one, by what servers say of their timeline and of the store's clock (D19)."""
+
+from typing import Self, cast
+
+import pytest
+
+from petstore_server.engines.postgres.timelines import Driver, OldPrimary, Timelines
+
+pytestmark = pytest.mark.anyio
+
+
+class Server:
+    """A primary with a timeline and, each time that it is asked, a clock; without a timeline a replica."""
+
+    def __init__(self, timeline: int | None, *clocks: int) -> None:
+        self.ended: tuple[str, ...] = ()
+        """The histories in whose place a new one was begun."""
+        self._timeline = timeline
+        self._clocks = [*clocks]
+
+    async def execute(self, _: bytes, parameters: tuple[str, ...] = ()) -> Self:
+        self.ended += parameters
+        return self
+
+    async def fetchone(self) -> tuple[str, str] | None:
+        return None if self._timeline is None else ("store", f"{self._timeline:08X}")
+
+    async def fetchall(self) -> list[tuple[str, int]]:
+        return [("epoch", self._clocks.pop(0))]
+
+
+class Shared:
+    """What processes have noted where all see it."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, int]] = []
+
+    async def __call__(self, name: str, number: int) -> int:
+        self.noted.append((name, number))
+        return max(each for noted, each in self.noted if noted == name)
+
+
+async def verify(timelines: Timelines, server: Server) -> None:
+    await timelines.verify(cast(Driver, server))
+
+
+async def test_a_primary_with_an_older_timeline_than_one_that_was_seen_is_refused() -> None:
+    share = Shared()
+    for timelines in (Timelines(), Timelines(share)):
+        for server in (Server(None), Server(16, 1), Server(17, 1), Server(17, 1), Server(None)):
+            await verify(timelines, server)
+        assert 0 == timelines.refused
+        with pytest.raises(OldPrimary, match="timeline 16, after 17 was seen"):
+            await verify(timelines, Server(16))
+        assert 1 == timelines.refused
+    with pytest.raises(OldPrimary):  # by another process, which has seen no other
+        await verify(Timelines(share), Server(16))
+
+
+async def test_a_new_history_begins_where_the_clock_stays_behind_what_was_shown() -> None:
+    share = Shared()
+    one, other = Timelines(share), Timelines(share)
+    await verify(one, Server(1, 50))
+    await one.witness("epoch", 70)
+    for clocks, ended in (([70], ()), ([71], ()), ([60, 71], ()), ([60, 70], ("epoch",))):
+        server = Server(1, *clocks)
+        await verify(other, server)
+        assert ended == server.ended
+
+
+async def test_a_time_that_is_shown_is_noted_once() -> None:
+    share = Shared()
+    timelines = Timelines(share)
+    await verify(timelines, Server(1, 50))
+    share.noted.clear()
+    for epoch, at in (("epoch", 50), ("epoch", 49), ("epoch", 51), ("epoch", 51), ("new", 40), ("new", 40)):
+        await timelines.witness(epoch, at)
+        await Timelines().witness(epoch, at)  # without others to share it with
+    assert [("store:clock:epoch", 51), ("store:clock:new", 40)] == share.noted
