@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
 from petstore_server.imports import files, json_rows, kinds, running
-from petstore_server.imports.files import Reject, Row, Source, UnreadableFile
+from petstore_server.imports.files import MAX_ROW_BYTES, Reject, Row, Source, UnreadableFile, line_blocks, open_source
 from petstore_server.imports.options import ReadOptions
 from testing.cases import for_all
 from testing.cli import CommandLine
@@ -72,6 +73,7 @@ FILES = {
     "header in another case.csv": SHUFFLED.replace(
         SHUFFLED.split("\n", 1)[0], "Status;COMPLETE;ship_date;Quantity;Pet ID;Id"
     ),
+    "unused column at the end.csv": CSV.replace("\n", ",\n"),
     "unused columns at the end.csv": CSV.replace("\n", ",,\n"),
     "named delimiter.csv": "sep=;\r\n" + SHUFFLED.replace("\n", "\r\n"),
     "tabs.tsv": CSV.replace(",", "\t"),
@@ -144,6 +146,10 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", f"id,{'x' * 200_000}\n1,2\n", f"it has '{'x' * 50}'. Give --ignore-column NAME"),
     ("a.csv", f"id,{'x' * 2_000_000}\n1,2\n", "The first line is longer than 1048576 bytes"),
     ("a.csv", 'sep="\nid\n1\n', "must name the columns"),
+    ("a.csv", "sep=;;\nid\n1\n", "must name the columns"),
+    ("a.csv", '""\n1\n', "it has ''"),
+    ("a.csv", "id,a,b,c,d,e\n", "'d', 'e'. Give"),
+    ("a.csv", "id,a,b,c,d,e,f\n", "'d', 'e' and others. Give"),
     ("a.json", '{"id":1}\n', "not a JSON array"),
     ("a.json", "", "not a JSON array"),
     ("a.xlsx", b"PK\x03\x04rest", "an Excel workbook"),
@@ -260,7 +266,8 @@ def row_by_row(content: bytes, file_format: str) -> Read:
 CELL = st.one_of(
     INT64.map(str),
     st.sampled_from(["", " ", "0", "-0", "007", "1.0", "1e3", "true", "WAHR", "pending", "Shipped", "lost"]),
-    st.sampled_from(["2026-11-01T10:00:00Z", "2026-11-01T24:00:00Z", "2026-02-30T10:00:00Z", '"7"', '"', "9" * 20]),
+    st.sampled_from(["2026-11-01T10:00:00Z", "2026-11-01T24:00:00Z", "2026-02-30T10:00:00Z", '"7"', '"1,2"', '"']),
+    st.sampled_from(["9" * 20, "-" + "9" * 20]),
     st.just("2026-11-01T10:00:00.5+02:00"),
     st.text(max_size=5),
 )
@@ -356,9 +363,11 @@ def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkey
     monkeypatch.setattr(json_rows, "MAX_ARRAY_BYTES", 2_000_000)
     stream = generated(chain([b"["], many("json", 500_000)))
     with traced() as peak:
-        with pytest.raises(UnreadableFile, match="convert it to JSON Lines"):
+        with pytest.raises(UnreadableFile, match="larger than 100 MB; convert it to JSON Lines"):
             list(batches(stream, ReadOptions("json")))
         assert peak() < 8_000_000, "the array has 11 MB"
+    content = b'[{"id":1}'.ljust(1_999_999) + b"]"
+    assert [Order(1)] == read(content, "json").orders
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv"])
@@ -370,9 +379,30 @@ def test_blank_lines_before_the_rows_take_no_memory(file_format: str) -> None:
         assert peak() < 8_000_000, "the blank lines are 20 MB"
 
 
+def test_an_overlong_line_is_kept_up_to_its_bound() -> None:
+    pieces = [b"1\n", *[b"x" * 50_000] * 60, b"\n2"]
+    lines = [line for block in line_blocks(pieces) for line in block.lines]
+    assert (b"1", b"2") == (lines[0], lines[2])
+    assert MAX_ROW_BYTES < len(lines[1]) <= MAX_ROW_BYTES + 2
+
+
 def test_a_line_feed_at_the_beginning_of_a_piece_belongs_to_the_return_before_it() -> None:
     pieces = [b"id,petId\r", b"\n1,2\r", b"\n"]
     assert b"".join(pieces) == b"".join(Source(PiecewiseFile(pieces), "-", None).text())
+
+
+def test_the_size_of_a_file_is_known_and_stdin_is_read_without_a_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_bytes(b'{"id":1}')
+    for name, size in ((str(file), 8), ("/dev/null", None)):
+        with open_source(name) as source:
+            assert size == source.size
+    with io.TextIOWrapper(io.BufferedReader(io.FileIO(file))) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with open_source("-") as source:
+            assert (stdin.buffer.raw, None) == (source._file, source.size)
 
 
 def test_the_position_of_a_batch_is_how_much_of_the_file_was_imported_with_it() -> None:

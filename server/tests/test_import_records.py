@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import random
+import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
@@ -72,6 +73,8 @@ async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store)
     unreadable = FileImport(ORDERS, Source(io.BytesIO(b"PK\x03\x04"), "-", None), ReadOptions(), Rejects())
     with pytest.raises(Exception, match="Excel workbook"):
         [_ async for _ in unreadable.run(store, lambda: BY)]
+    assert (0, False) == (unreadable.position, unreadable.history_changed)
+    assert re.fullmatch("import-[0-9a-f]{12}", unreadable.import_id)
     failed = await store.imports.find(unreadable.import_id)
     assert ("failed", 0) == (failed.state, failed.rejected)
     assert (failed.error or "").startswith("The file is an Excel workbook")

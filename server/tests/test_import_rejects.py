@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from petstore_server.domain.orders import ORDER_FIELDS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
 from petstore_server.imports.files import Reject, Rejects, UnreadableFile
@@ -38,8 +39,8 @@ DIRTY_REJECTS = [
     (5, "complete", "'perhaps'", "neither true nor false"),
     (8, "id", "'9223372036854775808'", "64-bit"),
     (10, "status", "'lost'", "none of pending, shipped, cancelled"),
-    (11, None, "7 cells", "the header names 6"),
-    (12, None, "has 1 cell;", "the header names 6"),
+    (11, None, "7 cells", "the header names 6 columns; name the others in"),
+    (12, None, "has 1 cell;", "the header names 6 columns."),
     (13, "id", "'id'", "missing"),
     (14, "petId", "'1e3'", "not a whole number"),
     (15, "petId", "'007'", "not a whole number"),
@@ -150,7 +151,8 @@ def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() ->
         ('[{"id":1}]\n[{"id":2}]', "trailing characters", 2, 2),
         ('[{"id":1},]', "trailing comma", 1, 11),
         ("[", "truncated", 1, 2),
-        ('[{"id":1},\n {"é":"日本"} x]', "expected ',' or ']'", 2, 13),  # counted in characters
+        ('[{"id":1},\n {"é":"日À¿\x7f"} x]', "expected ',' or ']'", 2, 15),  # counted in characters
+        ('\n[{"id":1},,{"id":3}]', "invalid character", 2, 11),
     ],
 )
 def test_a_syntax_error_in_an_array_refuses_the_file_with_its_place(
@@ -226,25 +228,23 @@ def test_a_long_cell_in_quotes_is_read() -> None:
     assert ([1, 2], []) == imported_from(content, ReadOptions("csv", ignored=("note",)))
 
 
-def test_a_cell_may_have_a_hundred_line_feeds() -> None:
+@pytest.mark.parametrize("rows", [1000, 101])
+def test_a_cell_may_have_a_hundred_line_feeds(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)  # with 101, a block has the header and 100 lines of the row
     for count, expected in ((101, [2]), (100, [1, 2])):
         content = 'id,note\n1,"' + "x\n" * count + '"\n2,y\n'
         assert expected == imported_from(content, ReadOptions("csv", ignored=("note",)))[0]
 
 
-def test_a_row_over_several_lines_has_the_bound_of_a_row() -> None:
-    line = "x" * (files.MAX_ROW_BYTES // 2) + "\n"
-    content = f'id,note\n1,"{line}{line}"\n2,y\n'
-    imported, rejects = imported_from(content, ReadOptions("csv", ignored=("note",)))
-    assert [2] == imported
-    assert f"not closed within 100 lines and {files.MAX_ROW_BYTES} bytes" in rejects[0].reason
-
-
-@pytest.mark.parametrize("quote", ["", '"'])
-def test_a_row_of_the_greatest_length_is_read(quote: str) -> None:
-    note = quote + "x" * (files.MAX_ROW_BYTES - len("1,") - 2 * len(quote)) + quote
-    content = f"id,note\n1,{note}\n2,y\n"
-    assert ([1, 2], []) == imported_from(content, ReadOptions("csv", ignored=("note",)))
+@pytest.mark.parametrize("note", ["{}", '"{}"', '"x\n\n{}"'], ids=["plain", "quoted", "over lines"])
+def test_a_row_has_a_greatest_length(note: str) -> None:
+    for more in (0, 1):
+        row = "1," + note.format("x" * (files.MAX_ROW_BYTES + more - len(f"1,{note.format('')}")))
+        imported, rejects = imported_from(f"id,note\n{row}\n2,y\n", ReadOptions("csv", ignored=("note",)))
+        assert [1, 2][more:] == imported
+    reason = f"not closed within 100 lines and {files.MAX_ROW_BYTES} bytes" if "\n" in note else files.TOO_LONG
+    assert reason in rejects[0].reason
+    assert 65_536 == len(rejects[0].raw) or "\n" in note
 
 
 def test_a_row_over_several_lines_counts_from_its_first() -> None:
@@ -264,8 +264,16 @@ def test_a_row_beyond_the_bound_is_rejected_with_its_beginning(file_format: str,
     }
     imported, rejects = imported_from(before + "\n".join(rows[file_format]) + after, file_format)
     assert [1, 2] == imported
-    assert [3 if file_format == "csv" else 2] == [each.line for each in rejects]
-    assert len(rejects[0].raw) == files.SHOWN_BYTES
+    assert [(3 if file_format == "csv" else 2, f"The row {files.TOO_LONG}.")] == [
+        (each.line, each.reason) for each in rejects
+    ]
+    assert 65_536 == len(rejects[0].raw)
+
+
+def test_a_json_row_of_the_greatest_length_is_read_without_the_blanks_around_it() -> None:
+    rows = ['{"id":1'.ljust(files.MAX_ROW_BYTES - 1) + "}", '{"id":"x"}'.ljust(files.MAX_ROW_BYTES)]
+    imported, rejects = imported_from("\n".join(rows), "jsonl")
+    assert ([1], ['{"id":"x"}']) == (imported, [each.raw for each in rejects])
 
 
 def test_an_order_that_is_no_longer_pending_is_rejected_in_the_order_of_the_file(cli: CommandLine) -> None:
@@ -295,8 +303,8 @@ def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.M
 
 def test_the_reasons_that_are_counted_are_bounded() -> None:
     rejects = Rejects()
-    rejects.add(Reject(number, f"column {number}", "wrong", "", "wrong") for number in range(files._MAX_GROUPS + 10))
-    assert (files._MAX_GROUPS + 10, files._MAX_GROUPS) == (rejects.count, len(rejects._groups))
+    rejects.add(Reject(number, f"column {number}", "wrong", "", "wrong") for number in range(1_010))
+    assert (1_010, 1_000) == (rejects.count, len(rejects._groups))
 
 
 def test_equal_reasons_are_counted_with_an_example_and_its_line(cli: CommandLine) -> None:
@@ -308,9 +316,20 @@ def test_equal_reasons_are_counted_with_an_example_and_its_line(cli: CommandLine
     assert "--rejects FILE writes every rejected row with its reason." in done.err
 
 
-def test_a_reason_of_one_row_names_its_line(cli: CommandLine) -> None:
-    done = cli("orders", "import", "-", stdin="id\n1\nx\n")
-    assert "line 3: id 'x' is not a whole number in plain digits.\n" in done.err
+def test_reasons_are_counted_by_their_column_and_problem() -> None:
+    names = ["a" * 60, "b" * 61, f"{'b' * 61}c"]
+    content = ['{"id":1', '{"id":', '{"id":"x"}', "[]", '{"id":"\xff"}', *(f'{{"id":1,"{name}":1}}' for name in names)]
+    rejects = Rejects()
+    rejects.add(read("\n".join(content).encode("latin-1"), "jsonl").rejects)
+    other = f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}"
+    assert [
+        "2 rows: The row is not valid JSON: Input data was truncated, first in line 1",
+        "line 3: id 'x' is not a whole number in plain digits.",
+        "line 4: The row is not a record: Expected `object`, got `array`.",
+        f"line 5: {files.NOT_UTF8}",
+        f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
+        f"2 rows: '{'b' * 60}…' {other}; give --ignore-column '*' to leave it out, first in line 7",
+    ] == list(rejects.summary())
 
 
 def test_only_the_first_twenty_reasons_are_shown(cli: CommandLine) -> None:

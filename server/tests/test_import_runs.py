@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +23,7 @@ from petstore_server.imports import files
 from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import FileImport
+from petstore_server.imports.running import FileImport, _read_ahead
 from petstore_server.runtime.installation import rows_at_once, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
@@ -91,6 +92,14 @@ async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(
         assert expected == (await imported(store, content)).counts
         found = [order async for batch in store.orders.scan() for order in batch]
         assert [Order(1, None, 5, DATE, False), Order(2, 8, 2, DATE), shipped, Order(4, None, 6)] == found
+
+
+@pytest.mark.anyio
+async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_ending() -> None:
+    threads: list[threading.Thread] = []
+    items = (threads.append(threading.current_thread()) or number for number in range(2))
+    assert [0, 1] == [item async for item in _read_ahead(items)]
+    assert {("petstore-read-ahead", True)} == {(thread.name, thread.daemon) for thread in threads}
 
 
 @pytest.mark.anyio
@@ -170,15 +179,21 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("at_once", "commits"), [(1, 6), (2_500, 2), (16_000, 1)])
-async def test_rows_share_transactions_as_the_caller_asks(file_store: Stores, at_once: int, commits: int) -> None:
+@pytest.mark.parametrize(
+    ("options", "first", "commits"),
+    [({}, 1_000, 6), ({"at_once": lambda: 1_000}, 1_000, 6), ({"at_once": lambda: 2_500}, 3_000, 2)],
+    ids=["by default", "1000", "2500"],
+)
+async def test_rows_share_transactions_as_the_caller_asks(
+    file_store: Stores, options: dict[str, Any], first: int, commits: int
+) -> None:
     rows = b"\n".join(b'{"id":%d}' % (number % 5_500) if number % 100 else b"{" for number in range(6_000))
     async with file_store.opened() as store:
         sizes: list[int] = []
         store.engine.stats.committed = sizes.append
         run = FileImport(ORDERS, Source(io.BytesIO(rows), "-", None), ReadOptions(), Rejects())
-        states = [(run.imported, run.position) async for _ in run.run(store, lambda: BY, at_once=lambda: at_once)]
-        assert commits == len(states)
+        states = [(run.imported, run.position) async for _ in run.run(store, lambda: BY, **options)]
+        assert (commits, first * 0.99) == (len(states), states[0][0])
         assert commits + 2 == len(sizes), "the record begins and ends in commits of its own"
         assert states[-1] == (5_940, len(rows))
         assert {"created": 5_445, "unchanged": 495, "replaced": 0, "rejected": 60} == run.counts

@@ -82,7 +82,7 @@ def test_a_dry_run_reports_the_outcome_and_changes_nothing(cli: CommandLine) -> 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--map", "Nr"], "not of the form COLUMN=FIELD"),
+        *((["--map", text], "not of the form COLUMN=FIELD") for text in ("Nr", " =id", "Nr=")),
         (["--map", "Nr=ID"], "the fields are id, petId"),
         (["--timezone", "Mars/Base"], "not a time zone"),
         (["--timezone", "../../etc/passwd"], "not a time zone"),
@@ -101,7 +101,8 @@ def test_an_option_that_makes_no_sense_is_wrong_usage(cli: CommandLine, options:
 
 
 def test_a_mapped_column_that_is_missing_is_reported(cli: CommandLine) -> None:
-    done = cli("orders", "import", "-", "--map", "Nr=id", "--format", "csv", stdin="id\n1\n")
+    options = ["--map", "Nr=id", "--map", "Tier=petId", "--format", "csv"]
+    done = cli("orders", "import", "-", *options, stdin="id\n1\n")
     assert 1 == done.code
     assert "--map names a column 'nr'" in done.err
 
@@ -111,6 +112,8 @@ def test_json_fields_can_be_mapped_and_left_out_too(cli: CommandLine) -> None:
     options = ["--map", "Bestellnr=id", "--map", "versand=shipDate", "--ignore-column", "kunde", "--timezone", "+01:00"]
     assert ([1], []) == import_text(cli, row, *options)
     assert "2026-12-01T09:00:00Z" == cli.must("orders", "show", "1", "--json").json()["shipDate"]
+    assert ([1, 5], []) == import_text(cli, '{"id":5,"kunde":"x"}', *options[4:6])
+    assert ([1, 5, 6], []) == import_text(cli, '{"Bestellnr":6}', *options[:2])
     _, rejects = import_text(cli, '{"nr":2,"Bestellnr":1}\n{"Bestellnr":3,"id":3}\n', *options)
     assert ["nr", "id"] == [each["column"] for each in rejects]
     assert "--ignore-column nr" in rejects[0]["reason"]
@@ -218,6 +221,7 @@ def test_local_times_need_a_time_zone(text: str) -> None:
         ("tomorrow", "RFC 3339"),
         ("2026-03-29 02:30", "Europe/Berlin"),
         ("2026-10-25 02:30", "Europe/Berlin"),
+        ("0001-01-01 00:00", "outside the years 1 to 9999"),
     ],
 )
 def test_ambiguous_and_impossible_timestamps_are_refused(text: str, problem: str) -> None:

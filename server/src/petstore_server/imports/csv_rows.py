@@ -1,6 +1,7 @@
 """CSV as spreadsheets and shops export it: three delimiters, quotes, blank lines, columns in any order."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -12,6 +13,7 @@ from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, 
 from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t"
+_NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
@@ -117,16 +119,13 @@ def _quoting_problem(error: csv.Error) -> str:
 
 
 def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str | None], str, Block]:
-    """What the first line that is not blank says of the columns: their fields, the delimiter, and the lines after it.
-
-    A line `sep=;` before it names the delimiter (Excel).
-    """
+    """What the first line that is not blank says: the field of each column, the delimiter, and the lines after it."""
     delimiter = None
     for block in blocks:
         for at, line in enumerate(block.lines):
             text = line.decode("utf-8", "surrogateescape").strip("\r")
-            if text.lower().startswith("sep=") and len(text) == len("sep=;") and not text.endswith('"'):
-                delimiter = text[-1]
+            if named := _NAMED_DELIMITER.fullmatch(text):
+                delimiter = named[1]
             elif text.strip():
                 delimiter = delimiter or max(_DELIMITERS, key=text.count)
                 count, cells = _split(block, at, delimiter)

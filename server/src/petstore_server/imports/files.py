@@ -150,7 +150,7 @@ def line_blocks(text: Iterable[bytes]) -> Iterator[Block]:
             lines += [rest, *further[:-1]]
             rest = further[-1]
         size += len(chunk)
-        if size >= _BLOCK_BYTES and lines:
+        if size >= _BLOCK_BYTES:
             yield from _parts(number, lines, is_last=False)
             number, lines, size = number + len(lines), [], 0
     yield from _parts(number, [*lines, rest] if rest else lines, is_last=True)
@@ -197,11 +197,10 @@ def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
 
 def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
     """A codec error handler: marks bytes that are not text by a lone surrogate, and keeps line ends among them."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    if error.encoding.startswith(_WIDE):
-        return "\udcff", error.end
-    return "\udcff" + error.object[error.start : error.end].decode("ascii", "ignore"), error.end
+    invalid = cast("UnicodeDecodeError", error)  # nothing is encoded with this handler
+    if invalid.encoding.startswith(_WIDE):
+        return "\udcff", invalid.end
+    return "\udcff" + invalid.object[invalid.start : invalid.end].decode("ascii", "ignore"), invalid.end
 
 
 _MARK_INVALID = "petstore.mark_invalid"
@@ -264,7 +263,8 @@ class Rejects:
     def __init__(self, file: TextIO | None = None) -> None:
         """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given."""
         self._file = file
-        self._groups: dict[tuple[str, str], tuple[int, int, str]] = {}  # how many, and the first one's line and reason
+        # By column and problem: how many, and the first one's line and reason.
+        self._groups: dict[tuple[str | None, str], tuple[int, int, str]] = {}
         self.count = 0
 
     def add(self, rejects: Iterable[Reject]) -> None:
@@ -273,7 +273,7 @@ class Rejects:
             self.count += 1
             if self._file is not None:
                 self._file.write(json.dumps(reject.fields(), ensure_ascii=False) + "\n")
-            key = (reject.column or "")[:MAX_NAME], reject.problem
+            key = reject.column and reject.column[:MAX_NAME], reject.problem
             count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
             if count or len(self._groups) < _MAX_GROUPS:
                 self._groups[key] = count + 1, line, reason

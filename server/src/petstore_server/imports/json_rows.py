@@ -90,7 +90,7 @@ def _ends(data: bytearray, begin: int) -> Iterator[int]:
         character = mark[0]
         if character == b'"':
             in_text = not in_text
-        elif in_text or len(character) > 1:
+        elif in_text:
             continue
         elif depth == 0 and character in b",]":
             yield mark.start()

@@ -64,7 +64,7 @@ def check_encoding(text: str) -> str:
         name = codecs.lookup(text).name
     except (LookupError, ValueError):  # ValueError: characters that no name has
         name = None
-    if name is None or name.replace("_", "-") in _NOT_OF_FILES:
+    if name is None or name in _NOT_OF_FILES:
         raise ValueError("is not an encoding of text files; give one such as windows-1252, iso-8859-1 or utf-16-le")
     return text
 
