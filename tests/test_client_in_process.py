@@ -199,15 +199,18 @@ async def test_the_wait_for_the_next_minute_is_exact_to_the_second(clocked: Cloc
     assert 120 <= clock.slept <= 120 + 2 + 2 * 4  # in the second and third minute, requests are a second apart
 
 
-async def test_a_429_caused_by_others_is_waited_out_without_a_strike(clocked: Clocked) -> None:
+@pytest.mark.parametrize("by", [-7200.0, 7200.0])
+async def test_a_429_caused_by_others_is_waited_out_without_a_strike(clocked: Clocked, by: float) -> None:
+    """Whatever the clock of the client's host says."""
     service, connected, clock = clocked
     account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
     key = await service.key(account)
-    async with connected(key) as one, connected(key, clock=OwnClock(clock)) as apart:
+    async with connected(key, clock=OwnClock(clock, ahead=by)) as one, connected(key) as apart:
         await one.list_orders()
         for _ in range(4):
             await apart.list_orders()
         assert [] == await one.list_orders()  # is refused, and waits for the next window
+    assert 60 <= clock.slept <= 62
     assert 7 == connected.sent
     assert 0 == service.backend.local.strikes
 

@@ -14,7 +14,7 @@ from petstore_client._http import Reply, Secret, Target
 from petstore_client._limits import Limits, Window
 from petstore_client._options import Options
 from petstore_client._types import RateLimitEvent
-from petstore_client.errors import KeyBannedError, PetstoreError, RateLimitError
+from petstore_client.errors import KeyBannedError, RateLimitError
 from petstore_client.testing import FakeClock
 
 BASE_URL, KEY = "https://petstore.example/v1", "pso_live_secret"
@@ -53,8 +53,7 @@ class Call:
         self.events: list[RateLimitEvent] = []
         self.meanwhile: Callable[[], object] | None = None
         made = Options(**{**OPTIONS, "clock": self.clock, "on_rate_limit": self.events.append, **options})
-        self.check: Callable[[], None] = lambda: None
-        session = Session(Target(BASE_URL, Secret(KEY)), made, self.gate, Observed(), lambda: self.check())
+        session = Session(Target(BASE_URL, Secret(KEY)), made, self.gate, Observed(), lambda: None)
         self.admission = Admission(session, "list_orders", "req_1")
 
     def enter(self) -> list[float]:
@@ -291,17 +290,6 @@ def test_a_429_for_a_ban_closes_the_gate_and_ends_the_call_whatever_its_options(
     assert (None, [(True, False)]) == (error.ended_by, [(event.refused, event.waits) for event in call.events])
     ticket = call.gate.enter(100.0)
     assert (400.0, True) == (ticket.until, ticket.banned)
-
-
-def test_a_client_that_was_closed_ends_a_wait() -> None:
-    call = Call(held(30.0))
-
-    def check() -> None:
-        raise PetstoreError("closed")
-
-    call.check = check
-    with pytest.raises(PetstoreError, match="closed"):
-        call.enter()
 
 
 def test_waits_are_logged_and_so_is_a_faulty_hook(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order
-from petstore_client.testing import Answered, FakePetstore
+from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order, _gate
+from petstore_client._gate import gate_for
+from petstore_client.testing import Answered, FakeClock, FakePetstore
 from petstore_client.testing.faults import Raw, Serve
 from testing.client_variants import Connect, Own, faulty
 
@@ -97,6 +98,17 @@ async def test_a_forked_child_uses_an_asynchronous_client_with_its_own_connectio
 
             assert "(True, [])" == in_child(use)  # and it did not close those of its parent
             assert first == await petstore.list_orders()
+
+
+def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:
+    clock = FakeClock()
+    before = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
+
+    def shared() -> list[bool]:
+        now = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
+        return [one is other for one, other in zip(before, now, strict=True)]
+
+    assert ("[False, False, False]", [True, True, True]) == (in_child(shared), shared())
 
 
 def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:

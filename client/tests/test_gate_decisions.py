@@ -1,8 +1,6 @@
 """The gate and the known windows by themselves: each decision with its exact times."""
 
 import gc
-import os
-import warnings
 
 import pytest
 
@@ -277,22 +275,6 @@ def test_the_gates_in_use_and_the_last_thousand_others_are_kept() -> None:
     gc.collect()
     kept = [gate_for("https://a", key, clock) for key in ("in use", "newer", "oldest")]
     assert (in_use, [60.0, 60.0, 0.0]) == (kept[0], [gate.held_for(0.0) for gate in kept])
-
-
-def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:
-    clock = FakeClock()
-    before = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # tests have threads
-        child = os.fork()
-    if child == 0:
-        shared = 99
-        try:
-            after = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
-            shared = sum(one is other for one, other in zip(before, after, strict=True))
-        finally:
-            os._exit(shared)  # never back into pytest
-    assert (child, 0) == os.waitpid(child, 0)
-    assert before == (gate_for("https://a", "key", clock), _gate.lock, _gate.generation)
 
 
 def known(*windows: Window, sent: float = 0.0, now: float = 0.0) -> KnownWindows:

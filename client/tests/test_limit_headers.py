@@ -124,15 +124,8 @@ def test_the_client_shows_the_limits_of_the_last_response(connect: Connect) -> N
         petstore.list_orders()
         began = datetime.fromtimestamp(fake.clock.now(), UTC)
         minute, day = began + timedelta(seconds=60), began + timedelta(days=1)
-        assert (
-            RateLimit(
-                60,
-                58,
-                minute,
-                (RateWindow("minute", 60, 58, minute, 60), RateWindow("day", 1000, 998, day, 86_400)),
-            )
-            == petstore.rate_limit
-        )
+        windows = RateWindow("minute", 60, 58, minute, 60), RateWindow("day", 1000, 998, day, 86_400)
+        assert RateLimit(60, 58, minute, windows) == petstore.rate_limit
         fake.then(RateLimited(1))
         petstore.list_orders()
         after = petstore.rate_limit

@@ -138,17 +138,6 @@ async def test_a_download_of_rejected_rows_ends_with_the_run_that_rejected_them(
     assert whole == begin + b"".join(parts)
 
 
-async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(console: Console, browser: Browser) -> None:
-    bad = b'{"id": 3, "%s": 1}\n' % (b"x" * 600_000)
-    path = await upload(browser, GOOD + bad * 2)
-    text = await finished(browser, path)
-    assert "Rejected 2" in text
-    assert f"2 rows: '{'x' * 60}…' is not a field" in text
-    text = await browser.submit(f"{path}/import")
-    assert "Created 2" in await finished(browser, path)
-    assert [1, 2] == await ids_of(console)
-
-
 @pytest.mark.parametrize(
     ("content", "name", "wrong"),
     [

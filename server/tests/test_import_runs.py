@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -97,8 +97,13 @@ async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(
 @pytest.mark.anyio
 async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_ending() -> None:
     threads: list[threading.Thread] = []
-    items = (threads.append(threading.current_thread()) or number for number in range(2))
-    assert [0, 1] == [item async for item in _read_ahead(items)]
+
+    def items() -> Iterator[int]:
+        for number in range(2):
+            threads.append(threading.current_thread())
+            yield number
+
+    assert [0, 1] == [item async for item in _read_ahead(items())]
     assert {("petstore-read-ahead", True)} == {(thread.name, thread.daemon) for thread in threads}
 
 

@@ -208,17 +208,10 @@ def test_local_times_need_a_time_zone(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("01/11/2026", "--date-format"),
-        ("25/12/2026 10:00", "--date-format"),
-        ("01.12.26 10:00", "--date-format"),
-        ("2026-12-01", "without a time"),
-        ("01.12.2026", "without a time"),
         ("2026-02-30 10:00Z", "exists"),
         ("30.02.2026 10:00", "exists"),
         ("2026-12-01 24:00Z", "exists"),
         ("2026-12-01 10:00:00.1234567Z", "microsecond"),
-        ("46357.41667", "RFC 3339"),
-        ("tomorrow", "RFC 3339"),
         ("2026-03-29 02:30", "Europe/Berlin"),
         ("2026-10-25 02:30", "Europe/Berlin"),
         ("0001-01-01 00:00", "outside the years 1 to 9999"),
@@ -229,7 +222,10 @@ def test_ambiguous_and_impossible_timestamps_are_refused(text: str, problem: str
         Timestamps(BERLIN)(text)
 
 
-@pytest.mark.parametrize("text", ["05/14/2027 01:25 PM", "14-05-27 13:25", "2026-12-01", "01/11/2026 %Y", "May 2027"])
+FORMS = "05/14/2027 01:25 PM|14-05-27 13:25|2026-12-01|01.12.2026|01/11/2026 %Y|01.12.26 10:00|46357.41667|May 2027"
+
+
+@pytest.mark.parametrize("text", FORMS.split("|"))
 def test_the_reason_for_another_form_names_the_options_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"; for another form, .* give --date-format, such as '%d/%m/%Y %H:%M'$"):
         Timestamps(BERLIN)(text)

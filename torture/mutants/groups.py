@@ -66,7 +66,7 @@ GROUPS = {
     ),
     "client": Group(
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
-        _tests("client/tests", "admission_rules gate_decisions limit_headers waiting shared_gate"),
+        _tests("client/tests", "admission_rules gate_decisions limit_headers waiting shared_gate fork"),
     ),
     "store": Group(
         _server("store"),
