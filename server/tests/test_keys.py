@@ -78,19 +78,15 @@ def test_a_revocation_is_final_and_a_ban_is_lifted_while_it_holds() -> None:
     revoked = replace(STORED, revoked_at=5.0)
     assert [revoked, revoked] == [revoke(5.0).apply(STORED), revoke(9.0).apply(revoked)]
     assert ["key.revoke", "key.unban"] == [revoke(5.0).action, unban(5.0).action]
-    assert [STORED] * 2 == [
-        unban(150.0).apply(each) for each in (BANNED, replace(BANNED, ban=Ban("key_1", 99, 199, 2)))
-    ]
+    assert STORED == unban(150.0).apply(BANNED)
     times = (39.0, 40.0, 219.0, 220.0)
     assert [False, True, True, False] == [unban(at).is_allowed(BANNED) for at in times]
     assert [False, True, True, False] == [BANNED.is_banned(at) for at in times]
     assert not unban(150.0).is_allowed(STORED)
     assert [False, False] == [each.is_banned(150.0) for each in (STORED, replace(BANNED, revoked_at=5.0))]
-    fields = {"expires_at": None, "revoked_at": None, "rotated_to": None}
-    assert [{**fields, "ban": None}, {**fields, "ban": {"began": 100, "until": 220, "level": 1}}] == [
-        STORED.fields(),
-        BANNED.fields(),
-    ]
+    ban = {"began": 100, "until": 220, "level": 1}
+    assert {"expires_at": None, "revoked_at": 5.0, "rotated_to": None, "ban": None} == revoked.fields()
+    assert ban == BANNED.fields()["ban"]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +100,8 @@ def test_the_successor_of_a_key_takes_over_all_but_its_secret_and_its_use(
     assert replace(BANNED, expires_at=old_ends, rotated_to="key_2") == old
     kept = replace(BANNED, id="key_2", digest=b"2", created_at=10.0, expires_at=new_ends, rotated_from="key_1")
     assert replace(kept, ban=Ban("key_2", 100, 220, 1), last_used_at=None) == new
-    for ended, message in (
-        (old, "Key key_1 is already rotated to key_2"),
-        (replace(new, revoked_at=5.0), "key_2 is rev"),
-    ):
-        with pytest.raises(KeyNotUsable, match=message):
+    for ended, reason in ((old, "already rotated to key_2"), (replace(new, revoked_at=5.0), "key_2 is revoked")):
+        with pytest.raises(KeyNotUsable, match=reason):
             rotate(ended, Successor("key_3", b"3"), 50.0, 10.0)
 
 
