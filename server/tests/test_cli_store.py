@@ -193,14 +193,6 @@ def test_doctor_reports_a_port_that_is_taken(cli: CommandLine) -> None:
     assert str(port) in message
 
 
-def test_doctor_reports_a_server_that_holds_the_store(cli: CommandLine) -> None:
-    with sqlite.lock_for_serving(cli.store, shared=False):
-        level, message = results(cli, PETSTORE_ADMIN_PORT="1")["server"]
-    assert "warn" == level
-    assert "does not answer" in message
-    assert ("warn", "No server runs on this store.") == results(cli)["server"]
-
-
 @contextmanager
 def answering(response: bytes) -> Iterator[str]:
     """The port of a program that gives this response to every request."""

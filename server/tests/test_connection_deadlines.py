@@ -80,35 +80,12 @@ async def test_connections_beyond_the_maximum_get_503_and_the_others_are_served(
         await reader.readuntil(b"\r\n\r\n5")
 
 
-async def test_stopping_closes_idle_connections_and_finishes_requests() -> None:
-    begun, release = asyncio.Event(), asyncio.Event()
-
-    async def waiting(request: Request) -> Response:
-        begun.set()
-        await release.wait()
-        return plain(b"done")
-
-    async with serving(waiting, last_request=0.1) as (server, port):
-        idle, busy = await connect(port), await connect(port)
-        busy[1].write(GET + GET)
-        await begun.wait()
-        stopping = asyncio.create_task(server.stop(10))
-        assert b"" == await until_closed(idle[0])
-        release.set()
-        finished = await until_closed(busy[0])
-        assert 1 == finished.count(b"HTTP/1.1 200")
-        assert b"\r\nconnection: close\r\n" in finished
-        await asyncio.wait_for(stopping, PATIENCE)
-        with pytest.raises(OSError, match="Connect call failed"):
-            await asyncio.open_connection("127.0.0.1", port)
-
-
 async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the_connection_closes() -> None:
     async def quick(request: Request) -> Response:
         return plain(b"done")
 
     async with serving(quick, last_request=0.5) as (server, port):
-        kept, begun = await connect(port), await connect(port)
+        idle, kept, begun = [await connect(port) for _ in range(3)]
         for reader, writer in (kept, begun):
             writer.write(GET)
             assert b"connection: close" not in await reader.readuntil(b"done")
@@ -119,7 +96,8 @@ async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the
             await asyncio.sleep(0.05)
             kept[1].write(GET)
             assert 1 == (await until_closed(kept[0])).count(b"\r\nconnection: close\r\n")
-            await asyncio.sleep(0.8)  # longer than an idle connection is kept
+            assert b"" == await until_closed(idle[0])
+            await asyncio.sleep(0.3)  # longer than an idle connection is kept
             begun[1].write(GET[10:])
             assert 1 == (await until_closed(begun[0])).count(b"\r\nconnection: close\r\n")
             waiting.setblocking(False)
@@ -142,7 +120,8 @@ async def test_stopping_lets_a_list_finish_and_cuts_it_off_when_it_takes_too_lon
 
 
 @pytest.mark.parametrize(
-    ("is_gone", "patience", "outcome"), [(True, PATIENCE, "done"), (True, 0.1, "cut off"), (False, 0.1, "cut off")]
+    ("is_gone", "patience", "outcome"),
+    [(True, PATIENCE, "done"), (False, PATIENCE, "done"), (True, 0.1, "cut off"), (False, 0.1, "cut off")],
 )
 async def test_stopping_waits_for_a_request_and_ends_one_that_takes_too_long_also_if_its_client_is_gone(
     is_gone: bool, patience: float, outcome: str
@@ -152,19 +131,24 @@ async def test_stopping_waits_for_a_request_and_ends_one_that_takes_too_long_als
     async def commit(_: Request) -> Response:
         begun.set()
         outcomes.append("cut off")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5 if outcome == "done" else PATIENCE)
         outcomes[:] = ["done"]
         return plain(b"")
 
     async with serving(commit, last_request=0.1) as (server, port):
-        _, writer = await connect(port)
-        writer.write(GET)
+        reader, writer = await connect(port)
+        writer.write(GET if is_gone else GET + GET)
         await begun.wait()
         if is_gone:
             reset(writer)
             await until(lambda: not server.connections)
         await server.stop(patience)
         assert ([outcome], set()) == (outcomes, server._tasks)
+        if not is_gone:
+            last = (await until_closed(reader)).count(b"\r\nconnection: close\r\n")
+            assert (outcome == "done") == last
+        with pytest.raises(OSError, match="Connect call failed"):
+            await asyncio.open_connection("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("waits", [False, True])

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -16,8 +16,8 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
+from testing.public_server import until
 from testing.stores import BY, SqlitePlaces, Stores
-from testing.subprocesses import PATIENCE
 from testing.watched_engine import WatchedEngine, watched_listing
 
 pytestmark = pytest.mark.anyio
@@ -41,13 +41,6 @@ async def cached(stores: Stores) -> AsyncIterator[tuple[Store, ListCache, Watche
     """A store, and the cache of a process that reads its list."""
     async with stores.opened() as store, watched_listing(stores.url) as (listing, engine):
         yield store, ListCache(listing), engine
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what makes it true has no event
-            await asyncio.sleep(0.001)
 
 
 async def put(store: Store, *ids: int) -> None:
