@@ -3,7 +3,6 @@
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from petstore_server.domain.errors import DamagedRecord
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.operations.orders import list_orders
 from petstore_server.store import Store
-from petstore_server.store.records import read_order
 from testing.damage import set_record
 from testing.stores import Stores
 
@@ -71,20 +69,6 @@ async def test_a_list_that_is_left_early_ends_its_transaction_at_once(store: Sto
         async with aclosing(list_orders(store)) as batches:
             await anext(batches)
     assert [] == abandoned
-
-
-async def test_a_condition_does_not_read_all_orders(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-
-    def counted(*row: Any) -> Order:
-        read.append(row)
-        return read_order(*row)
-
-    async with each_backend.opened() as store:
-        orders = await fill(store)
-        monkeypatch.setattr("petstore_server.store.orders.read_order", counted)
-        assert [each for each in orders if each.pet_id == 3][:20] == await found(store, pet_id=3, limit=20)
-        assert 20 == len(read)
 
 
 async def test_a_damaged_record_fails_the_list_that_shows_it(each_backend: Stores, store: Store) -> None:

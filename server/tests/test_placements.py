@@ -9,6 +9,7 @@ from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
 from petstore_server.domain.orders import (
     CANCEL,
     INT64_MAX,
+    KEY_LIFETIME,
     MAX_ASSIGNED_ID,
     ImportOutcome,
     Order,
@@ -126,11 +127,19 @@ async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room
         assert [7, 8, 9, 10, *largest] == [order.id async for batch in store.orders.scan() for order in batch]
 
 
-async def test_old_keys_are_forgotten(store: Store) -> None:
+async def test_old_keys_are_forgotten_as_many_as_asked_for_and_do_not_count_after_a_day(store: Store) -> None:
     account_id = await account(store)
-    await store.orders.place(placement(account_id), BY)
+
+    async def place(key: str, seconds: float = 0) -> tuple[int, bool]:
+        placed = await store.orders.place(placement(account_id, key), BY._replace(at=BY.at + seconds))
+        return placed.order_id, placed.replayed
+
+    names = ("one", "two", "three")
+    assert [(1, False), (2, False), (3, False)] == [await place(name) for name in names]
     await store.orders.forget(BY.at - 1, 10)
-    assert (await store.orders.place(placement(account_id), BY)).replayed
-    await store.orders.forget(BY.at, 10)
-    assert 2 == (await store.orders.place(placement(account_id), BY)).order_id
+    assert [(1, True), (2, True), (3, True)] == [await place(name) for name in names]
+    await store.orders.forget(BY.at, 2)
+    assert [4, 5] == sorted(order_id for order_id, replayed in [await place(name) for name in names] if not replayed)
+    assert (6, False) == await place("one", KEY_LIFETIME + 1)
+    assert (6, True) == await place("one", KEY_LIFETIME + 2)
     assert Status.PENDING == (await store.search.find(1)).status

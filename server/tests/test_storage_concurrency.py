@@ -16,7 +16,6 @@ import pytest
 from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
-from petstore_server.domain.orders import KEY_LIFETIME, Placement
 from petstore_server.engines.postgres import connections as postgres_connections
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
@@ -135,28 +134,6 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
         assert [int, ZeroDivisionError, int] == [type(outcome) for outcome in outcomes[:3]]
         assert isinstance(outcomes[3], apsw.ConstraintError | psycopg.IntegrityError)
         assert [(1,), (3,), (5,)] == await opened.query("SELECT id FROM petstore.pets ORDER BY id")
-
-
-async def test_an_idempotency_key_that_was_used_again_after_a_day_has_the_new_response(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        placement = Placement((await store.accounts.find("zoo")).id, "one", 7, 1, None)
-        later = BY._replace(at=BY.at + KEY_LIFETIME + 1)
-        assert 1 == (await store.orders.place(placement, BY)).order_id
-        assert 2 == (await store.orders.place(placement, later)).order_id
-        again = await store.orders.place(placement, later._replace(at=later.at + 1))
-    assert (2, True) == (again.order_id, again.replayed)
-
-
-async def test_no_more_idempotency_keys_are_forgotten_in_one_transaction_than_asked_for(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await add_key(store)
-        account_id = (await store.accounts.find("zoo")).id
-        for name in ("one", "two", "three"):
-            await store.orders.place(Placement(account_id, name, 7, 1, None), BY)
-        await store.orders.forget(NOW, 2)
-    async with engine_of(each_backend) as opened:
-        assert [(1,)] == await opened.query("SELECT count(*) FROM petstore.idempotency_keys")
 
 
 async def test_a_key_stops_being_usable_when_it_expires(store: Store) -> None:
