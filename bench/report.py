@@ -6,9 +6,9 @@ Whatever stands outside the markers is written by hand and kept.
 """
 
 import re
-import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from bench.machine import CHANGED, BenchError
@@ -134,7 +134,7 @@ def _against_reference(rows: Sequence[Row]) -> str:
     for row in rows:
         if not row.is_comparison:
             ratios = row.ratios()
-            reference = f"{row.reference}: {_value(_median(row.samples[row.reference]), row.unit)}" if ratios else ""
+            reference = f"{row.reference}: {_value(median(row.samples[row.reference]), row.unit)}" if ratios else ""
             ratio = _shown(ratios) if ratios else ""
             goals = [
                 f"{goal_text(claim.goal, row.unit)}, {_emphasized(claim.verdict)}" for claim in row.claims().values()
@@ -170,7 +170,7 @@ def _cell(row: Row, name: str) -> str:
     if PRODUCT in row.samples and name not in (PRODUCT, row.reference):
         ratios = row.ratios(name)
         factors = [1 / ratio for ratio in ratios] if row.unit in _LOWER_IS_BETTER else ratios
-        return f"{_value(_median(readings), row.unit)} ({_number(_median(factors))}×)"
+        return f"{_value(median(readings), row.unit)} ({_number(median(factors))}×)"
     verdict = f", {_emphasized(claim.verdict)}" if claim and claim.verdict != MET else ""
     return f"{_shown(readings, row.unit)}{verdict}"
 
@@ -178,7 +178,7 @@ def _cell(row: Row, name: str) -> str:
 def _costs(row: Row) -> str:
     """Processor time per request of the product, and of other processes with their names."""
     names = sorted(row.costs, key=lambda name: name != PRODUCT)
-    return ", ".join(f"{'' if name == PRODUCT else f'{name} '}{_number(_median(row.costs[name]))} µs" for name in names)
+    return ", ".join(f"{'' if name == PRODUCT else f'{name} '}{_number(median(row.costs[name]))} µs" for name in names)
 
 
 def _origins(results: Results) -> str:
@@ -211,14 +211,10 @@ def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _median(readings: Sequence[float]) -> float:
-    return statistics.median(readings)
-
-
 def _shown(readings: Sequence[float], unit: str = "") -> str:
     """The median of readings and, if there are several, the smallest and the largest in brackets."""
     limits = f" ({_number(min(readings))}–{_number(max(readings))})" if len(readings) > 1 else ""
-    return f"{_value(_median(readings), unit)}{limits}"
+    return f"{_value(median(readings), unit)}{limits}"
 
 
 def _value(value: float, unit: str) -> str:

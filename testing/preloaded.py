@@ -143,22 +143,6 @@ def _received(passed: Any) -> int:
     return descriptor
 
 
-class ServerProcess(PetstoreProcess):
-    """`petstore serve`, which writes its log to stderr."""
-
-    def __init__(
-        self,
-        options: list[str],
-        environ: Mapping[str, str],
-        log: Path,
-        prepare: Callable[[], object] | None = None,
-        *,
-        fork_workers: bool = True,
-    ) -> None:
-        arguments = ["serve", *options]
-        super().__init__(arguments, environ, Path(os.devnull), log, prepare, fork_workers=fork_workers)
-
-
 def _run(
     arguments: list[str],
     environ: dict[str, str],

@@ -1,6 +1,7 @@
 """`petstore` as a separate process, over real sockets: for what only a process shows."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from petstore_server.domain.keys import Scope
 from testing.checked_clients import checked_client
 from testing.cli import CommandLine
 from testing.deployment import Deployment
-from testing.preloaded import PetstoreProcess, ServerProcess
+from testing.preloaded import PetstoreProcess
 from testing.subprocesses import PATIENCE, Process, await_ready, end, environment_with, kill, resident
 
 PETSTORE = Path(sys.executable).parent / "petstore"
@@ -167,12 +168,13 @@ def serving_as(
     *,
     fork_workers: bool = True,
 ) -> Iterator[Server]:
-    """What `serving` does, with a say in how the process starts; see ServerProcess."""
+    """What `serving` does, with a say in how the process starts; see PetstoreProcess."""
     log = Deployment.over(store).store.with_suffix(f".{time.monotonic_ns()}.log")
     log.touch()
     ports = ["--port", "0", "--admin-port", "0"]
     environ = environment_with_store(store, **settings)
-    process = ServerProcess([*ports, *options], environ, log, prepare, fork_workers=fork_workers)
+    arguments = ["serve", *ports, *options]
+    process = PetstoreProcess(arguments, environ, Path(os.devnull), log, prepare, fork_workers=fork_workers)
     try:
         reported = wait_until_serving(process, log)
         yield Server(process, reported["api"], reported["admin"], log)

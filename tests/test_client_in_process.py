@@ -11,7 +11,6 @@ import pytest
 from petstore_client import (
     APIStatusError,
     AsyncClient,
-    AuthenticationError,
     ConflictError,
     KeyBannedError,
     NotFoundError,
@@ -111,19 +110,6 @@ async def test_an_order_is_cancelled_once(service: Service, connected: Connected
     assert 5 == connected.sent
 
 
-async def test_invalid_and_restricted_keys_raise_their_errors(service: Service, connected: Connected) -> None:
-    async with connected("pso_live_unknown") as stranger:
-        with pytest.raises(AuthenticationError) as unknown:
-            await stranger.list_orders()
-        assert "invalid_api_key" == unknown.value.code
-    async with connected(await service.key(scopes=frozenset({Scope.ORDERS_READ}))) as reader:
-        assert [] == await reader.list_orders()
-        with pytest.raises(PermissionDeniedError) as narrow:
-            await reader.cancel_order(1)
-        assert "insufficient_scope" == narrow.value.code
-    assert 3 == connected.sent
-
-
 async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Service, connected: Connected) -> None:
     shipped = "2026-11-20T12:00:00.123456Z"
     await service.orders(*(Stored(n, n % 3, 1, shipped if n % 2 else None) for n in range(25)))
@@ -178,8 +164,9 @@ async def test_an_order_is_placed_once_although_a_response_was_lost(service: Ser
 
 async def test_placing_needs_a_scope_and_usage_does_not(service: Service, connected: Connected) -> None:
     async with connected(await service.key()) as petstore:
-        with pytest.raises(PermissionDeniedError):
+        with pytest.raises(PermissionDeniedError) as narrow:
             await petstore.v2.place_order(pet_id=3, quantity=1)
+        assert "insufficient_scope" == narrow.value.code
         usage = await petstore.v2.get_usage()
         assert "free" == usage.plan
         assert [("minute", 60, 58), ("day", 1000, 998)] == [

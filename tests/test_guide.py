@@ -1,6 +1,5 @@
 """The guide for partners: every example in Python runs, and both recipes for following changes skip nothing."""
 
-import http.server
 import os
 import re
 import runpy
@@ -9,15 +8,19 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from petstore_client._types import SYSTEM_CLOCK
+from petstore_client.testing import Answered, Failing, RateLimited
 from petstore_server.domain.accounts import PLAN_LIMITS
 from testing import needs
+from testing.client_variants import faulty
 from testing.documents import SOURCE, read_yaml, table
 from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, petstore, petstore_json, put_orders, serving
+from testing.served_fake import served
 from testing.subprocesses import PATIENCE, within
 
 GUIDE = SOURCE / "api" / "guide" / "guide.md"
@@ -102,11 +105,11 @@ def test_the_example_in_another_language_lists_and_cancels(
 def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of_a_proxy(
     tmp_path: Path, language: str, program: str, package: str
 ) -> None:
-    served = (200, None, b'{"data":[1]}')
-    responses = (429, "1", b"{}"), (503, A_DATE, b""), served, (403, None, b"<h1>No entry</h1>")
-    with _responding(*responses) as (address, arrived):
-        environ = {"API": f"{address}/v1", "KEY": "pso_live_x"}
-        done = _run_in(language, program, package, environ, tmp_path)
+    page, refusal = Answered(200, b'{"data":[1]}'), Answered(403, b"<h1>No entry</h1>")
+    fake = faulty([], RateLimited(1), Answered(503, headers={"retry-after": A_DATE}), page, refusal, clock=SYSTEM_CLOCK)
+    with served(fake) as url:
+        done = _run_in(language, program, package, {"API": url, "KEY": "pso_live_x"}, tmp_path)
+    arrived = [request.at for request in fake.requests]
     assert 0 != done.returncode
     assert "1\n" == done.stdout
     assert "403 <h1>No entry</h1>" in done.stderr
@@ -119,16 +122,17 @@ def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of
 def test_the_example_in_another_language_can_wait_for_the_limit_of_the_day(
     tmp_path: Path, language: str, program: str, package: str
 ) -> None:
-    with _responding((429, "4295", b"{}"), (200, None, b'{"data":[]}')) as (address, arrived):  # 2^32 microseconds
-        environ = {**os.environ, "API": f"{address}/v1", "KEY": "pso_live_x"}
+    fake = faulty([], RateLimited(4295), Answered(200, b'{"data":[]}'))  # 2^32 microseconds
+    with served(fake) as url:
+        environ = {**os.environ, "API": url, "KEY": "pso_live_x"}
         with subprocess.Popen(_command(language, program, package, tmp_path), env=environ) as process:
             try:
-                within(PATIENCE, lambda: bool(arrived))
+                within(PATIENCE, lambda: bool(fake.requests))
                 with pytest.raises(subprocess.TimeoutExpired):
                     process.wait(2)
             finally:
                 process.kill()
-    assert 1 == len(arrived)
+    assert 1 == len(fake.requests)
 
 
 def _run_in(
@@ -144,37 +148,6 @@ def _command(language: str, program: str, package: str, folder: Path) -> list[st
     script = folder / "example.mjs"
     script.write_text(example)
     return [needs.program(program, package), str(script)]
-
-
-@contextmanager
-def _responding(*responses: tuple[int, str | None, bytes]) -> Iterator[tuple[str, list[float]]]:
-    """A server that gives these responses in turn: status, Retry-After and body. Also the times of the requests."""
-    following = iter(responses)
-    arrived: list[float] = []
-
-    class Responding(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            arrived.append(time.monotonic())
-            status, retry_after, body = next(following)
-            self.send_response(status)
-            if retry_after is not None:
-                self.send_header("Retry-After", retry_after)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_DELETE(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: object) -> None:
-            """Keep stderr empty."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Responding) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", arrived
-        finally:
-            server.shutdown()
 
 
 @pytest.fixture(name="follow_in_python")
@@ -239,9 +212,9 @@ def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
 def test_the_backoff_doubles_and_is_never_shorter_than_retry_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    responses = (429, "3", b""), (429, "3", b""), (503, None, b""), (503, A_DATE, b""), (200, None, b"[]")
-    with _responding(*responses) as (address, _):
-        monkeypatch.setenv("PETSTORE_BASE_URL", address)
+    late = Answered(503, headers={"retry-after": A_DATE})
+    with served(faulty([], RateLimited(3), RateLimited(3), Failing(), late, Answered(200, b"[]"))) as url:
+        monkeypatch.setenv("PETSTORE_BASE_URL", url)
         monkeypatch.setenv("PETSTORE_API_KEY", "pso_live_x")
         pauses: list[float] = []
         sleep, here = time.sleep, threading.get_ident()

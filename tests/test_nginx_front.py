@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import socketserver
 import subprocess
 import threading
 import time
@@ -286,49 +287,42 @@ def begun_list(site: Site) -> Iterator[tuple[socket.socket, int, bytearray]]:
         yield connection, int(length[1]), bytearray(body)
 
 
-class Service:
-    """Stands for a service that dies on the second request of each connection, without an answer to it."""
+class Dying(socketserver.StreamRequestHandler):
+    """Answers the first request of a connection, and takes the second one without an answer to it."""
+
+    server: "Service"
+
+    def handle(self) -> None:
+        self.server.connections += 1
+        self._take()
+        self.wfile.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        self._take()
+
+    def _take(self) -> None:
+        if request := self.rfile.readline():
+            self.server.requests.append(request.decode().partition(" HTTP/")[0])
+        while self.rfile.readline().strip():
+            pass
+
+
+class Service(socketserver.TCPServer):
+    """Stands for a service that dies on the second request of each connection."""
 
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Dying)
         self.connections = 0
         self.requests: list[str] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-
-    def run(self) -> None:
-        """Serve until closed."""
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with connection:
-                self._take(connection)
-                connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
-                self._take(connection)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _take(self, connection: socket.socket) -> None:
-        read = b""
-        while b"\r\n\r\n" not in read and (part := connection.recv(65536)):
-            read += part
-        if read:
-            self.requests.append(read.decode().partition(" HTTP/")[0])
 
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[tuple[Service, Front]]:
-    service = Service()
-    thread = threading.Thread(target=service.run)
-    thread.start()
-    with front(tmp_path / "nginx", service.port) as before:
-        yield service, before
-    service.close()
-    thread.join()
+    with Service() as service:
+        threading.Thread(target=service.serve_forever, args=(0.01,)).start()
+        try:
+            with front(tmp_path / "nginx", service.server_address[1]) as before:
+                yield service, before
+        finally:
+            service.shutdown()
 
 
 def test_a_cancellation_is_never_sent_twice_but_a_list_may_be(failing: tuple[Service, Front]) -> None:

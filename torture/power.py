@@ -26,34 +26,17 @@ STORE = "store.db"
 CLIENTS = 8
 
 
-@dataclass
 class Recording:
     """A folder as it was at the beginning, the log of what was done to its files, and what clients were promised."""
 
-    folder: Path
-    acknowledged: list[Acknowledged] = field(default_factory=list)
-    complete_at: int | None = None
-    """The place in the log at which a command had reported its success."""
-
-    @property
-    def files(self) -> Path:
-        return self.folder / "files"
-
-    @property
-    def before(self) -> Path:
-        return self.folder / "before"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log"
-
-    @property
-    def url(self) -> str:
-        return url_of(self.files / STORE)
-
-    @property
-    def options(self) -> Options:
-        return Options(folder=str(self.files), log=str(self.log), failing=str(self.folder / "failing"))
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files, self.before, self.log = folder / "files", folder / "before", folder / "log"
+        self.url = url_of(self.files / STORE)
+        self.options = Options(folder=str(self.files), log=str(self.log), failing=str(folder / "failing"))
+        self.acknowledged: list[Acknowledged] = []
+        self.complete_at: int | None = None
+        """The place in the log at which a command had reported its success."""
 
     def begin(self) -> None:
         """Everything in the folder now is on the disk."""

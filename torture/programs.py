@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testing.preloaded import ServerProcess
+from testing.preloaded import PetstoreProcess
 from testing.process import wait_until_serving
 from testing.subprocesses import end, environment_with, resident
 from torture import recording
@@ -56,15 +56,16 @@ class Server:
     options: Options | None = None
     port: int = 0
     admin_port: int = 0
-    process: ServerProcess | None = None
+    process: PetstoreProcess | None = None
     log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(prefix="petstore-torture-", suffix=".log")[1]))
 
     def start(self) -> "Server":
         """Start it, and wait until it serves."""
-        ports = ["--port", str(self.port), "--admin-port", str(self.admin_port)]
+        serve = ["serve", "--port", str(self.port), "--admin-port", str(self.admin_port)]
         begin = self.log.stat().st_size
         prepare = partial(recording.prepare, self.options or Options())
-        self.process = ServerProcess(ports, environment(self.url, **self.settings), self.log, prepare)
+        given = environment(self.url, **self.settings)
+        self.process = PetstoreProcess(serve, given, Path(os.devnull), self.log, prepare)
         found = wait_until_serving(self.process, self.log, begin)
         self.port, self.admin_port = (int(found[name].rpartition(":")[2]) for name in ("api", "admin"))
         return self

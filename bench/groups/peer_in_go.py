@@ -36,9 +36,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
                 condition = running.unchanged() if name == "go-unchanged" else {}
                 loads[name, service] = partial(running.wrk, LIST, headers=condition, kind=kind)
         found = interleaved(plan.rounds, loads)
-    return [_row(name, {service: found[name, service] for service in servers}) for name in LOADS], []
-
-
-def _row(name: str, readings: dict[str, list[Reading]]) -> Row:
-    title, _, goal = LOADS[name]
-    return rated(name, title, "/s", readings, PEER, goal)
+    return [
+        rated(name, title, "/s", {service: found[name, service] for service in servers}, PEER, goal)
+        for name, (title, _, goal) in LOADS.items()
+    ], []

@@ -13,7 +13,7 @@ from typing import IO
 import httpx2
 import pytest
 
-from testing.preloaded import ServerProcess
+from testing.preloaded import PetstoreProcess
 from testing.process import Server, begin_demo, environment, new_key, petstore, petstore_json
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE, busy, kill, within
@@ -27,8 +27,8 @@ def serving_with_a_log_reader(store: Path, *options: str, **more: str) -> Iterat
     """`petstore serve` with a pipe as stderr, and the pipe's other end, from which the start was read."""
     pipe = store.with_suffix(".log")
     os.mkfifo(pipe)
-    arguments = ["--port", "0", "--admin-port", "0", *options]
-    process = ServerProcess(arguments, environment(store, **STRICT, **more), pipe)
+    arguments = ["serve", "--port", "0", "--admin-port", "0", *options]
+    process = PetstoreProcess(arguments, environment(store, **STRICT, **more), Path(os.devnull), pipe)
     log = pipe.open()  # once the process has opened it
     try:
         entry = next(json.loads(line) for line in log if '"event":"serving"' in line)

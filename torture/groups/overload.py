@@ -68,20 +68,6 @@ async def overloaded(seed: int, engine: str, kind: str, seconds: float) -> Resul
         memory = server.memory() - before
         await asyncio.sleep(1)
         after = await send(Load(**{**asdict(probe), "first": 10_000, "seconds": min(seconds, 2)}))
-    return _result(f"{kind} on {engine}", seed, idle, busy, after, load, worst, memory, seconds)
-
-
-def _result(
-    name: str,
-    seed: int,
-    idle: Measured,
-    busy: Measured,
-    after: Measured,
-    load: Measured,
-    worst: float,
-    memory: int,
-    seconds: float,
-) -> Result:
     quiet, loaded, later = (percentile(each.served, 0.99) for each in (idle, busy, after))
     refused, answered = percentile(load.refused, 0.99), percentile(load.served, 0.99)
     rates = [len(each) / (seconds + 1) for each in (load.served, load.refused)]
@@ -100,4 +86,4 @@ def _result(
         problems.append(f"p99 {later:.1f} ms a second after the load")
     if load.without_retry_after + busy.without_retry_after:
         problems.append("503 without Retry-After")
-    return Result(name, seed, shown, problems)
+    return Result(f"{kind} on {engine}", seed, shown, problems)
