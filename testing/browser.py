@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from testing import needs
-from testing.process import PETSTORE
-from testing.subprocesses import PATIENCE, demo_output, environment_with
+from testing.process import begin_demo
+from testing.subprocesses import PATIENCE, demo_output
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -76,11 +76,8 @@ class Visit:
 @contextmanager
 def served_demo(log: Path, **settings: str) -> Iterator[ServedDemo]:
     """Serve sample data on free ports, with these settings; `log` gets the server's log."""
-    command = [str(PETSTORE), "serve", "--demo", "--port", "0", "--admin-port", "0"]
     with log.open("w") as stderr:
-        process = subprocess.Popen(
-            command, env=environment_with(**settings), stdout=subprocess.PIPE, stderr=stderr, text=True
-        )
+        process = begin_demo(log.parent, stderr=stderr, **settings)
         try:
             yield _read(process)
         finally:

@@ -70,6 +70,11 @@ class Debian:
         assert 0 == done.returncode, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
+    def add_program(self, path: str, script: str) -> None:
+        """Write a script that anyone may run."""
+        (self.path / path).write_text(script)
+        (self.path / path).chmod(0o755)
+
     def add_checkout(self, folder: str, user: str = "user") -> None:
         """Copy the files of the checkout into the folder, for the user."""
         target = self.path / folder.lstrip("/")
@@ -137,9 +142,7 @@ def _bootstrap(suite: str, target: Path) -> None:
     script = suite if Path("/usr/share/debootstrap/scripts", suite).exists() else "trixie"  # one is like another
     default_mirror = ""
     _run(needs.program("debootstrap"), "--variant=minbase", suite, str(target), default_mirror, script)
-    policy = target / "usr/sbin/policy-rc.d"
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
+    Debian(target).add_program("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")
     for settings in (Path("/etc/resolv.conf"), *Path("/etc/apt/apt.conf.d").glob("99*")):
         shutil.copy(settings, target / settings.relative_to("/"))
     (target / "etc/hosts").write_text("127.0.0.1 localhost\n")

@@ -11,10 +11,14 @@ default addresses of a server are replaced by the addresses of this one.
 """
 
 import re
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+
+from testing.subprocesses import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
@@ -81,6 +85,15 @@ def examples(document: Path) -> list[Example]:
         outcome = match["outcome"] or ""
         found.append(Example(match["script"], re.findall(r"\d{3}", outcome), outcome == "serves"))
     return found
+
+
+def run_script(script: str, environ: Mapping[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run an example in a folder. It must succeed."""
+    done = subprocess.run(
+        ["sh", "-eu", "-c", script], env=environ, cwd=folder, capture_output=True, text=True, timeout=4 * PATIENCE
+    )
+    assert 0 == done.returncode, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 def prose(document: Path) -> str:

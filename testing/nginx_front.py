@@ -113,7 +113,7 @@ def front(folder: Path, service_port: int, configuration: Configuration = render
     """The shipped front, or another, on a free port, before the service on that port; stopped at the end."""
     command = nginx_command()
     (folder / "temp").mkdir(parents=True)
-    _make_certificate(folder)
+    make_certificate(folder)
     port = free_port()
     (folder / "petstore.conf").write_text(configuration(folder, port, service_port))
     user = "user root;" if os.geteuid() == 0 else ""
@@ -129,9 +129,10 @@ def front(folder: Path, service_port: int, configuration: Configuration = render
             process.terminate()
 
 
-def _make_certificate(folder: Path) -> None:
+def make_certificate(folder: Path) -> None:
+    """Put a certificate of this machine, signed by itself, and its key into the folder."""
     key, certificate = folder / "privkey.pem", folder / "fullchain.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     subprocess.run(
         ["openssl", "req", "-x509", *curve, "-keyout", key, "-out", certificate, "-days", "1", *subject],

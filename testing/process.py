@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 
@@ -62,13 +62,15 @@ def petstore_bytes(store: Path | Deployment, *arguments: str, **more: str) -> su
     return subprocess.run(command, env=environ, capture_output=True, timeout=PATIENCE, check=False)
 
 
-def begin_demo(folder: Path, *options: str, **more: str) -> "subprocess.Popen[str]":
+def begin_demo(
+    folder: Path, *options: str, stderr: int | IO[str] = subprocess.PIPE, **more: str
+) -> "subprocess.Popen[str]":
     """Start `petstore serve --demo` on free ports, which keeps its files in the folder; pipes get its output."""
     return subprocess.Popen(
         [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0", *options],
         env=environment(folder / "unused.db", TMPDIR=str(folder), **more),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 

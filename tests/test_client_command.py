@@ -10,10 +10,7 @@ from petstore_client import Client
 from testing.process import PETSTORE, UNLIMITED, new_key, put_orders, serving
 from testing.subprocesses import PATIENCE, environment_with
 
-
-def command() -> str:
-    """The installed program."""
-    return str(PETSTORE.with_name("petstore-client"))
+COMMAND = str(PETSTORE.with_name("petstore-client"))
 
 
 @pytest.fixture(name="environ", scope="module")
@@ -28,7 +25,7 @@ def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 def run(environ: dict[str, str], *arguments: str, redirections: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command with redirections of a shell."""
-    shell = ["sh", "-c", f'exec "$0" "$@" {redirections}', command(), *arguments]
+    shell = ["sh", "-c", f'exec "$0" "$@" {redirections}', COMMAND, *arguments]
     return subprocess.run(shell, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
@@ -41,7 +38,7 @@ def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
 
 def test_a_closed_pipe_ends_the_command_quietly(environ: dict[str, str]) -> None:
     with subprocess.Popen(
-        [command(), "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [COMMAND, "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout
         assert process.stderr

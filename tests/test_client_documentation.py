@@ -13,9 +13,9 @@ from typing import get_args
 import pytest
 
 from petstore_client import Client, ErrorCode, PetstoreError
-from testing.documents import ROOT, SOURCE, block, read_yaml, table
+from testing.documents import ROOT, SOURCE, block, read_yaml, run_script, table
 from testing.process import PETSTORE, new_key, put_orders, serving
-from testing.subprocesses import PATIENCE, environment_with
+from testing.subprocesses import environment_with
 
 DOCUMENT = SOURCE / "api" / "guide" / "client.md"
 GUIDE = SOURCE / "api" / "guide" / "guide.md"
@@ -58,17 +58,8 @@ def test_every_example_runs(
 
 def test_every_command_runs(environ: dict[str, str], tmp_path: Path) -> None:
     (script,) = COMMANDS
-    done = subprocess.run(
-        ["sh", "-eu"],
-        input=script,
-        env=environ,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (0, "") == (done.returncode, done.stderr)
+    done = run_script(script, environ, tmp_path)
+    assert "" == done.stderr
     assert "\norder 21: cancelled\norder 22: cancelled\nplan  " in done.stdout
     assert (tmp_path / "orders.json").read_text().startswith('[{"id":1,')
 

@@ -18,7 +18,7 @@ from petstore_client.testing import Answered, Failing, RateLimited
 from petstore_server.domain.accounts import PLAN_LIMITS
 from testing import needs
 from testing.client_variants import faulty
-from testing.documents import SOURCE, read_yaml, table
+from testing.documents import SOURCE, read_yaml, run_script, table
 from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, petstore, petstore_json, put_orders, serving
 from testing.served_fake import served
 from testing.subprocesses import PATIENCE, within
@@ -166,7 +166,13 @@ def _follow_in_python(
 
 @pytest.fixture(name="follow_in_a_shell")
 def _follow_in_a_shell(environ: dict[str, str], tmp_path: Path) -> Follow:
-    return lambda: [int(number) for number in re.findall(r'"id":(\d+)', _shell(FOLLOW_IN_SHELL, environ, tmp_path))]
+    needs.program("curl")
+
+    def follow() -> list[int]:
+        printed = run_script(FOLLOW_IN_SHELL, {**os.environ, **environ}, tmp_path).stdout
+        return [int(number) for number in re.findall(r'"id":(\d+)', printed)]
+
+    return follow
 
 
 @pytest.mark.parametrize("language", ["python", "a_shell"])
@@ -192,21 +198,6 @@ def test_a_refused_request_for_changes_keeps_the_token(
     environ["KEY"] += "x"
     assert [] == follow_in_a_shell()
     assert token == (tmp_path / "token.txt").read_text()
-
-
-def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
-    needs.program("curl")
-    done = subprocess.run(
-        ["sh", "-eu", "-c", script],
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert 0 == done.returncode, done.stderr
-    return done.stdout
 
 
 def test_the_backoff_doubles_and_is_never_shorter_than_retry_after(

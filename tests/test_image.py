@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from testing import needs
-from testing.debian import Debian, debian, kept_wheels
+from testing.debian import debian, kept_wheels
 from testing.documents import ROOT
 from testing.network import Network
 from testing.subprocesses import busy, within
@@ -116,18 +116,12 @@ class Containers:
         with debian("forky", "postgresql-18") as root:
             path = "ENV PATH=/usr/lib/postgresql/18/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             data = ("ENV PGDATA=/var/lib/postgresql/18/docker", "VOLUME /var/lib/postgresql")
-            _add_entrypoint(root, _POSTGRES)
+            root.add_program("entrypoint", _POSTGRES)
             self.add_image("docker.io/library/postgres:18", root.path, _ENTRYPOINT, path, *data, "STOPSIGNAL SIGINT")
         with debian("forky", "redis-server") as root:
             root.run("install -d -o redis -g redis /data")
-            _add_entrypoint(root, _REDIS)
+            root.add_program("entrypoint", _REDIS)
             self.add_image("docker.io/library/redis:8", root.path, _ENTRYPOINT, "WORKDIR /data", "VOLUME /data")
-
-
-def _add_entrypoint(root: Debian, script: str) -> None:
-    file = root.path / "entrypoint"
-    file.write_text(script)
-    file.chmod(0o755)
 
 
 @contextmanager

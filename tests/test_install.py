@@ -5,7 +5,6 @@ units start; and an authority of the test signs the certificate that certbot wou
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -61,8 +60,8 @@ def test_every_command_of_the_page_runs_in_a_new_debian() -> None:
         root.add_checkout("/usr/local/src/petstore", "root")
         root.run(page.packages, connected=True)
         root.add_wheels("run.lock")
-        _script(root.path / "usr/local/sbin/systemctl", _SYSTEMCTL)
-        _script(root.path / "usr/local/sbin/certbot", _CERTBOT)
+        root.add_program("usr/local/sbin/systemctl", _SYSTEMCTL)
+        root.add_program("usr/local/sbin/certbot", _CERTBOT)
         (root.path / "etc/hosts").write_text("127.0.0.1 localhost api.example.com\n")
         before_the_end = "".join(page.steps[:-1])
         made = " ".join(f"/{each}" for each in _MADE)
@@ -72,8 +71,3 @@ def test_every_command_of_the_page_runs_in_a_new_debian() -> None:
         assert '[{"id":' in shown
         assert re.search(r"\borders-\d{8}T\d{6}Z\.db\b", shown), shown[-8000:]
         assert [] == [each for each in _MADE if (root.path / each).exists()]
-
-
-def _script(file: Path, text: str) -> None:
-    file.write_text(text)
-    file.chmod(0o755)

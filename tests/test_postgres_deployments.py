@@ -19,6 +19,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
 from testing import needs
 from testing.engines import PostgresEngine, running_engine
+from testing.nginx_front import make_certificate
 from testing.postgres_programs import SERVER_USER
 from testing.stores import BY, PostgresPlaces, add_key, body, log, opened_at, refusal, seconds_to_recovery
 from testing.subprocesses import PATIENCE, busy, free_port
@@ -50,12 +51,9 @@ _QUERIES = [
 
 @pytest.fixture(name="certificate", scope="module")
 def _certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of this machine, signed by itself, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "cert")]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder / "cert"
+    make_certificate(folder)
+    return folder / "fullchain.pem"
 
 
 @pytest.fixture(name="debian", scope="module")
@@ -64,7 +62,7 @@ def _debian(certificate: Path) -> Iterator[PostgresEngine]:
     engine = PostgresEngine(PROGRAMS, {"ssl": "on", "ssl_cert_file": "cert", "ssl_key_file": "key"})
     try:
         engine.keep(certificate, "cert")
-        engine.keep(certificate.with_name("key"), "key")
+        engine.keep(certificate.with_name("privkey.pem"), "key")
         engine.start()
         yield engine
     finally:

@@ -89,20 +89,16 @@ async def _connection(load: Load, requests: Iterator[bytes], measured: Measured,
                 writer.write(next(requests))
                 head = await reader.readuntil(b"\r\n\r\n")
                 await _skip_body(reader, head, slow=load.slow)
-                _note(measured, head, 1000 * (time.monotonic() - began))
+                status, milliseconds = head[9:12].decode(), 1000 * (time.monotonic() - began)
+                measured.statuses[status] += 1
+                (measured.refused if status == "503" else measured.served).append(milliseconds)
+                measured.without_retry_after += status == "503" and b"\r\nretry-after: " not in head.lower()
                 if load.pause:
                     await asyncio.sleep(load.pause)
             writer.close()
         except (OSError, EOFError):
             measured.statuses["broken"] += 1
             await asyncio.sleep(0.05)
-
-
-def _note(measured: Measured, head: bytes, milliseconds: float) -> None:
-    status = head[9:12].decode()
-    measured.statuses[status] += 1
-    (measured.refused if status == "503" else measured.served).append(milliseconds)
-    measured.without_retry_after += status == "503" and b"\r\nretry-after: " not in head.lower()
 
 
 async def _skip_body(reader: asyncio.StreamReader, head: bytes, *, slow: bool) -> None:

@@ -1,5 +1,6 @@
 """How costs grow with the number of orders, of connections and of API keys."""
 
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +23,10 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     return [], [*_orders(plan), *_connections(plan), _keys(plan)]
 
 
-def _add(series: Series, name: str, x: int, readings: list[float]) -> None:
-    series.setdefault(name, {})[x] = readings
-
-
 def _orders(plan: Plan) -> list[Curve]:
     """Processor time per request, and memory, with 10 to 1,000,000 orders."""
-    costs: Series = {}
-    memory: Series = {}
+    costs: Series = defaultdict(dict)
+    memory: Series = defaultdict(dict)
     for orders in plan.pick((10, 100, 1_000, 10_000, 100_000, 1_000_000), (10, 1_000)):
         progress(f"cost with {orders:,} orders")
         with Setup(plan) as setup:
@@ -47,9 +44,9 @@ def _orders(plan: Plan) -> list[Curve]:
                 },
             )
             for name, found in readings.items():
-                _add(costs, name, orders, [cost for each in found for cost in each.costs.values()])
-            _add(memory, "server", orders, [resident(server.pid) / 1e6])
-            _add(memory, "the list's bytes", orders, [len(body) / 1e6])
+                costs[name][orders] = [cost for each in found for cost in each.costs.values()]
+            memory["server"][orders] = [resident(server.pid) / 1e6]
+            memory["the list's bytes"][orders] = [len(body) / 1e6]
     return [
         Curve("orders", "Processor time per request, by orders in the store", "orders", "µs", costs),
         Curve("memory", "Resident memory after these requests, by orders in the store", "orders", "MB", memory),
@@ -58,8 +55,8 @@ def _orders(plan: Plan) -> list[Curve]:
 
 def _connections(plan: Plan) -> list[Curve]:
     """Rate and latency of a list of 10 orders with 1 to 1,000 connections."""
-    rates: Series = {}
-    latencies: Series = {}
+    rates: Series = defaultdict(dict)
+    latencies: Series = defaultdict(dict)
     numbers = plan.pick((1, 10, 32, 100, 320, 1_000), (1, 32))
     raise_descriptor_limit(max(numbers) * 2 + 200)
     with Setup(plan) as setup:
@@ -75,9 +72,9 @@ def _connections(plan: Plan) -> list[Curve]:
             }
             readings = interleaved(min(plan.rounds, ROUNDS), loads)
             for name, found in readings.items():
-                _add(rates, name, number, [each.rate for each in found])
-                _add(latencies, f"{name}, median", number, [each.p50 for each in found])
-                _add(latencies, f"{name}, 99th percentile", number, [each.p99 for each in found])
+                rates[name][number] = [each.rate for each in found]
+                latencies[f"{name}, median"][number] = [each.p50 for each in found]
+                latencies[f"{name}, 99th percentile"][number] = [each.p99 for each in found]
     return [
         Curve("connections", "Lists of 10 orders per second, by connections", "connections", "lists/s", rates),
         Curve(
@@ -88,14 +85,14 @@ def _connections(plan: Plan) -> list[Curve]:
 
 def _keys(plan: Plan) -> Curve:
     """Processor time of a list of 10 orders when requests use 1 to 100,000 keys in turn, each of another account."""
-    costs: Series = {}
+    costs: Series = defaultdict(dict)
     for number in plan.pick((1, 10, 100, 1_000, 10_000, 100_000), (1, 100)):
         progress(f"{number:,} API keys")
         with Setup(plan) as setup:
             store, keys = setup.store(10), setup.folder() / "keys"
             keys.write_text("\n".join(access.add_keys(store, number)))
             found = _with_keys(plan, setup.petstore(store), keys, number)
-        _add(costs, "list of 10 orders", number, [each.costs[PRODUCT] for each in found])
+        costs["list of 10 orders"][number] = [each.costs[PRODUCT] for each in found]
     title = "Processor time per request, by API keys used in turn"
     return Curve("keys", title, "keys", "µs", costs)
 

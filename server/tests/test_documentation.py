@@ -4,7 +4,6 @@ import itertools
 import os
 import re
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,13 +32,13 @@ from testing.documents import (
     name,
     prose,
     read_yaml,
+    run_script,
     table,
 )
 from testing.forked_commands import petstore_in
 from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
 from testing.process import EVERY_SCOPE, Server, environment, new_key, petstore, serving
 from testing.service import Service, bearer
-from testing.subprocesses import PATIENCE
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
@@ -330,17 +329,8 @@ def _serve(example: Example, folder: Path) -> None:
 
 
 def _shell(script: str, store: Path, **more: str) -> str:
-    done = subprocess.run(
-        ["sh", "-eu", "-c", script],
-        cwd=store.parent,
-        env=environment(store, **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more}),
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE,
-        check=False,
-    )
-    assert 0 == done.returncode, f"{script}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    environ = environment(store, **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more})
+    return run_script(script, environ, store.parent).stdout
 
 
 def test_the_tests_in_the_page_for_contributors_are_real_ones() -> None:

@@ -70,7 +70,8 @@ async def mixed(seed: int, seconds: float) -> Result:
     async with AsyncExitStack() as stack:
         made = await cluster(stack, "sqlite", 1, direct=True)
         await put_orders(made.url, range(1, ORDERS + 1))
-        server, rounds = made.servers[0], []
+        server = made.servers[0]
+        rounds: list[tuple[Any, ...]] = []
         for _ in range(ROUNDS + 1):  # the same orders and keys in each: what grows with the store is not compared
             found = await asyncio.gather(
                 *(
@@ -80,11 +81,7 @@ async def mixed(seed: int, seconds: float) -> Result:
             )
             latencies = [latency for measured in found for latency in measured.served]
             rounds.append((server.memory(), server.descriptors(), percentile(latencies, 0.99), len(latencies)))
-    return _mixed(seed, seconds, rounds[1:])
-
-
-def _mixed(seed: int, seconds: float, rounds: list[tuple[Any, ...]]) -> Result:
-    """Compare the rounds, without the first, which fills the caches."""
+    rounds = rounds[1:]  # the first fills the caches
     half = len(rounds) // 2
     early, late = (
         [sum(values) / len(part) for values in zip(*part, strict=True)] for part in (rounds[:half], rounds[half:])

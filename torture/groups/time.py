@@ -4,7 +4,7 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import ceil, floor
@@ -42,23 +42,17 @@ def checks(plan: RunPlan) -> Iterator[Check]:
 class Model:
     """The windows of one account, as D12 describes them."""
 
-    limits: Limits
-    minute: tuple[int, int] = (0, 0)
-    day: tuple[int, int] = (0, 0)
+    limits: dict[int, int]  # by the seconds of a window
+    windows: dict[int, tuple[int, int]] = field(default_factory=lambda: {MINUTE: (0, 0), DAY: (0, 0)})
 
     def admits(self, now: float) -> bool:
-        self.minute, self.day = _rolled(self.minute, MINUTE, now), _rolled(self.day, DAY, now)
-        if self.minute[1] >= self.limits.per_minute or self.day[1] >= self.limits.per_day:
-            return False
-        self.minute, self.day = (self.minute[0], self.minute[1] + 1), (self.day[0], self.day[1] + 1)
-        return True
+        rolled = {seconds: _rolled(window, seconds, now) for seconds, window in self.windows.items()}
+        admitted = all(used < self.limits[seconds] for seconds, (_, used) in rolled.items())
+        self.windows = {seconds: (start, used + admitted) for seconds, (start, used) in rolled.items()}
+        return admitted
 
     def retry_after(self, now: float) -> int:
-        ends = []
-        if self.minute[1] >= self.limits.per_minute:
-            ends.append(self.minute[0] + MINUTE)
-        if self.day[1] >= self.limits.per_day:
-            ends.append(self.day[0] + DAY)
+        ends = [start + seconds for seconds, (start, used) in self.windows.items() if used >= self.limits[seconds]]
         return max(1, ceil(max(ends) - now))
 
 
@@ -86,7 +80,7 @@ async def a_day(seed: int, requests: int = 4_000) -> Result:
     """A client uses its quota for more than a day, and waits or not after a 429: each decision is the model's."""
     chance, clock, problems, admitted = random.Random(seed), Clock(), [], 0
     limits = Limits(10, 1_000)
-    model = Model(limits)
+    model = Model({MINUTE: limits.per_minute, DAY: limits.per_day})
     async with service(clock) as started:
         client = await connected(started, limits)
         for _ in range(requests):
