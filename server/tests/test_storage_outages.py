@@ -142,8 +142,9 @@ async def test_a_store_whose_folder_is_gone_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     async with opened(tmp_path / "disk" / "store.db") as store:
         shutil.rmtree(tmp_path / "disk")
-        with pytest.raises(ServiceUnavailable):
-            await store.engine.verify()
+        for use in (store.engine.verify, store.check):
+            with pytest.raises(ServiceUnavailable):
+                await use()
         assert "moved or deleted" in (await refused(store, range(1)))[0].reason
 
 
