@@ -9,16 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 from markupsafe import Markup
 
-from petstore_server.console.rendering import (
-    changed_fields,
-    duration,
-    percent,
-    plain_times,
-    round_up,
-    store_name,
-    unix,
-    visible,
-)
+from petstore_server.console import rendering
 from petstore_server.console.sources import SLOW, Cached, Reading, read_within
 from petstore_server.domain.audit import AuditEntry
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
@@ -135,23 +126,29 @@ async def test_reading_ends_in_time() -> None:
 @pytest.mark.parametrize(
     ("show", "shown"),
     [
-        (percent, {0: "0%", 0.001: "<1%", 0.01: "1%", 0.5: "50%", 0.99: "99%", 0.996: ">99%", 1: "100%"}),
-        (duration, {-1: "0 s", 0.9: "0 s", 1: "1 s", 59: "59 s", 60: "1 min", 3599: "59 min", 3600: "1 h"}),
-        (duration, {86_399: "23 h", 86_400: "1 d", 86_400_000: "1,000 d"}),
-        (round_up, {0: 1, 1: 1, 1.5: 2, 2: 2, 3: 5, 5: 5, 6: 10, 10: 10, 11: 20, 51: 100, 100: 100, 1001: 2000}),
-        (unix, {None: None, 0: 0, 1_500_000: 1.5, "1970-01-01T00:00:02Z": 2}),
+        (rendering.percent, {0: "0%", 0.001: "<1%", 0.01: "1%", 0.5: "50%", 0.99: "99%", 0.996: ">99%", 1: "100%"}),
+        (rendering.duration, {-1: "0 s", 0.9: "0 s", 1: "1 s", 59: "59 s", 60: "1 min", 3599: "59 min", 3600: "1 h"}),
+        (rendering.duration, {86_399: "23 h", 86_400: "1 d", 86_400_000: "1,000 d"}),
         (
-            store_name,
+            rendering.round_up,
+            {0: 1, 1: 1, 1.5: 2, 2: 2, 3: 5, 5: 5, 6: 10, 10: 10, 11: 20, 51: 100, 100: 100, 1001: 2000},
+        ),
+        (rendering.unix, {None: None, 0: 0, 1_500_000: 1.5, "1970-01-01T00:00:02Z": 2}),
+        (
+            rendering.store_name,
             {"sqlite:////a/b.db": "b.db", "postgresql://me:secret@db.example:5433/shop": "db.example:5433/shop"},
         ),
-        (visible, {"a\x1bb": r"a\x1bb", "plain": "plain", 7: 7, Markup("<b>\u202e"): Markup(r"<b>\u202e")}),
-        (plain_times, {"at 2026-11-23T05:00:01.25Z, 2026-11-23T05:00Z": "at 2026-11-23 05:00:01, 2026-11-23 05:00"}),
+        (rendering.visible, {"a\x1bb": r"a\x1bb", "plain": "plain", 7: 7, Markup("<b>\u202e"): Markup(r"<b>\u202e")}),
+        (
+            rendering.plain_times,
+            {"at 2026-11-23T05:00:01.25Z, 2026-11-23T05:00Z": "at 2026-11-23 05:00:01, 2026-11-23 05:00"},
+        ),
     ],
 )
 def test_values_are_shown_in_the_same_way_everywhere(show: Callable[[Any], Any], shown: dict[Any, Any]) -> None:
     found = {value: show(value) for value in shown}
     assert shown == found
-    assert list(map(type, shown.values())) == list(map(type, found.values())) or show is unix
+    assert list(map(type, shown.values())) == list(map(type, found.values())) or show is rendering.unix
 
 
 def test_the_fields_of_a_change_are_shown_by_name_before_and_after() -> None:
@@ -165,5 +162,5 @@ def test_the_fields_of_a_change_are_shown_by_name_before_and_after() -> None:
         ("ban", "level 2, is on yes", ""),
         ("rows", "", "2"),
         *((f"field {letter}", "", "–") for letter in "abcdef"),
-    ] == changed_fields(AuditEntry(1, 0.0, "service", "a", "b", before, after))
-    assert [] == changed_fields(AuditEntry(1, 0.0, "service", "a", "b", None, None))
+    ] == rendering.changed_fields(AuditEntry(1, 0.0, "service", "a", "b", before, after))
+    assert [] == rendering.changed_fields(AuditEntry(1, 0.0, "service", "a", "b", None, None))
