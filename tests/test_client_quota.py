@@ -206,19 +206,24 @@ def limited(response: httpx2.Response) -> dict[str, str]:
     return {"code": code, **headers}
 
 
-@given(st.lists(st.sampled_from([0, 1, 2, 7, 30, 61, 600, 90_000]), max_size=60))
-def test_the_fake_service_limits_and_bans_as_the_real_one_does(pauses: list[int]) -> None:
+BURSTS = st.tuples(st.sampled_from([0, 1, 2, 7, 30, 61, 600, 90_000]), st.sampled_from([1, 2, 21]))
+"""A pause in seconds, and how many requests follow it."""
+
+
+@given(st.lists(BURSTS, max_size=15))
+def test_the_fake_service_limits_and_bans_as_the_real_one_does(bursts: list[tuple[int, int]]) -> None:
     clock = FakeClock()
-    service = LimitedService(clock, Limits(3, 12), policy=BanPolicy(strikes=3, seconds=90, max_seconds=90))
-    fake = FakePetstore(per_minute=3, per_day=12, ban_strikes=3, ban_seconds=90, clock=clock)
-    request = httpx2.Request(
-        "GET", f"{fake.base_url}/store/orders", headers={"authorization": f"Bearer {fake.api_key}"}
-    )
+    service = LimitedService(clock, Limits(3, 12), policy=BanPolicy(max_seconds=120))
+    fake = FakePetstore(per_minute=3, per_day=12, clock=clock)
+    headers = {"authorization": f"Bearer {fake.api_key}"}
+    request = httpx2.Request("GET", f"{fake.base_url}/store/orders", headers=headers)
 
     async def compare() -> None:
-        for pause in pauses:
+        for pause, count in bursts:
             clock.advance(pause)
-            real = await service.handle_async_request(request)
-            assert limited(real) == limited(fake.handle_request(request))
+            for _ in range(count):
+                real = await service.handle_async_request(request)
+                assert limited(real) == limited(fake.handle_request(request))
 
     clock.run(compare())
+    assert (service.early, service.limiter.bans) == (fake.early, fake.bans)

@@ -42,10 +42,6 @@ TRANSIENT: list[Fault] = [
 ]
 
 
-def refusing(status: int, code: str) -> Answered:
-    return Answered(status, b'{"code":"%s","message":"No.","status":%d}' % (code.encode(), status))
-
-
 @pytest.mark.parametrize("fault", TRANSIENT, ids=repr)
 def test_a_transient_failure_is_retried_until_it_succeeds(connect: Connect, fault: Fault) -> None:
     fake = faulty(ORDERS, fault, fault)
@@ -67,7 +63,7 @@ def test_a_transient_failure_is_retried_until_it_succeeds(connect: Connect, faul
     ],
 )
 def test_a_refusal_is_never_retried(connect: Connect, status: int, code: str, kind: type[APIStatusError]) -> None:
-    fake = faulty(ORDERS, refusing(status, code))
+    fake = faulty(ORDERS, Answered(status, b'{"code":"%s","message":"No.","status":%d}' % (code.encode(), status)))
     with connect(fake) as petstore, pytest.raises(kind) as caught:
         petstore.cancel_order(1)
     found = caught.value

@@ -83,15 +83,8 @@ def test_no_more_than_the_documented_headers_are_sent(connect: Connect) -> None:
     with connect(fake) as petstore:
         petstore.cancel_order(1)
     headers = fake.requests[0].headers
-    assert {
-        "accept",
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "host",
-        "user-agent",
-        "x-request-id",
-    } == set(headers)
+    names = ["accept", "accept-encoding", "authorization", "connection", "host", "user-agent", "x-request-id"]
+    assert names == sorted(headers)
     assert headers["user-agent"].startswith(f"petstore-client/{__version__} python/3.")
     assert f"Bearer {fake.api_key}" == headers["authorization"]
 
