@@ -44,19 +44,19 @@ class UnsupportedTransferCoding(RequestError):
 
 class UriTooLong(RequestError):
     code = "uri_too_long"
-    message = f"The request target exceeds {MAX_TARGET >> 10} KiB; shorten it."
+    message = f"The request target exceeds {MAX_TARGET // 1024} KiB; shorten it."
 
 
 class HeadersTooLarge(RequestError):
     code = "headers_too_large"
     message = (
-        f"The request headers exceed {MAX_HEADERS >> 10} KiB or {MAX_HEADER_LINES} lines; send fewer or shorter ones."
+        f"The request headers exceed {MAX_HEADERS // 1024} KiB or {MAX_HEADER_LINES} lines; send fewer or shorter ones."
     )
 
 
 class PayloadTooLarge(RequestError):
     code = "payload_too_large"
-    message = f"The request body exceeds {MAX_BODY >> 10} KiB; send a smaller one, or none where none is needed."
+    message = f"The request body exceeds {MAX_BODY // 1024} KiB; send a smaller one, or none where none is needed."
 
 
 class TooManyConnections(RequestError):
