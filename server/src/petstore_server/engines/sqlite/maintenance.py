@@ -215,7 +215,6 @@ def _write_over(copy: Path, path: Path, kept: Path | None, made: set[Path], *, d
             while not steps.done:
                 steps.step(-1)
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
-        opening.use_log(destination, path)
 
 
 def _keep(path: Path, kept: Path, unreadable: BinaryIO | None, *, replace: bool) -> None:
