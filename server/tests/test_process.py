@@ -43,7 +43,7 @@ from testing.process import (
 )
 from testing.redis_engine import shared_redis
 from testing.stores import new_store_file
-from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, kill, within
+from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, kill, within
 from testing.wire import before, send_all
 
 ORDERS = "/v1/store/orders"
@@ -73,16 +73,6 @@ def test_what_prevents_the_start_is_one_line(store: Path, setting: str, value: s
     assert code == done.returncode
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr
     assert named in done.stderr
-
-
-def test_one_port_for_both_uses_is_refused_in_one_line(store: Path) -> None:
-    port = str(free_port())
-    failed = petstore_process(store, "serve", "--port", port, "--admin-port", port)
-    assert 2 == failed.returncode
-    assert f"Cannot listen on 127.0.0.1:{port} (Address already in use); choose another with PETSTORE_ADMIN_PORT." in (
-        failed.stderr
-    )
-    assert 1 == len(failed.stderr.splitlines())
 
 
 def test_a_port_that_another_process_only_bound_is_taken_or_refused_and_never_waited_for(store: Path) -> None:
