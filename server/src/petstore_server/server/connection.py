@@ -41,7 +41,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._ended = False  # nothing more is answered
         self._wait: tuple[str, object] = ("", None)
-        self._seconds = 0  # for which it has been waiting for the same thing
+        self._seconds: int  # for which it has been waiting for the same thing
         self._taken = 0  # bytes of responses, by the last check
         self.scheduled = False
 
