@@ -73,7 +73,7 @@ async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store)
     unreadable = FileImport(ORDERS, Source(io.BytesIO(b"PK\x03\x04"), "-", None), ReadOptions(), Rejects())
     with pytest.raises(Exception, match="Excel workbook"):
         [_ async for _ in unreadable.run(store, lambda: BY)]
-    assert (0, False) == (unreadable.position, unreadable.history_changed)
+    assert ("", 0, False) == (unreadable.file, unreadable.position, unreadable.history_changed)
     assert re.fullmatch("import-[0-9a-f]{12}", unreadable.import_id)
     failed = await store.imports.find(unreadable.import_id)
     assert ("failed", 0) == (failed.state, failed.rejected)

@@ -39,9 +39,9 @@ async def ended(batches: AsyncIterator[None]) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("restores", [False, True])
-async def test_an_import_during_which_the_store_was_restored_says_so(
-    tmp_path: Path, file_store: Stores, restores: bool
+@pytest.mark.parametrize("meanwhile", ["nothing", "restore", "cancel"])
+async def test_an_import_says_that_the_store_was_restored_and_counts_what_is_stored_while_it_is_cancelled(
+    tmp_path: Path, file_store: Stores, meanwhile: str
 ) -> None:
     async with file_store.opened() as store:
         backup(sqlite_path(file_store.url), tmp_path / "backup")
@@ -56,11 +56,15 @@ async def test_an_import_during_which_the_store_was_restored_says_so(
         run = FileImport(kind, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
         running = asyncio.create_task(ended(run.run(store, lambda: BY)))
         await begun.wait()
-        if restores:
+        if meanwhile == "restore":
             restore(sqlite_path(file_store.url), tmp_path / "backup", BY)
+        if meanwhile == "cancel":
+            running.cancel()
+            await asyncio.sleep(0)
         may_go_on.set()
-        await running
-        assert restores is run.history_changed
+        await asyncio.wait({running})
+        assert (meanwhile == "restore", meanwhile == "cancel") == (run.history_changed, running.cancelled())
+        assert 1 == run.imported
 
 
 @given(st.sets(st.integers(-50, 50) | st.integers(-(2**63), 2**63 - 1)))
