@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import apsw
@@ -67,16 +68,19 @@ def test_a_store_or_a_directory_that_cannot_be_written_is_refused() -> None:
     with tempfile.TemporaryDirectory() as name:  # which other users can reach, unlike pytest's
         directory = Path(name).resolve()
         opening(directory / "store.db", create=True)
+        with closing(connect_writer(directory / "store.db")) as connection:
+            connection.pragma("journal_mode", "delete")  # as that of a backup
         (directory / "store.db").chmod(0o444)
         directory.chmod(0o555)
         os.seteuid(user or 65_534)  # the superuser is not bound by permissions
         try:
-            messages = [refusal(directory / file, create=True, upgrade=True) for file in ("store.db", "new.db")]
+            message = refusal(directory / "new.db", create=True, upgrade=True)
+            assert (True, True) == (str(directory / "new.db") in message, "permissions" in message)
+            for create, upgrade in product((False, True), repeat=2):
+                message = refusal(directory / "store.db", create=create, upgrade=upgrade)
+                assert f"The store at {directory / 'store.db'} is not writable; check its permissions" in message
         finally:
             os.seteuid(user)
-        for file, message in zip(("store.db", "new.db"), messages, strict=True):
-            assert str(directory / file) in message
-            assert "permissions" in message
         directory.chmod(0o755)
 
 
