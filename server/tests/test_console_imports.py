@@ -443,16 +443,19 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
 async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
     tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
-    program = "import os, sys; open(sys.argv[1], 'w').write(repr([sys.argv[2:], dict(os.environ)])); print('{}')"
+    seen = "[sys.argv[2:], dict(os.environ), sys.stdin.read()]"
+    program = f"import os, sys; open(sys.argv[1], 'w').write(repr({seen})); print('{{}}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
     path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
     assert "checked" in await finished(browser, path)
-    arguments, environ = ast.literal_eval((tmp_path / "seen").read_text())
+    arguments, environ, _ = ast.literal_eval((tmp_path / "seen").read_text())
     assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert not any("sqlite" in argument for argument in arguments)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
     expected = ["--name=orders.jsonl", "--as=ada", "--map=a;$(touch x) b=id", "--replace-placed", "--format=jsonl"]
     assert [*expected, "--dry-run"] == arguments[5:11]
+    await imported(browser, path)
+    assert GOOD.decode() == ast.literal_eval((tmp_path / "seen").read_text())[2], "it is read from its beginning again"
 
 
 async def test_uploads_are_read_one_after_another(
