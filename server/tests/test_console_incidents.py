@@ -153,6 +153,8 @@ async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) 
         assert "As of" not in await browser.get("/orders")
         counted = console.sources.order_counts
         assert counted._read_at is not None
+        counted._read_at -= 5.5
+        assert re.search(r"As of \d+ s ago\.", await browser.get("/orders"))
         counted._read_at -= 61
         for path in ("/", "/orders"):
             assert "As of 1 min ago." in await browser.get(path)
