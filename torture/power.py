@@ -79,6 +79,8 @@ async def examine(made: Recording, images: int, chance: random.Random, check: Ex
     events = list(read_events(made.log.read_bytes()))
     outcome = Outcome(acknowledged=len(made.acknowledged))
     chosen = set(chance.choices(range(len(events)), k=images)) | {len(events) - 1}
+    if len(chosen) < images / 2:
+        outcome.problems.append(f"the recording has only {len(events)} events for {images} images")
     disk = Disk(made.before, chance)
     for number, (place, event) in enumerate(events):
         disk.take(event)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from petstore_server.console.application import HANDLERS
+from petstore_server.console.security import is_form_token
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
@@ -197,6 +198,7 @@ async def test_every_action_needs_the_sessions_token(console: Console) -> None:
     sent = [await browser.http.post(f"/console{path}", data={"form_token": "0" * 64}) for path in actions]
     assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
     assert "The form has expired" in await upload(browser, b"", 403, form_token="0" * 64)
+    assert not is_form_token("\ud800", "session")  # which a part of an upload can hold, in UTF-7
 
 
 PROTECTIVE = {

@@ -109,6 +109,21 @@ def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_comma
     assert 0 == petstore(store, "accounts", "create", "globex", "--plan", "free").returncode
 
 
+def test_a_server_stops_using_a_primary_once_another_process_has_seen_its_successor(
+    pair: Pair, store: Deployment
+) -> None:
+    assert 0 == petstore(store, "db", "migrate").returncode
+    assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
+    disconnect(pair)
+    with serving(store, PETSTORE_DATABASE_URL=pair.primary.url("postgres")) as server:
+        assert readiness(server).startswith("200")
+        promote(pair.replica)
+        new = petstore(store, "accounts", "list", PETSTORE_DATABASE_URL=pair.replica.url("postgres"))
+        assert 0 == new.returncode
+        within(PATIENCE, lambda: OLD in server.log.read_text())
+        assert OLD in readiness(server)
+
+
 def follow(server: Server, key: str, **query: str) -> httpx2.Response:
     """The response to a request for changes."""
     headers = {"Authorization": f"Bearer {key}"}

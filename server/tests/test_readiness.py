@@ -1,5 +1,6 @@
 """Readiness follows what partners get, and once damage was seen no change is accepted (D19)."""
 
+import shutil
 from pathlib import Path
 
 import httpx2
@@ -131,6 +132,36 @@ async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(p
             assert REMEDY in caught.value.reason
         assert REMEDY in (store.engine.fault() or "")
         assert [(1,)] == await store.engine.query(Query("SELECT id FROM petstore.orders").sql)
+
+
+def test_a_folder_that_is_gone_is_a_reason_and_not_an_internal_error(tmp_path: Path) -> None:
+    store = tmp_path / "folder" / "store.db"
+    store.parent.mkdir()
+    with serving(store) as server:
+        moved = tmp_path / "moved"
+        log = server.log.read_text()
+        shutil.move(store.parent, moved)
+        try:
+            status, reason = readiness(server.admin)
+            assert (503, True) == (status, "No such file or directory" in reason)
+            metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE)
+            assert (200, True) == (metrics.status_code, "\npetstore_ready 0.0" in metrics.text)
+        finally:
+            shutil.move(moved, store.parent)
+        within(10.0, lambda: readiness(server.admin)[0] == 200)
+        assert "Traceback" not in server.log.read_text().removeprefix(log)
+
+
+def test_a_locked_table_is_seen_within_ten_seconds(tmp_path: Path, scaled_out: dict[str, str]) -> None:
+    with serving(tmp_path / "unused.db", **scaled_out) as server:
+        assert 200 == readiness(server.admin)[0]
+        for table in ("orders", "keys", "accounts"):
+            with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as other:
+                other.execute(f"LOCK TABLE petstore.{table} IN ACCESS EXCLUSIVE MODE".encode())
+                within(10.0, lambda: "locked" in readiness(server.admin)[1])
+                assert 503 == readiness(server.admin)[0]
+                other.rollback()
+            within(10.0, lambda: readiness(server.admin)[0] == 200)
 
 
 def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def test_a_damaged_store_gives_no_backup_and_the_reason_names_it_and_not_i
     reason = f": The store at {damaged} cannot be read: its file is damaged."
     with pytest.raises(StoreUnusable) as caught:
         backup(damaged, tmp_path / "copy.db")
-    assert caught.value.message == f"The store at {damaged} is damaged, so no backup was made{reason}"
+    assert caught.value.message == f"The store at {damaged} is not sound, so no backup was made{reason}"
     assert ["damaged.db", "store.db"] == sorted(modes_in(tmp_path))
     with pytest.raises(StoreUnusable) as caught:
         restore(store, damaged, BY)
@@ -250,6 +250,7 @@ async def test_a_restore_replaces_a_store_that_cannot_be_opened(
         kept = restore(path, tmp_path / "copy.db", BY)
     assert kept is not None
     assert broken == kept.read_bytes()
+    assert b"\x02\x02" == path.read_bytes()[18:20]  # of the format: a log, so reading locks no server out
     assert expected == await listed(path)
     assert [] == check(path)
     assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", kept.name]

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any, Self, SupportsIndex
@@ -151,6 +152,6 @@ class _Driver(BaseDriver[T, httpx2.Client]):
         with self._core.waking(wake.set):
             if isinstance(effect, Queue):
                 self._core.gate.when_decided(effect.ticket, wake.set)
-            left = effect.seconds
-            while left > 0 and not wake.wait(min(left, _SIGNAL_SECONDS)):
-                left -= _SIGNAL_SECONDS
+            ends = time.monotonic() + effect.seconds
+            while (left := ends - time.monotonic()) > 0 and not wake.wait(min(left, _SIGNAL_SECONDS)):
+                pass

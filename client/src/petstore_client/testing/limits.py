@@ -53,18 +53,16 @@ class Limits:
 
     def refused(self, raw: Raw, now: float) -> Raw:
         """Record a 429, and return it, or the ban that it causes."""
-        if now < self._banned_until:
-            return raw
         if now >= self.retry_at:
             self._refused_since = now
-        elif now >= self._refused_since + GRACE:
+        elif now >= max(self._banned_until, self._refused_since + GRACE):
             self._strikes = [at for at in self._strikes if now - at < STRIKE_WINDOW] + [now]
         if raw.ban or len(self._strikes) >= self._ban_strikes:
             self.bans, self._strikes = self.bans + 1, []
             self._banned_until = floor(now) + (raw.ban or self._ban_seconds)
             raw = self._refusal(now)
         wait = raw.headers.get("retry-after", "")
-        self.retry_at = max(self.retry_at, now + int(wait)) if wait.isdigit() else self.retry_at
+        self.retry_at = max(self.retry_at, floor(now) + int(wait)) if wait.isdigit() else self.retry_at
         return raw
 
     def headers(self, now: float) -> dict[str, str]:
@@ -84,7 +82,7 @@ class Limits:
         }
 
     def _admits_from(self, now: float) -> int:
-        """When the ban and the windows that are used up have ended."""
+        """The time at which the ban and the windows that are used up end, in Unix seconds."""
         return max(self._banned_until, *(window.ends(now) for window in self.windows if not window.left(now)), 0)
 
     def _refusal(self, now: float) -> Raw:

@@ -67,7 +67,7 @@ def one_of(kind: type[E], text: str) -> E:
 def require_storable(texts: Iterable[str]) -> None:
     """Raises InvalidInput for a text that one of the engines cannot keep or look for."""
     if any("\0" in text for text in texts):
-        raise InvalidInput("A text holds the character U+0000, which nothing here contains; leave it out.")
+        raise InvalidInput("A text holds the character U+0000; remove it.")
 
 
 def whole_number(text: str) -> int | None:
@@ -88,7 +88,7 @@ def parse_position(text: str, kind: type[P]) -> P | None:
 
 
 def _is_comparable(part: object) -> bool:
-    """Whether each engine can compare what it has with this."""
+    """Whether both engines can compare stored values with this."""
     if isinstance(part, int):
         return INT64_MIN <= part <= INT64_MAX
     return not isinstance(part, str) or "\0" not in part

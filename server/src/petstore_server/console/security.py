@@ -55,7 +55,7 @@ def form_token(session_token: str, page: str) -> str:
 def is_form_token(given: str, session_token: str) -> bool:
     """Whether a form carries a token of this session."""
     expected = form_token(session_token, given.partition(".")[0].encode("ascii", "replace").decode())
-    return hmac.compare_digest(given.encode(), expected.encode())
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 def signature(session_token: str, text: str) -> str:

@@ -12,7 +12,7 @@
 -- ARGV[3]  the time in Unix seconds; empty in production, where Redis's own clock is used
 --
 -- Returns {now, results} in the order of the requests (msgpack). With a key: {step, minute start, used, day start, used,
--- struck, began, until, level}; without: {step, start, used}; a probe: {1, microseconds}. Zeros at the end are left out.
+-- struck, began, until, level}; without: {step, start, used}; a probe: {1, microseconds}. Trailing zeros may be omitted.
 -- Steps: 1 admitted, 0 refused, 2 banned, 3 banned by this request. Every key expires once nothing in it counts any more.
 
 local rules, requests = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
@@ -42,9 +42,9 @@ local function roll_window(start, used, length)
   return start, used
 end
 
--- An abuse record is {refused at, retry at, began, until, level}; without a ban, `began` is 0, which is long ago. Its ban
--- bridges the time until every process has read the store's ban. After that only the store's ban counts, so that lifting
--- it there is enough.
+-- An abuse record is {refused at, retry at, began, until, level}. Without a ban, or once it is lifted, `began` is 0, which
+-- is long ago, and what follows does not count. Its ban bridges the time until every process has read the store's ban.
+-- After that only the store's ban counts, so that lifting it there is enough.
 local function latest_ban(key, record, began, until_, level)
   if not record then return began, until_, level end
   local fresh = record[3] - rules.tolerance <= now and now < record[3] + rules.bridge
@@ -110,7 +110,7 @@ local function admit(account, key, per_minute, per_day, began, until_, level, ch
     hold(account, {minute, minute_used, day, day_used}, day + rules.day)
   end
   began, until_, level = latest_ban(key, record, began, until_, level)
-  if began - rules.tolerance <= now and now < until_ then
+  if began - rules.tolerance <= now and now < until_ then  -- without a ban, and of a lifted one, `until_` is 0
     return {2, minute, minute_used, day, day_used, 0, began, until_, level}
   end
   if charge == 0 then return {1, minute, minute_used, day, day_used} end

@@ -17,7 +17,7 @@ class Counted(msgspec.Struct, array_like=True, frozen=True):
     """What `count.lua` returns for a request: how it ended, the open windows, whether it is a strike, and the ban.
 
     Times are Unix seconds; at level 0 there is no ban. Without a key, the first three fields are those of the address.
-    The script leaves zeros at the end out.
+    The script may omit trailing zeros.
     """
 
     step: int

@@ -199,7 +199,7 @@ class RequestParser:
         if len(self._data) - self._at > MAX_HEAD:
             target = self._data[self._at :].partition(b" ")[2].partition(b" ")[0]
             raise UriTooLong if self._in_head and len(target) > MAX_TARGET else HeadersTooLarge
-        self._searched = max(self._at, len(self._data) - len(end))
+        self._searched = max(self._at, len(self._data) - len(end) + 1)
         self.starved = True
 
     def _read_head(self, head: bytes) -> Request:

@@ -62,7 +62,7 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
             _require_store(path)
             connections.create_private(copy, like=path if target.parent == path.parent else None)
             _copy(path, copy, progress)
-        _require_sound(copy, path, f"The store at {path} is damaged, so no backup was made")
+        _require_sound(copy, path, f"The store at {path} is not sound, so no backup was made")
         with opening.unusable_on_error(target):
             try:
                 put_in_place(copy, target, replace=False)
@@ -89,7 +89,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
             _copy(source, copy)
             with _translating_disk_full(copy):
                 _begin_epoch(copy, source, kept, actor)
-        _require_sound(copy, source, f"The backup at {source} is damaged, so nothing was restored")
+        _require_sound(copy, source, f"The backup at {source} is not sound, so nothing was restored")
         made = set[Path]()
         with opening.unusable_on_error(path):
             try:
@@ -215,6 +215,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None, made: set[Path], *, d
             while not steps.done:
                 steps.step(-1)
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
+        opening.use_log(destination, path)
 
 
 def _keep(path: Path, kept: Path, unreadable: BinaryIO | None, *, replace: bool) -> None:
