@@ -141,6 +141,13 @@ def _cli(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path / "store.db")
 
 
+@pytest.fixture(name="acme")
+def _acme(cli: CommandLine) -> CommandLine:
+    """The command line on a new store, which has an account."""
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    return cli
+
+
 @pytest.fixture(name="store")
 async def _store(each_backend: Stores) -> AsyncIterator[Store]:
     """A new store of each engine in turn."""

@@ -6,7 +6,7 @@ for all that a test sends. What no schema can say, the rules between the parts o
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
@@ -171,6 +171,16 @@ class VersionContract:
                 found = found[part]
             node = found
         return node
+
+
+def objects(node: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a document, each before those in it."""
+    if isinstance(node, dict):
+        yield node
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            yield from objects(item)
 
 
 def error_examples(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ The blocks of one document share a directory and a store, `orders.db`, which a s
 default addresses of a server are replaced by the addresses of this one.
 """
 
+import ast
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,3 +136,14 @@ def install_page() -> InstallPage:
     assert len(found) == len(re.findall(r"^```sh$", text, re.MULTILINE))
     assert found[0]["packages"]
     return InstallPage(found[0]["script"], [step["script"] for step in found[1:]])
+
+
+def texts(module: Path) -> Iterator[str]:
+    """The texts in a module, without its docstrings, with `x` for each value that is put into one."""
+    tree = ast.parse(module.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value

@@ -36,7 +36,7 @@ def settings_table() -> str:
 
 def commands_table() -> str:
     """Every command, its options and the first sentence of its help."""
-    rows = [(f"`{usage}`", options, summary) for usage, options, summary in _commands(petstore, "petstore")]
+    rows = [_described(" ".join(["petstore", *words]), command) for words, command in every_command()]
     return _table(("Command", "Options", "What it does"), rows)
 
 
@@ -87,16 +87,23 @@ def with_table(text: str, name: str) -> str:
     return marked.sub(lambda found: found[1] + make() + found[2], text)
 
 
-def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str, str]]:
-    if isinstance(command, click.Group):
-        for name, below in subcommands(command).items():
-            yield from _commands(below, f"{path} {name}")
-        return
+def _described(path: str, command: click.Command) -> tuple[str, str, str]:
     context = click.Context(command, info_name=path)
     arguments = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
     options = [option.opts[0] for option in command.params if isinstance(option, click.Option)]
     shown = ", ".join(f"`{name}`" for name in options if name != "--json")
-    yield " ".join([path, *arguments]), shown, command.get_short_help_str(limit=1000)
+    return f"`{' '.join([path, *arguments])}`", shown, command.get_short_help_str(limit=1000)
+
+
+def every_command(
+    group: click.Group = petstore, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The commands of a group and of those in it, each with the words that it begins with."""
+    for name, command in subcommands(group).items():
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*words, name))
+        else:
+            yield (*words, name), command
 
 
 def subcommands(group: click.Group) -> Mapping[str, click.Command]:

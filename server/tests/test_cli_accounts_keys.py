@@ -20,12 +20,6 @@ from testing.stores import opened
 OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 
 
-@pytest.fixture
-def acme(cli: CommandLine) -> CommandLine:
-    cli.must("accounts", "create", "acme", "--plan", "free")
-    return cli
-
-
 def create_key(cli: CommandLine, *options: str, **settings: str) -> dict[str, Any]:
     made: dict[str, Any] = cli.must("keys", "create", "acme", "--json", *options, **settings).json()
     return made

@@ -1,11 +1,9 @@
 """Every failure is one line and an exit code, or one object with `--json`. No traceback reaches a user."""
 
-import ast
 import errno
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,21 +20,11 @@ from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.sqlite.opening import unusable_on_error
 from petstore_server.settings import SettingsError
 from testing.cli import CommandLine
-from testing.generated_tables import subcommands
+from testing.documents import texts
+from testing.generated_tables import every_command, subcommands
 from testing.process import petstore_bytes
 
-
-def commands(
-    group: click.Group = petstore, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in subcommands(group).items():
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
-COMMANDS = dict(commands())
+COMMANDS = dict(every_command())
 
 
 def test_the_help_of_the_whole_lists_each_command_with_its_first_sentence(cli: CommandLine) -> None:
@@ -141,15 +129,6 @@ def test_only_the_command_line_names_commands_and_options() -> None:
         (file.name, text) for file in below for text in texts(file) if re.search(r"petstore [a-z]|(^|\W)--[a-z]", text)
     ]
     assert [] == named
-
-
-def texts(file: Path) -> Iterator[str]:
-    """The strings of a module, without its docstrings."""
-    tree = ast.parse(file.read_text())
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
 
 
 def test_a_defect_shows_its_traceback_only_at_the_debug_level(
@@ -263,12 +242,6 @@ LEAKED = "pso_live_" + "Ab3" * 11
 NOT_UTF_8 = os.fsdecode(b"caf\xe9")
 CONTROLS = set("\x1b\x07\x9b\r\u061c\u202e")
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u061c\u202eabc\rroot"
-
-
-@pytest.fixture
-def acme(cli: CommandLine) -> CommandLine:
-    cli.must("accounts", "create", "acme", "--plan", "free")
-    return cli
 
 
 @pytest.mark.parametrize("word", [LEAKED, NOT_UTF_8, HOSTILE], ids=["a key", "not UTF-8", "control characters"])

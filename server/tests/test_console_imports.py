@@ -9,6 +9,8 @@ import sys
 import tempfile
 from html import unescape
 from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -16,6 +18,7 @@ from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, running_console, text_of, upload
+from testing.documents import texts
 from testing.forked_commands import start_command
 from testing.preloaded import forking
 from testing.stores import BY, Stores, log
@@ -178,33 +181,13 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
     assert 400 == response.status_code
     assert "The upload broke off" in text_of(response)
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.http.cookies.jar)
-    await _disconnected(console, part, cookies)
+    headers = {"host": "127.0.0.1:8081", "cookie": cookies, **FORM}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/console/imports/new", "query_string": b""}
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+    disconnecting = [{"type": "http.request", "body": part, "more_body": True}, {"type": "http.disconnect"}]
+    await console.application(scope, AsyncMock(side_effect=disconnecting), AsyncMock())
     assert [] == files(uploads_folder)
     assert "Uploads on this server None." in await browser.get("/imports")
-
-
-async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
-    """Send a part of an upload, then close the connection."""
-    messages: list[dict[str, object]] = [
-        {"type": "http.request", "body": body, "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-
-    async def receive() -> dict[str, object]:
-        return messages.pop(0)
-
-    async def send(_: object) -> None:
-        pass
-
-    headers = {"host": "127.0.0.1:8081", "cookie": cookies, **FORM}
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/console/imports/new",
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-    }
-    await console.application(scope, receive, send)
 
 
 async def test_an_upload_without_the_sessions_form_token_is_refused(
@@ -381,15 +364,7 @@ SOURCES = Path(imports.__file__).parents[2] / "imports"
 
 @pytest.mark.parametrize("file", ["conversions", "csv_rows", "files", "json_rows", "kinds", "running"])
 def test_no_message_of_an_import_speaks_of_options_in_the_console(file: str) -> None:
-    texts = {
-        "".join(
-            part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "x"
-            for part in (node.values if isinstance(node, ast.JoinedStr) else [node])
-        )
-        for node in ast.walk(ast.parse((SOURCES / f"{file}.py").read_text()))
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-    }
-    for text in texts:
+    for text in texts(SOURCES / f"{file}.py"):
         shown = import_jobs.in_form_words(text)
         assert not re.search(r"(?<!-)--[a-z]", shown), shown
     assert "'--map' is not a field" == import_jobs.in_form_words("'--map' is not a field"), "what a file contains stays"

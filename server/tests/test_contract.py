@@ -33,7 +33,7 @@ from petstore_server.domain.orders import MAX_REFERENCE
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
 from testing.checked_clients import contract
-from testing.contract import error_examples
+from testing.contract import error_examples, objects
 from testing.contract_rules import TIMESTAMP_PATTERN
 from testing.documents import SOURCE, parse_yaml
 
@@ -79,29 +79,22 @@ def test_the_contract_is_valid_openapi(document: Any) -> None:
 
 @each_version
 def test_every_example_in_the_contract_is_valid(document: Any) -> None:
-    examples = list(_examples(document, document))
+    examples = list(_examples(document))
     assert len(examples) > 60
     for schema, value in examples:
         rooted = {**schema, "components": document["components"]}
         jsonschema_rs.Draft202012Validator(rooted, validate_formats=True).validate(value)
 
 
-def _examples(node: Any, document: Any) -> Iterator[tuple[dict[str, Any], Any]]:
+def _examples(document: Any) -> Iterator[tuple[dict[str, Any], Any]]:
     """Each example in the document with the schema that it exemplifies."""
-    if isinstance(node, dict) and node is not document["components"]:
-        schema = node.get("schema", node)
-        if "example" in node:
-            yield schema, node["example"]
-        for example in _values(node.get("examples", [])):
-            yield schema, _resolved(example, document)["value"] if "schema" in node else example
-    for item in _values(node):
-        yield from _examples(item, document)
-
-
-def _values(node: Any) -> list[Any]:
-    if isinstance(node, dict):
-        return list(node.values())
-    return node if isinstance(node, list) else []
+    for node in objects(document):
+        if node is not document["components"]:
+            schema, several = node.get("schema", node), node.get("examples", [])
+            if "example" in node:
+                yield schema, node["example"]
+            for example in several.values() if isinstance(several, dict) else several:
+                yield schema, _resolved(example, document)["value"] if "schema" in node else example
 
 
 def _resolved(example: dict[str, Any], document: Any) -> Any:

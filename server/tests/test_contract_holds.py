@@ -15,6 +15,7 @@ from petstore_server.api.routes import Route
 from petstore_server.api.v2_input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, MAX_WAIT
 from petstore_server.domain.errors import DomainError
 from petstore_server.settings import read_settings
+from testing.contract import objects
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, serving
 from testing.service import running
@@ -86,7 +87,7 @@ def test_the_codes_are_the_contracts_enums() -> None:
 
 @each_version
 def test_every_pattern_is_one_that_re2_compiles(version: str) -> None:
-    patterns = [value for name, value in members(CONTRACTS[version]) if name == "pattern"]
+    patterns = [node["pattern"] for node in objects(CONTRACTS[version]) if "pattern" in node]
     assert patterns
     for pattern in patterns:  # the engine's syntax is that of RE2: neither lookaround nor backreferences
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
@@ -95,33 +96,22 @@ def test_every_pattern_is_one_that_re2_compiles(version: str) -> None:
 @each_version
 def test_every_property_states_its_type(version: str) -> None:
     """Code generators take one without a type for any object, even where `allOf` gives it one."""
-    for member, properties in members(CONTRACTS[version]):
-        for name, schema in properties.items() if member == "properties" else ():
-            assert schema.keys() & {"type", "$ref"}, (name, properties)
+    for node in objects(CONTRACTS[version]):
+        for name, schema in node.get("properties", {}).items():
+            assert schema.keys() & {"type", "$ref"}, (name, node)
 
 
 @each_version
 def test_every_component_is_used_in_a_path(version: str) -> None:
     """Linters do not look into extensions such as `x-other-requests`, and report what only these use."""
     contract, used = CONTRACTS[version], set[str]()
-    found = {value for name, value in members(contract["paths"]) if name == "$ref"}
+    found = {node["$ref"] for node in objects(contract["paths"]) if "$ref" in node}
     while found - used:
         used |= found
         parts = [contract["components"][kind][name] for _, _, kind, name in (ref.split("/") for ref in found)]
-        found = {value for name, value in members(parts) if name == "$ref"}
+        found = {node["$ref"] for node in objects(parts) if "$ref" in node}
     groups = {kind: parts for kind, parts in contract["components"].items() if kind != "securitySchemes"}
     assert used == {f"#/components/{kind}/{name}" for kind, parts in groups.items() for name in parts}
-
-
-def members(node: Any) -> Iterator[tuple[str, Any]]:
-    """All names in a document with their values."""
-    if isinstance(node, list):
-        for item in node:
-            yield from members(item)
-    elif isinstance(node, dict):
-        for name, value in node.items():
-            yield name, value
-            yield from members(value)
 
 
 def test_the_contracts_have_different_titles() -> None:
