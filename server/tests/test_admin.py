@@ -36,20 +36,20 @@ async def get(service: Service, path: str, host: str | None = "127.0.0.1:8081") 
         return await admin.send(request)
 
 
-async def ready(service: Service) -> str:
-    """The value of petstore_ready; /readyz is never requested."""
-    lines = (await get(service, "/metrics")).text.splitlines()
-    return next(line.rpartition(" ")[2] for line in lines if line.startswith("petstore_ready "))
+def values(text: str, name: str) -> dict[str, float]:
+    """The values of a metric by its labels."""
+    lines = [line.removeprefix(name).rpartition(" ") for line in text.splitlines() if line.startswith(name)]
+    return {labels: float(value) for labels, _, value in lines}
 
 
 async def test_a_stalled_background_task_makes_the_process_unready(service: Service) -> None:
-    assert "1.0" == await ready(service)
+    assert {"": 1.0} == values((await get(service, "/metrics")).text, "petstore_ready")
     task = BackgroundTask("watch access", asyncio.Event().wait, 0, lambda: STALLED_SECONDS, _finished_at=0.0)
     service.application.background = [task]
     response = await get(service, "/readyz")
     assert (503, "unavailable") == (response.status_code, response.json()["status"])
     assert "watch access" in response.json()["reason"]
-    assert "0.0" == await ready(service)
+    assert {"": 0.0} == values((await get(service, "/metrics")).text, "petstore_ready")
 
 
 async def test_a_store_that_does_not_respond_in_two_seconds_makes_the_process_unready(
@@ -71,12 +71,6 @@ async def test_the_root_lists_every_path_that_is_served(service: Service) -> Non
     for path in listed[:3]:
         assert 200 == (await get(service, path)).status_code
         assert 404 == (await get(service, f"{path}/")).status_code  # never redirected to the request's host
-
-
-def values(text: str, name: str) -> dict[str, float]:
-    """The values of a metric by its labels."""
-    lines = [line.removeprefix(name).rpartition(" ") for line in text.splitlines() if line.startswith(name)]
-    return {labels: float(value) for labels, _, value in lines}
 
 
 async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:

@@ -12,12 +12,11 @@ pytestmark = pytest.mark.anyio
 
 
 class Doubler:
-    """Doubles numbers in batches, when it is let; odd numbers are refused."""
+    """Doubles numbers in batches, once its gate is set; odd numbers are refused."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.gate = asyncio.Event()
-        self.gate.set()
         self.fault: Exception | None = None
 
     async def perform(self, numbers: list[int]) -> Sequence[int | Exception]:
@@ -31,7 +30,6 @@ class Doubler:
 
 async def test_what_comes_while_a_batch_is_under_way_shares_the_next() -> None:
     doubler = Doubler()
-    doubler.gate.clear()
     batcher = Batcher(doubler.perform, limit=2)
     calls = [asyncio.create_task(batcher.submit(0))]
     await asyncio.sleep(0.01)
@@ -45,6 +43,7 @@ async def test_what_comes_while_a_batch_is_under_way_shares_the_next() -> None:
 
 async def test_one_caller_with_many_items_does_not_delay_the_others() -> None:
     doubler = Doubler()
+    doubler.gate.set()
     batcher = Batcher(doubler.perform, limit=4)
     calls = [asyncio.create_task(batcher.submit(number, owner="greedy")) for number in range(0, 40, 2)]
     calls.append(asyncio.create_task(batcher.submit(100, owner="modest")))
@@ -55,7 +54,6 @@ async def test_one_caller_with_many_items_does_not_delay_the_others() -> None:
 
 async def test_so_many_batches_are_under_way_as_allowed() -> None:
     doubler = Doubler()
-    doubler.gate.clear()
     batcher = Batcher(doubler.perform, concurrency=2)
     calls = []
     for number in (0, 2, 4):
@@ -83,7 +81,6 @@ async def test_an_outage_ends_waiting_calls_too_and_any_other_error_only_its_bat
 
 async def test_an_item_whose_time_is_over_while_it_waits_is_never_performed() -> None:
     doubler = Doubler()
-    doubler.gate.clear()
     batcher = Batcher(doubler.perform)
     first = asyncio.create_task(batcher.submit(2))
     await asyncio.sleep(0)
@@ -101,7 +98,6 @@ async def test_an_item_whose_time_is_over_while_it_waits_is_never_performed() ->
 
 async def test_an_item_whose_time_is_over_while_it_is_performed_ends_no_other() -> None:
     doubler = Doubler()
-    doubler.gate.clear()
     batcher = Batcher(doubler.perform)
     ends = asyncio.get_running_loop().time() + 0.05
     late, patient = (asyncio.create_task(batcher.submit(2, ends)), asyncio.create_task(batcher.submit(4, ends + 60)))

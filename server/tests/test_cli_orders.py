@@ -12,8 +12,7 @@ ORDERS = '{"id":-5,"petId":1}\n{"id":1,"quantity":2}\n{"id":2,"status":"shipped"
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    cli = CommandLine(tmp_path / "store.db")
+def cli(cli: CommandLine) -> CommandLine:
     cli.must("orders", "import", "-", stdin=ORDERS)
     return cli
 

@@ -34,8 +34,7 @@ from testing.engines import PostgresEngine
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    cli = CommandLine(tmp_path / "store.db")
+def cli(cli: CommandLine) -> CommandLine:
     cli.must("orders", "import", "-", stdin='{"id":1}\n')
     return cli
 

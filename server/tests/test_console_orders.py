@@ -12,7 +12,7 @@ import petstore_server
 from petstore_server.console.pages import audit as audit_page
 from petstore_server.console.pages import orders
 from petstore_server.console.rendering import actions
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.pets import Pet
@@ -25,6 +25,7 @@ from testing.stores import BY, SqlitePlaces, Stores, add_key, api_key, log
 pytestmark = pytest.mark.anyio
 
 PACKAGE = Path(petstore_server.__file__).parent
+FREE = Plan.FREE, PLAN_LIMITS[Plan.FREE]
 
 
 async def add_orders(console: Console, *orders: Order) -> None:
@@ -218,23 +219,16 @@ async def test_bad_selections_are_refused(console: Console, browser: Browser) ->
     await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
 
 
-@pytest.mark.parametrize(
-    ("back", "path"),
-    [
-        *(
-            (back, "")
-            for back in ("//evil.example", "https://evil.example", "/..//evil.example", "?x\r\nSet-Cookie: a=b")
-        ),
-        *((back, back) for back in ("?status=pending", "/1")),
-    ],
-)
-async def test_an_action_leads_back_and_never_to_another_site(
-    back: str, path: str, console: Console, browser: Browser
-) -> None:
+ELSEWHERE = ("//evil.example", "https://evil.example", "/..//evil.example", "?x\r\nSet-Cookie: a=b")
+
+
+@pytest.mark.parametrize("back", [*ELSEWHERE, "?status=pending", "/1"])
+async def test_an_action_leads_back_and_never_to_another_site(back: str, console: Console, browser: Browser) -> None:
     await add_orders(console, Order(1))
     await browser.get("/orders")
     data = {"form_token": browser.form_token, "order": "1", "back": back}
     response = await browser.http.post("/console/orders/ship", data=data)
+    path = "" if back in ELSEWHERE else back
     assert (303, f"/console/orders{path}") == (response.status_code, response.headers["location"])
 
 
@@ -259,7 +253,7 @@ async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
     monkeypatch.setattr(audit_page, "COUNT_SECONDS", 60.0)
     await add_orders(console, *(Order(number) for number in range(1, 4)))
     await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 7200))
-    await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
+    await console.store.accounts.create("acme", *FREE, Actor("operator:bob", START - 3600))
     await console.store.keys.create(api_key("one", "acme"), Actor("operator:bob", START - 60))
     await console.store.orders.change(2, CANCEL, Actor("key:key_one", START - 60, "abc-7f"))
     imported, first, second = "Imported orders import-1", "Cancelled the order 1", "Cancelled the order 2"
@@ -304,7 +298,7 @@ async def test_the_audit_log_is_paged_and_counted_as_far_as_it_is_examined(
 ) -> None:
     monkeypatch.setattr(audit_page, "COUNT_SECONDS", 60.0)
     for number in range(120):
-        await console.store.accounts.create(f"shop {number:03}", *_free(), Actor("operator:bob", START - number // 7))
+        await console.store.accounts.create(f"shop {number:03}", *FREE, Actor("operator:bob", START - number // 7))
     await add_orders(console, Order(1))
     await console.store.orders.change(1, CANCEL, Actor("key:key_one", START))
     shown = [re.findall(r">(shop \d+)<", page) for page in await pages(browser, "/audit", "?action=account.create")]
@@ -316,10 +310,6 @@ async def test_the_audit_log_is_paged_and_counted_as_far_as_it_is_examined(
     assert "At least 20 changes." in await browser.get("/audit")
     assert "At least 20 changes match." in await browser.get("/audit?actor=bob")
     assert "At least 1 change matches." in await browser.get("/audit?action=order.cancel")
-
-
-def _free() -> tuple[Plan, Limits]:
-    return Plan.FREE, PLAN_LIMITS[Plan.FREE]
 
 
 async def test_recent_changes_are_without_sign_ins(browser: Browser) -> None:
@@ -444,7 +434,7 @@ async def test_changes_are_found_by_an_index(tmp_path: Path, filters: AuditFilte
 
 
 async def test_the_changes_of_an_account_are_also_those_of_all_its_keys(console: Console, browser: Browser) -> None:
-    await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
+    await console.store.accounts.create("acme", *FREE, Actor("operator:bob", START - 3600))
     for number in range(250):
         await console.store.keys.create(api_key(f"k{number:03}", "acme"), Actor("operator:bob", START - 60))
     assert "251 changes match." in await browser.get("/audit?subject=acme")

@@ -310,12 +310,7 @@ def test_plain_records_are_read_in_bulk(file_format: str, content: str, monkeypa
 
     pieces_of, _ = running._READERS[file_format]
     monkeypatch.setitem(running._READERS, file_format, (pieces_of, unexpected))
-    orders = [
-        order
-        for batch in batches(generated(iter([content.encode()])), ReadOptions(file_format))
-        for order in batch.records
-    ]
-    assert [record["id"] for record in RECORDS] == [order.id for order in orders]
+    assert [record["id"] for record in RECORDS] == [order.id for order in read(content.encode(), file_format).orders]
 
 
 def many(file_format: str, count: int) -> Iterator[bytes]:

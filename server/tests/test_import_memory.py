@@ -88,15 +88,10 @@ def test_an_array_is_read_the_same_in_windows(
 ) -> None:
     content = b"\n" + json.dumps(elements, indent=indent, separators=separators, ensure_ascii=False).encode()
     whole = read(content, "json")
-    size = json_rows._WINDOW_BYTES
-    try:
-        for json_rows._WINDOW_BYTES in (1, 7, 40):
-            found = read(content, "json")
-            assert whole.orders == found.orders
-            assert whole.rejects == found.rejects
-            assert whole.rows == found.rows
-    finally:
-        json_rows._WINDOW_BYTES = size
+    for size in (1, 7, 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_rows, "_WINDOW_BYTES", size)
+            assert whole == read(content, "json")
 
 
 def test_elements_around_an_overlong_one_are_read() -> None:

@@ -7,17 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from petstore_server.cli.importing import scratch_store
-from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files
@@ -65,13 +62,6 @@ async def test_an_import_says_that_the_store_was_restored_and_counts_what_is_sto
         await asyncio.wait({running})
         assert (meanwhile == "restore", meanwhile == "cancel") == (run.history_changed, running.cancelled())
         assert 1 == run.imported
-
-
-@given(st.sets(st.integers(-50, 50) | st.integers(-(2**63), 2**63 - 1)))
-def test_ranges_contain_exactly_the_identifiers(ids: set[int]) -> None:
-    ranges = id_ranges(ids)
-    assert sorted(ids) == [order_id for first, last in ranges for order_id in range(first, last + 1)]
-    assert all(one[1] + 1 < following[0] for one, following in pairwise(ranges))
 
 
 DATE = "2026-11-01T10:00:00Z"

@@ -105,9 +105,5 @@ def test_the_successor_of_a_key_takes_over_all_but_its_secret_and_its_use(
             rotate(ended, Successor("key_3", b"3"), 50.0, 10.0)
 
 
-def test_experimental_scopes_are_not_in_the_default_set() -> None:
-    assert {"orders:read", "orders:cancel", "pets:read"} == DEFAULT_SCOPES
-
-
 def test_a_scope_that_only_a_later_release_knows_grants_nothing() -> None:
     assert {Scope.ORDERS_READ, Scope.ORDERS_WRITE} == parse_scopes("orders:read orders:write orders:invent")
