@@ -455,9 +455,11 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         browser = await console.browser.sign_in()
         path = await checked(browser, GOOD)
         monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "ended")))
+        [job] = console.sources.imports.all()
+        job.begun.clear()  # the check has set it
         await browser.submit(f"{path}/import")
         page = await browser.submit(f"{path}/discard", status=409)
         assert "stop the import first. Go to the overview" in page
-        await console.sources.imports.all()[0].begun.wait()
+        await job.begun.wait()
         await browser.submit(f"{path}/stop")
     assert (tmp_path / "ended").is_dir()
