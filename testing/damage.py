@@ -1,12 +1,20 @@
 """Damage to a store that the service would not do itself."""
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import apsw
 import psycopg
 
 from testing.stores import Stores
+
+
+def overwrite(path: Path, part: slice, byte: bytes = b"\xff") -> None:
+    """Fill a part of a file with this byte."""
+    content = bytearray(path.read_bytes())
+    content[part] = byte * len(content[part])
+    path.write_bytes(content)
 
 
 def set_record(stores: Stores, order_id: int, record: str) -> None:

@@ -4,14 +4,16 @@ import asyncio
 import gc
 import itertools
 import time
+from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
+import apsw
 import pytest
 
 from petstore_server.api.list_cache import ListCache
@@ -36,6 +38,15 @@ def locked(path: Path, *, shared: bool, wait_seconds: float = 0) -> ExitStack:
     held = ExitStack()
     held.enter_context(lock_for_serving(path, shared=shared, wait_seconds=wait_seconds))
     return held
+
+
+@contextmanager
+def write_locked(path: Path) -> Iterator[None]:
+    """No change can be committed: another program keeps the file of a store locked."""
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
 class SqlitePlaces:
@@ -237,6 +248,13 @@ async def log(store: Store, since: float | None = None) -> list[AuditEntry]:
 async def batches(store: Store, import_id: str) -> list[AuditEntry]:
     """An entry for each batch of an import that changed something."""
     return [entry async for entry in store.imports.batches(import_id)]
+
+
+async def reason(work: Awaitable[object]) -> str:
+    """Why a store that cannot be used refuses this work."""
+    with pytest.raises(ServiceUnavailable) as caught:
+        await work
+    return caught.value.reason
 
 
 async def seconds_to_recovery(store: Store) -> float:

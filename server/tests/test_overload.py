@@ -2,13 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from typing import cast
 
-import apsw
 import httpx2
 import pytest
 import uvloop
@@ -25,24 +22,13 @@ from petstore_server.server.state import CONNECTIONS_PER_SHORT_TURN, CONNECTIONS
 from petstore_server.server.writer import ResponseWriter
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, running
+from testing.stores import write_locked
 from testing.subprocesses import PATIENCE
 
 ORDERS = "/v1/store/orders"
 BEYOND = 20
 MAX_CONCURRENT = 1024
 MAX_CONCURRENT_PER_ACCOUNT = 256
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """No change can be committed: another program keeps the store's file locked."""
-    other = apsw.Connection(str(path))
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
 
 
 @pytest.mark.anyio
@@ -59,7 +45,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
         def cancel(order_id: int, key: str) -> asyncio.Task[httpx2.Response]:
             return asyncio.create_task(service.client.delete(f"{ORDERS}/{order_id}", headers=bearer(key)))
 
-        with locked(deployment.store):
+        with write_locked(deployment.store):
             sent = [cancel(number, greedy) for number in range(many)]
             async with asyncio.timeout(PATIENCE):
                 while sum(each.done() for each in sent) < BEYOND:  # noqa: ASYNC110 - of many tasks

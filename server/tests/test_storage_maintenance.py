@@ -5,7 +5,6 @@ import os
 import pwd
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -20,12 +19,15 @@ from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
 from petstore_server.store import Store
+from testing.damage import overwrite
 from testing.stores import BY, add_key, body, locked, log, opened
 
 pytestmark = pytest.mark.anyio
 
 ADDED_TRIGGER = "CREATE TRIGGER spy AFTER UPDATE ON orders BEGIN DELETE FROM keys; END"
 KEPT = "store.db.before-restore-19700101T001640Z"
+CONTENT, HEADER = slice(100, None), slice(16)
+"""Parts of a file: all but its header, and the bytes by which SQLite recognises a database."""
 
 
 async def filled(path: Path, count: int = 3) -> Path:
@@ -50,12 +52,6 @@ def execute(path: Path, *statements: str) -> None:
     with closing(apsw.Connection(str(path))) as connection:
         for statement in statements:
             connection.execute(statement)
-
-
-def damage(path: Path) -> None:
-    """Overwrite everything but the header of the file."""
-    content = path.read_bytes()
-    path.write_bytes(content[:100] + b"damaged" * (len(content) // 7))
 
 
 def modes_in(directory: Path) -> dict[str, int]:
@@ -119,10 +115,9 @@ async def test_a_backup_under_load_is_one_consistent_snapshot(tmp_path: Path, mo
 
 async def test_a_damaged_store_gives_no_backup_and_the_reason_names_it_and_not_its_copy(tmp_path: Path) -> None:
     store = await filled(tmp_path / "store.db", 5_000)
-    content = bytearray(store.read_bytes())
-    content[-40_000:-20_000] = b"\x5a" * 20_000
     damaged = tmp_path / "damaged.db"
-    damaged.write_bytes(content)
+    damaged.write_bytes(store.read_bytes())
+    overwrite(damaged, slice(-40_000, -20_000), b"\x5a")
     reason = f": The store at {damaged} cannot be read: its file is damaged."
     with pytest.raises(StoreUnusable) as caught:
         backup(damaged, tmp_path / "copy.db")
@@ -228,23 +223,17 @@ async def test_a_restore_makes_a_store_where_none_or_a_part_of_one_is(tmp_path: 
         assert await listed(tmp_path / name) == await listed(path)
 
 
-def damage_header(path: Path) -> None:
-    """Overwrite the first bytes of the file, by which SQLite recognises a database."""
-    path.write_bytes(b"\xff" * 16 + path.read_bytes()[16:])
-
-
-def cut_off(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-@pytest.mark.parametrize(("break_it", "served"), [(damage, False), (damage_header, True), (cut_off, True)])
+@pytest.mark.parametrize(("damaged", "served"), [(CONTENT, False), (HEADER, True), (None, True)])
 async def test_a_restore_replaces_a_store_that_cannot_be_opened(
-    tmp_path: Path, break_it: Callable[[Path], None], served: bool
+    tmp_path: Path, damaged: slice | None, served: bool
 ) -> None:
     path = await filled(tmp_path / "store.db", 300)
     expected = await listed(path)
     backup(path, tmp_path / "copy.db")
-    break_it(path)
+    if damaged is not None:
+        overwrite(path, damaged)
+    else:
+        os.truncate(path, 5000)
     broken = path.read_bytes()
     with locked(path, shared=False) if served else nullcontext():
         kept = restore(path, tmp_path / "copy.db", BY)
@@ -346,9 +335,7 @@ async def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, proble
 
 async def test_a_check_finds_damaged_pages_and_files_that_are_not_stores(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db", 5_000)
-    content = bytearray(path.read_bytes())
-    content[-40_000:-20_000] = b"\x5a" * 20_000
-    path.write_bytes(content)
+    overwrite(path, slice(-40_000, -20_000), b"\x5a")
     assert 0 < len(check(path)) <= 100
     path.write_text("text" * 1_000)
     assert [f"The store at {path} cannot be read: its file is not a SQLite database."] == check(path)
@@ -378,7 +365,7 @@ async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of
     os.chown(path.parent, 0, 0)  # the owner of the store's file is enough
     backup(path, backup_path)
     restore(path, backup_path, BY)
-    damage(path)
+    overwrite(path, CONTENT)
     restore(path, backup_path, BY)
     assert {_SERVICE} == {file.stat().st_uid for file in path.parent.iterdir()}
     assert ["ok"] == [result.level for result in check_files(path)]

@@ -15,20 +15,13 @@ import apsw
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.sqlite import (
-    connections,
-    is_served,
-    migrate,
-)
+from petstore_server.engines.sqlite import connections, is_served, migrate
 from petstore_server.engines.sqlite import opening as opening_module
 from petstore_server.engines.sqlite.connections import connect_writer
+from testing.damage import overwrite
 from testing.stores import locked, opening, refusal
 
 pytestmark = pytest.mark.anyio
-
-
-def silent(line: str) -> None:
-    """Ignore the announcement."""
 
 
 def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,9 +43,7 @@ def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None
 def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     opening(path, create=True)
-    content = bytearray(path.read_bytes())
-    content[100:2_000] = b"\xff" * 1_900  # the schema
-    path.write_bytes(content)
+    overwrite(path, slice(100, 2_000))  # the schema
     message = refusal(path)
     assert "damaged" in message
     assert "restore a backup" in message
@@ -200,7 +191,7 @@ def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
 def test_a_store_that_is_created_meanwhile_is_not_taken_for_that_of_another_program(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
-    creating = threading.Thread(target=migrate, args=(path, silent))
+    creating = threading.Thread(target=migrate, args=(path, lambda line: None))
 
     def create(_: object, sql: str, __: object) -> bool:
         if "schema_version" in sql:
