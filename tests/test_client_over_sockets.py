@@ -32,6 +32,7 @@ from petstore_client.testing import FakeClock, FakePetstore
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, put_orders, serving
 from testing.served_fake import served
+from testing.subprocesses import within
 
 
 def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
@@ -74,35 +75,28 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
         except PetstoreError as error:
             failures.append(error)
 
-    def within(seconds: float, number: int, status: str) -> None:
-        ends = time.monotonic() + seconds
-        while mirror.get(number) != status:
-            assert time.monotonic() < ends, (number, status, mirror.get(number), failures)
-            time.sleep(0.01)
-
     with serving(store) as first:
         port = first.port
         client = Client(f"{first.api}/v1", api_key=key)
         following = threading.Thread(target=follow, args=[client])
         following.start()
-        within(30, 2500, "pending")
+        within(30, lambda: mirror.get(2500) == "pending")
         client.cancel_order(7)  # is not delayed by the request that is held
-        within(10, 7, "cancelled")
+        within(10, lambda: mirror.get(7) == "cancelled")
         assert 0 == petstore(store, "orders", "ship", "8").returncode  # another process
-        within(10, 8, "shipped")
+        within(10, lambda: mirror.get(8) == "shipped")
         assert 0 == first.stop()
     assert 0 == petstore(store, "orders", "ship", "9").returncode
     with serving(store, "--port", str(port)) as second:
-        within(60, 9, "shipped")
+        within(60, lambda: mirror.get(9) == "shipped")
         assert 2500 + 3 == sum(pages)  # nothing came twice
         began = time.monotonic()
         client.close()
         following.join(10)
         assert not following.is_alive()
         assert time.monotonic() - began < 10
-        assert ([], [status for number, status in mirror.items() if number not in (7, 8, 9)]) == (
-            failures, ["pending"] * 2497
-        )  # fmt: skip
+        assert [] == failures
+        assert ["pending"] * 2497 == [status for number, status in mirror.items() if number not in (7, 8, 9)]
         assert 0 == second.stop()
     assert 0 == petstore(store, "db", "restore", str(backup), "--yes").returncode
     with serving(store) as third, Client(f"{third.api}/v1", api_key=key) as client:

@@ -75,7 +75,6 @@ class Day:
 
     quota: int
     admitted: int
-    refused: int
     early: int
     strikes: int
     bans: int
@@ -127,10 +126,7 @@ def simulate(
 
     clock.run(day())
     limiter = service.limiter
-    return Day(
-        limits.per_day, service.admitted, service.refused, service.early, limiter.strikes, limiter.bans, cancelled,
-        sum(failed),
-    )  # fmt: skip
+    return Day(limits.per_day, service.admitted, service.early, limiter.strikes, limiter.bans, cancelled, sum(failed))
 
 
 BASE_URL = "http://petstore.test/v1"

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-DESKTOP, LAPTOP, TABLET = (
-    {"width": 1440, "height": 900},
-    {"width": 1024, "height": 768},
-    {"width": 768, "height": 1024},
-)
+DESKTOP = {"width": 1440, "height": 900}
+LAPTOP = {"width": 1024, "height": 768}
+TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 390, "height": 844}
 LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Scandinavia"
 PAGES = {

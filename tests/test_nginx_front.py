@@ -16,7 +16,7 @@ import pytest
 
 from petstore_server.api.v2_input import MAX_WAIT
 from testing.nginx_front import SHIPPED, Front, front
-from testing.process import UNLIMITED, Server, exchange, new_key, petstore, serving
+from testing.process import UNLIMITED, Server, exchange, new_key, put_orders, serving
 from testing.subprocesses import PATIENCE, free_port, within
 
 pytestmark = pytest.mark.system
@@ -26,7 +26,8 @@ CHANGES = "/v2/store/changes"
 LIMITS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit")
 PLAIN = {"Accept-Encoding": "identity"}
 THE_FRONTS_OWN = {"connection", "date", "server", "x-request-id"}
-LONG_LIST = 200_000  # about 19 MB
+FIELDS = ',"quantity":1,"shipDate":"2026-10-07T03:51:47Z","complete":false'
+LONG_LIST = 200_000  # about 18 MB
 
 
 class Site(NamedTuple):
@@ -42,18 +43,11 @@ class Site(NamedTuple):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     store = folder / "store.db"
-    _import(store, 500)
+    put_orders(store, 500, FIELDS)
     key, _ = new_key(store, plan=UNLIMITED)
     free, _ = new_key(store, "initech")
     with serving(store, PETSTORE_TRUSTED_PROXIES="127.0.0.1") as server, front(folder / "nginx", server.port) as before:
         yield Site(server, before, key, free)
-
-
-def _import(store: Path, number: int) -> None:
-    template = '{{"id":{0},"petId":{1},"quantity":1,"shipDate":"2026-10-07T03:51:47Z","complete":false}}\n'
-    lines = "".join(template.format(order_id, order_id % 977) for order_id in range(1, number + 1))
-    done = petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines)
-    assert 0 == done.returncode, done.stderr
 
 
 def test_an_answer_comes_through_as_the_service_gave_it(site: Site) -> None:
@@ -80,11 +74,7 @@ def test_a_list_is_answered_304_in_gzip_and_to_head_under_the_services_own_etags
     assert plain.content == zipped.content
     assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"])
     assert (304, zipped.headers["etag"]) == (unchanged.status_code, unchanged.headers["etag"])
-    assert (200, plain.headers["content-length"], b"") == (
-        head.status_code,
-        head.headers["content-length"],
-        head.content,
-    )
+    assert (200, plain.headers["content-length"]) == (head.status_code, head.headers["content-length"])
 
 
 def test_cancels_and_refusals_keep_their_statuses_and_bodies(site: Site) -> None:
@@ -239,7 +229,7 @@ def test_the_log_has_the_id_that_the_response_has_and_no_key(site: Site, given: 
 @pytest.fixture(scope="module")
 def long_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     store = tmp_path_factory.mktemp("long") / "store.db"
-    _import(store, LONG_LIST)
+    put_orders(store, LONG_LIST, FIELDS)
     return store, new_key(store, plan=UNLIMITED)[0]
 
 

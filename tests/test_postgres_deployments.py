@@ -21,6 +21,7 @@ from testing import needs
 from testing.engines import PostgresEngine, running_engine
 from testing.nginx_front import make_certificate
 from testing.postgres_programs import SERVER_USER
+from testing.search_model import SORTS
 from testing.stores import BY, PostgresPlaces, add_key, body, log, opened_at, refusal, seconds_to_recovery
 from testing.subprocesses import PATIENCE, busy, free_port
 
@@ -101,14 +102,8 @@ async def _work_through(url: str) -> None:
         orders = [Order(number, 1, 1, "2026-11-01T00:00:00Z", False) for number in range(4_000)]
         await one.orders.import_batch(orders, "import:1", BY)
         key = await add_key(one)
-        grants = await asyncio.gather(
-            *(
-                store.keys.principal(key.digest, Environment.PRODUCTION, 1.0)
-                for store in (one, other)
-                for _ in range(50)
-            )
-        )
-        assert all(grants)
+        asked = [store.keys.principal(key.digest, Environment.PRODUCTION, 1.0) for store in [one, other] * 50]
+        assert all(await asyncio.gather(*asked))
         await other.pets.import_batch([Pet(1, "Ada")], "import:2", BY)
         responses = await asyncio.gather(
             *(store.orders.change(number, CANCEL, BY) for number in range(200) for store in (one, other)),
@@ -170,12 +165,7 @@ def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
         Filters(frozenset({Status.PENDING, Status.SHIPPED})),
         Filters(frozenset({Status.CANCELLED}), pet_id=1),
     ]
-    queries = [
-        PageQuery(each, Sort(field, descending=down))
-        for each in filters
-        for field in SortField
-        for down in (False, True)
-    ]
+    queries = [PageQuery(each, sort) for each in filters for sort in SORTS]
 
     async def pages(engine: PostgresEngine) -> list[float]:
         async with opened_at(engine.url("postgres")) as store:

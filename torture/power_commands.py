@@ -84,7 +84,6 @@ async def changed_store(made: Recording) -> tuple[Rows, Rows]:
 
 async def restored(seed: int, images: int) -> Outcome:
     """A restore: the store is as it was before or as in the backup, and what was there before is kept."""
-    chance = random.Random(seed)
     with recording() as made:
         now, saved = await changed_store(made)
         run(made, "db", "restore", str(made.files / BACKUP), "--yes")
@@ -103,12 +102,11 @@ async def restored(seed: int, images: int) -> Outcome:
                 if rows((await state_of(name)).orders) != now:
                     yield f"{name.name} is not what was there before"
 
-        return await examine(made, images, chance, look)
+        return await examine(made, images, random.Random(seed), look)
 
 
 async def backed_up(seed: int, images: int) -> Outcome:
     """A backup: the file with its name is complete, and the store is as before."""
-    chance = random.Random(seed)
     with recording() as made:
         now, _ = await changed_store(made)
         run(made, "db", "backup", str(made.files / "another.db"))
@@ -121,12 +119,11 @@ async def backed_up(seed: int, images: int) -> Outcome:
                 if check(name) or rows((await state_of(name)).orders) != now:
                     yield f"{name.name} is not complete"
 
-        return await examine(made, images, chance, look)
+        return await examine(made, images, random.Random(seed), look)
 
 
 async def migrated(seed: int, images: int) -> Outcome:
     """A new store: it has its schema or is empty, and migrating it again completes it."""
-    chance = random.Random(seed)
     with recording() as made:
         made.begin()
         run(made, "db", "migrate")
@@ -140,4 +137,4 @@ async def migrated(seed: int, images: int) -> Outcome:
             if found.orders or check(image / STORE):
                 yield "it is not sound"
 
-        return await examine(made, images, chance, look)
+        return await examine(made, images, random.Random(seed), look)

@@ -22,10 +22,6 @@ from testing.subprocesses import free_port
 pytestmark = pytest.mark.anyio
 
 
-def name_of(stores: Stores) -> str:
-    return stores.url.rpartition("/")[2]
-
-
 def test_what_cannot_be_reached_is_named_without_the_password(postgres: PostgresEngine) -> None:
     message = refusal("postgresql://postgres:secret@127.0.0.1:1/store", create=True)
     assert "refused" in message
@@ -117,6 +113,6 @@ def test_each_host_of_the_url_is_named_with_its_own_cause(postgres_stores: Store
     """The last one is a standby that is down: a line with its cause only would hide the first one's, which matters."""
     ports = f"{postgres.port},{free_port()},{free_port()}"
     hosts = "127.0.0.1,127.0.0.2,no-host.invalid"
-    message = refusal(f"postgresql://stranger@{hosts}/{name_of(postgres_stores)}?port={ports}")
+    message = refusal(f"postgresql://stranger@{hosts}/{postgres_stores.url.rpartition('/')[2]}?port={ports}")
     assert '127.0.0.1: FATAL:  role "stranger" does not exist; 127.0.0.2: Connection refused' in message
     assert "failed to resolve host 'no-host.invalid'" in message

@@ -196,10 +196,8 @@ async def test_a_ban_holds_in_every_process_at_once_and_until_its_end_once_the_s
     clock = Clock()
     async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
         ban = await ban_by(one)
-        assert ((), [Outcome.BANNED] * 2) == (
-            other.local.take_unsaved().bans,
-            [await outcome(one), await outcome(other)],
-        )
+        assert () == other.local.take_unsaved().bans
+        assert [Outcome.BANNED] * 2 == [await outcome(one), await outcome(other)]
         one.local.saved(one.local.take_unsaved())
         other.local.replace_bans([ban])
         clock.now += redis_counters.BAN_BRIDGE_SECONDS + 1
@@ -241,13 +239,12 @@ async def timed(decision: Coroutine[Any, Any, Decision]) -> tuple[float, Decisio
     return time.perf_counter() - began, result
 
 
-async def exact_again(one: FallbackLimiter) -> float:
-    """Check as a server does until limits are exact; return the seconds that took."""
+async def exact_again(one: FallbackLimiter) -> None:
+    """Check as a server does until limits are exact, which must be within five seconds."""
     began = time.perf_counter()
     while await one.check() is not None:
         assert time.perf_counter() - began < 5 + busy()
         await asyncio.sleep(0.25)
-    return time.perf_counter() - began
 
 
 async def test_a_process_that_was_paused_reads_the_response_that_has_arrived_meanwhile(own: RedisEngine) -> None:
@@ -278,7 +275,7 @@ async def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_by_its
             assert await one.check() is not None
             assert ADDRESS_LIMIT == admitted([await one.admit_address("192.0.2.1") for _ in range(100)])
             assert 0 == (await one.admit_address("192.0.2.1", charge=False)).shown.remaining
-        assert await exact_again(one) < 5 + busy()
+        await exact_again(one)
         assert one.local_decisions == 210
         assert 0 < (await one.admit(principal())).shown.remaining < 59  # what it held is there again
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -325,7 +322,7 @@ async def test_each_process_notices_that_redis_lost_its_counts_whichever_asks_fi
             assert [1, 1, 0] == [each.losses for each in (one, other, new)]
         with own.gone():
             assert None is not await one.check()
-        assert await exact_again(one) < 5 + busy()
+        await exact_again(one)
         assert [2, 1] == [one.losses, other.losses]
 
 
@@ -363,7 +360,7 @@ async def test_a_redis_that_cannot_write_is_an_outage_and_never_an_error(server:
                 assert reason == one.fault
                 assert await one.check() is not None
                 repair(redis.client)
-                assert await exact_again(one) < 5 + busy()
+                await exact_again(one)
 
 
 async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,14 +54,17 @@ async def engine_of(stores: Stores) -> AsyncIterator[Engine]:
         await opened.close()
 
 
-async def waits_for_lock(stores: Stores, task: "asyncio.Task[object]") -> None:
-    """Wait until a statement waits for the other program. A task that does not wait fails the test."""
+async def commit_before(other: psycopg.AsyncConnection, stores: Stores, work: Awaitable[object]) -> None:
+    """Begin work, commit what another program has changed when the work waits for that, and end the work."""
     sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    task = asyncio.ensure_future(work)
     async with await psycopg.AsyncConnection.connect(stores.url, autocommit=True) as connection:
         async with asyncio.timeout(PATIENCE):
             while await (await connection.execute(sql)).fetchone() is None:
                 assert not task.done(), "it did not wait"
                 await asyncio.sleep(0.01)
+    await other.commit()
+    await task
 
 
 async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stores: Stores) -> None:
@@ -69,10 +72,7 @@ async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stor
         await add_key(store)
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("UPDATE petstore.accounts SET contact = 'a@example.com' WHERE name = 'zoo'")
-            changing = asyncio.create_task(store.accounts.change("zoo", suspend(NOW), BY))
-            await waits_for_lock(postgres_stores, changing)
-            await other.commit()
-            await changing
+            await commit_before(other, postgres_stores, store.accounts.change("zoo", suspend(NOW), BY))
         account = await store.accounts.find("zoo")
     assert ("a@example.com", NOW) == (account.contact, account.suspended_at)
 
@@ -82,11 +82,8 @@ async def test_a_key_that_is_being_revoked_is_not_rotated(postgres_stores: Store
         key = await add_key(store)
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("UPDATE petstore.keys SET revoked_at = 5 WHERE id = %s", (key.id,))
-            rotating = asyncio.create_task(store.keys.rotate(key.id, successor("two"), NOW, BY))
-            await waits_for_lock(postgres_stores, rotating)
-            await other.commit()
             with pytest.raises(KeyNotUsable):
-                await rotating
+                await commit_before(other, postgres_stores, store.keys.rotate(key.id, successor("two"), NOW, BY))
         assert [key.id] == [each.id for each in await store.keys.list()]
 
 
@@ -102,10 +99,8 @@ async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stor
                 " SELECT 'key_two', account_id, %s, environment, scopes, note, %s, id FROM petstore.keys",
                 (api_key("two").digest, NOW),
             )
-            saving = asyncio.create_task(store.usage.save({}, [Ban(key.id, int(NOW), int(NOW) + 60, 1)]))
-            await waits_for_lock(postgres_stores, saving)
-            await other.commit()
-            await saving
+            saving = store.usage.save({}, [Ban(key.id, int(NOW), int(NOW) + 60, 1)])
+            await commit_before(other, postgres_stores, saving)
         assert {key.id, "key_two"} == {ban.key_id for ban in await store.usage.bans() if ban.holds(NOW)}
 
 

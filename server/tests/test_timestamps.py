@@ -78,16 +78,13 @@ def test_a_formatted_timestamp_parses_to_the_same_microsecond(timestamp: datetim
     assert format_timestamp(timestamp) == canonical_timestamp(format_timestamp(timestamp))
 
 
-def test_durations_count_from_now_forwards_or_backwards() -> None:
+def test_durations_count_from_now_forwards_or_backwards_and_a_date_is_its_first_second_in_utc() -> None:
     assert 86_400 == parse_duration("24h")
     assert NOW + timedelta(days=7) == parse_when("7d", NOW)
     assert NOW - timedelta(minutes=15) == parse_when("15m", NOW, past=True)
     assert NOW == parse_when("2026-11-20T13:00:00+01:00", NOW)
-
-
-@pytest.mark.parametrize("past", [False, True])
-def test_a_date_is_its_first_second_in_utc(past: bool) -> None:
-    assert datetime(2027, 1, 1, tzinfo=UTC) == parse_when("2027-01-01", NOW, past=past)
+    for past in (False, True):
+        assert datetime(2027, 1, 1, tzinfo=UTC) == parse_when("2027-01-01", NOW, past=past)
 
 
 @pytest.mark.parametrize(

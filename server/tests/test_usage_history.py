@@ -165,13 +165,8 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as other:
         await add_key(one)
         account = (await one.accounts.find("zoo")).id
-        await asyncio.gather(
-            *[
-                each.usage.save({}, [], activity(account, FIRST, 3, cancelled=1))
-                for each in (one, other)
-                for _ in range(20)
-            ]
-        )
+        saving = [each.usage.save({}, [], activity(account, FIRST, 3, cancelled=1)) for each in [one, other] * 20]
+        await asyncio.gather(*saving)
         assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
 
 

@@ -1,5 +1,7 @@
 """getUsage: the windows of this very request, and the history (D20)."""
 
+from typing import Any
+
 import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
@@ -32,28 +34,28 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
     account = await service.account(Plan.ENTERPRISE, Limits(4, 1000))
     headers = bearer(await service.key(account))
     hour = "2026-10-26T07:00:00Z"
+
+    async def history(query: str = "") -> Any:
+        return (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
+
     for number in (1, 2):
         assert 204 == (await service.client.delete(f"/v{number}/store/orders/{number}", headers=headers)).status_code
     for admitted in (3, 4):
-        history = (await service.client.get(USAGE, headers=headers)).json()["history"]
-        assert [{"start": hour, "admitted": admitted, "refused": 0}] == history
+        assert [{"start": hour, "admitted": admitted, "refused": 0}] == await history()
         await service.background_round()
     assert 429 == (await service.client.get(USAGE, headers=headers)).status_code
     service.clock.now += 3600
-    usage = (await service.client.get(USAGE, headers=headers)).json()
     later = {"start": "2026-10-26T08:00:00Z", "admitted": 1, "refused": 0}
-    assert [{"start": hour, "admitted": 4, "refused": 1}, later] == usage["history"]
-    day = (await service.client.get(f"{USAGE}?granularity=day", headers=headers)).json()["history"]
-    assert [{"start": "2026-10-26T00:00:00Z", "admitted": 6, "refused": 1}] == day
+    assert [{"start": hour, "admitted": 4, "refused": 1}, later] == await history()
+    day = {"start": "2026-10-26T00:00:00Z", "admitted": 6, "refused": 1}
+    assert [day] == await history("granularity=day")
     query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00Z"
-    part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
-    assert [{"start": hour, "admitted": 4, "refused": 1}] == part
+    assert [{"start": hour, "admitted": 4, "refused": 1}] == await history(query)
     query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00.000001Z"  # which the next hour overlaps
-    both = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
-    assert [hour, later["start"]] == [each["start"] for each in both]
+    assert [hour, later["start"]] == [each["start"] for each in await history(query)]
     await service.background_round()
-    history = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
-    assert 2 == next(iter(history.values())).cancelled
+    stored = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
+    assert 2 == next(iter(stored.values())).cancelled
 
 
 RANGES = {

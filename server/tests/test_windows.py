@@ -64,7 +64,8 @@ def test_the_shown_window_has_the_least_remaining_or_resets_later(
         assert remaining == tuple(window.remaining for window in decision.windows)
 
 
-def test_an_address_over_its_limit_has_zero_remaining_and_never_less() -> None:
+def test_an_address_has_one_window_of_sixty_requests_per_minute_of_which_never_less_than_zero_remain() -> None:
+    assert ("address", 60, 59, 1060) == evaluate_address(True, Count(1000, 1), 1000.0).shown
     assert [1, 0, 0] == [evaluate_address(False, Count(1000, used), 1001.0).remaining for used in (59, 60, 61)]
 
 
@@ -97,8 +98,3 @@ def test_a_ban_shows_the_end_of_an_exhausted_window_if_that_is_later() -> None:
     assert 1120 == evaluate_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5).shown.reset
     assert 1130 == evaluate_ban(ban, Count(1070, 60), Count(900, 60), LIMITS, 1070.5).shown.reset
     assert 1120 == evaluate_ban(ban, Count(1070, 59), Count(900, 999), LIMITS, 1070.5).shown.reset
-
-
-def test_an_address_has_one_window_of_sixty_requests_per_minute() -> None:
-    decision = evaluate_address(True, Count(1000, 1), 1000.0)
-    assert ("address", 60, 59, 1060) == decision.shown

@@ -73,12 +73,11 @@ async def mixed(seed: int, seconds: float) -> Result:
         server = made.servers[0]
         rounds: list[tuple[Any, ...]] = []
         for _ in range(ROUNDS + 1):  # the same orders and keys in each: what grows with the store is not compared
-            found = await asyncio.gather(
-                *(
-                    send(Load(server.port, made.key, kind, 4, seconds / ROUNDS, pause=0.02, numbers=ORDERS))
-                    for kind in ("list", "page", "cancel", "place")
-                )
-            )
+            loads = [
+                Load(server.port, made.key, kind, 4, seconds / ROUNDS, pause=0.02, numbers=ORDERS)
+                for kind in ("list", "page", "cancel", "place")
+            ]
+            found = await asyncio.gather(*map(send, loads))
             latencies = [latency for measured in found for latency in measured.served]
             rounds.append((server.memory(), server.descriptors(), percentile(latencies, 0.99), len(latencies)))
     rounds = rounds[1:]  # the first fills the caches
