@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,13 +69,14 @@ def test_what_is_sent_is_every_response_in_order(steps: list[int | str]) -> None
     assert transport.sent == expected
 
 
-def test_short_responses_that_are_held_are_written_at_once() -> None:
+def test_short_responses_that_are_held_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("petstore_server.server.writer._unacknowledged", lambda transport: 5)
     writer, transport, holding = recorded()
     for body in (b"one", b"two", b"three"):
         writer.write((b"head ",), (body,), len(body))
     assert ([], [writer]) == (transport.writes, holding)
     writer.flush()
-    assert ([b"head onehead twohead three"], (26 - 7, 7, 0)) == (transport.writes, writer.progress())
+    assert ([b"head onehead twohead three"], (26 - 12, 12, 5)) == (transport.writes, writer.progress())
 
 
 def test_a_long_response_is_written_in_batches_while_the_client_takes_them() -> None:
