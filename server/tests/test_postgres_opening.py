@@ -116,3 +116,4 @@ def test_each_host_of_the_url_is_named_with_its_own_cause(postgres_stores: Store
     message = refusal(f"postgresql://stranger@{hosts}/{postgres_stores.url.rpartition('/')[2]}?port={ports}")
     assert '127.0.0.1: FATAL:  role "stranger" does not exist; 127.0.0.2: Connection refused' in message
     assert "failed to resolve host 'no-host.invalid'" in message
+    assert "could not match 2 port numbers to 3 hosts" in refusal(f"postgresql://stranger@{hosts}/x?port=1,2")
