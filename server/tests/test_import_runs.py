@@ -21,12 +21,13 @@ from petstore_server.imports import files
 from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import FileImport, _read_ahead
+from petstore_server.imports.running import FileImport, _on_thread, _read_ahead
 from petstore_server.runtime.installation import rows_at_once, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.stores import BY, Stores, locked
+from testing.subprocesses import PATIENCE
 
 
 async def ended(batches: AsyncIterator[None]) -> None:
@@ -192,3 +193,14 @@ def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: P
         with locked(path, shared=shared):
             assert 1 == rows_at_once(settings)
     assert 1 == rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))
+
+
+@pytest.mark.anyio
+async def test_a_thread_whose_caller_has_given_up_ends_without_an_error() -> None:
+    input_comes = threading.Event()
+    _on_thread(input_comes.wait).cancel()
+    await asyncio.sleep(0)
+    [thread] = [each for each in threading.enumerate() if each.name == "petstore-read-ahead"]
+    input_comes.set()
+    await asyncio.to_thread(thread.join, PATIENCE)  # an error in it would fail this test
+    assert not thread.is_alive()
