@@ -78,7 +78,8 @@ def _named(cells: list[str] | str, fields: list[str | None]) -> dict[str, str] |
     width = len(fields)
     if len(cells) < width or any(map(str.strip, cells[width:])):
         count = f"{len(cells)} cell" + "s" * (len(cells) != 1)
-        return f"has {count}; the header names {width} columns{_OTHERS if len(cells) > width else ''}"
+        others = _OTHERS if len(cells) > width else ""
+        return f"has {count}; the header names {width} columns{others}"
     return {field: text for field, text in zip(fields, cells, strict=False) if field and text.strip()}
 
 
