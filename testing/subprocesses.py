@@ -59,7 +59,7 @@ def within(seconds: float, truth: Callable[[], bool]) -> None:
     """Ask until something is true. Raises AssertionError if it is not within the promised time and that of `busy`."""
     began = asked = time.monotonic()
     while not truth():
-        assert asked < began + seconds + busy()  # an answer may be older than the time it took
+        assert asked < began + seconds + busy()  # an answer counts by when it was asked for
         time.sleep(_SLEPT)
         asked = time.monotonic()
 
