@@ -203,5 +203,7 @@ async def failing_flushes(seed: int, images: int, *, orders: int = 1500, faults:
         outcome = await examine(made, images, chance, partial(promises_kept, made, chance))
         events = read_events(made.log.read_bytes())
         outcome.faults = sum(event.kind is Kind.SYNC_FAILED for _, event in events)
-    outcome.problems += found if outcome.faults else ["no flush has failed"]
+    outcome.problems += found
+    if not outcome.faults:
+        outcome.problems.append("no flush has failed")
     return outcome
