@@ -5,6 +5,7 @@ import socket
 import time
 
 import pytest
+import uvloop
 
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import PublicServer
@@ -104,6 +105,18 @@ async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the
             found = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(waiting, 4096), PATIENCE)
             assert found.startswith(b"HTTP/1.1 200 ")
         await asyncio.wait_for(stopping, PATIENCE)
+
+
+def test_stopping_answers_a_connection_that_was_accepted_in_the_same_round_of_the_event_loop() -> None:
+    async def stop() -> bytes:
+        async with serving() as (server, port):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(POST + b"hello")
+                await asyncio.create_task(server.stop(PATIENCE))  # begins after the loop has looked for connections
+                return client.recv(4096, socket.MSG_DONTWAIT)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the loop of the service
+        assert runner.run(stop()).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_stopping_lets_a_list_finish_and_cuts_it_off_when_it_takes_too_long() -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
 from petstore_server.server.connection import Connection
 from petstore_server.server.sockets import BACKLOG
@@ -42,9 +44,12 @@ class PublicServer(ServerState):
         So a proxy in front loses no request: connections are refused, and those that it keeps end with a response.
         """
         self.draining = True
+        accepted = []
         for server, listener in self._listeners:
-            await self._accept_rest(listener)
+            accepted += self._accept_rest(listener)
             server.close()
+        # A connection that the loop has just accepted becomes one of `connections` in its next round.
+        await asyncio.gather(asyncio.sleep(0), *accepted, return_exceptions=True)
         lingering = min(self.deadlines.last_request, seconds)
         if not await self._emptied(lingering):
             self.closing = True
@@ -60,14 +65,17 @@ class PublicServer(ServerState):
         if self._ticking is not None:
             self._ticking.cancel()
 
-    async def _accept_rest(self, listener: socket.socket) -> None:
-        """Accept what the kernel has accepted: closing the listener would reset it, with the requests on it."""
-        accepting = []
+    def _accept_rest(self, listener: socket.socket) -> list[Coroutine[Any, Any, object]]:
+        """Accept what the kernel has accepted: closing the listener would reset it, with the requests on it.
+
+        Return what makes its connections.
+        """
+        accepted = list[Coroutine[Any, Any, object]]()
         with suppress(OSError):  # nothing is left
             while True:
                 connection, _ = listener.accept()
-                accepting.append(self._loop.connect_accepted_socket(lambda: Connection(self), connection))
-        await asyncio.gather(*accepting, return_exceptions=True)
+                accepted.append(self._loop.connect_accepted_socket(lambda: Connection(self), connection))
+        return accepted
 
     async def _emptied(self, seconds: float) -> bool:
         """Wait until no connection is open and no request is answered; return False if that takes longer."""
