@@ -16,6 +16,7 @@ from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreacha
 
 pytestmark = pytest.mark.anyio
 
+KNOWN: Any = rendering.ENVIRONMENT.get_template("macros.html").module.known  # type: ignore[attr-defined]
 PATIENT = {"old": 60.0, "missing": 60.0, "rest": 0.0}
 IMPATIENT = {"old": 0.01, "missing": 0.01, "rest": 1000.0}
 
@@ -138,6 +139,7 @@ async def test_reading_ends_in_time() -> None:
             rendering.store_name,
             {"sqlite:////a/b.db": "b.db", "postgresql://me:secret@db.example:5433/shop": "db.example:5433/shop"},
         ),
+        (lambda age: str(KNOWN(Reading(1, age))).strip(), {5: "", 6: '<p class="hint">As of 6 s ago.</p>'}),
         (rendering.visible, {"a\x1bb": r"a\x1bb", "plain": "plain", 7: 7, Markup("<b>\u202e"): Markup(r"<b>\u202e")}),
         (
             rendering.plain_times,

@@ -25,13 +25,14 @@ _PATH = re.compile(r'/(?!sign-|/)[^\s";,\\]{0,1000}')  # in characters that a co
 class Form:
     """The fields of a form, and what is wrong with some; a field that was not submitted is empty and valid.
 
-    `prefix` begins the ids of its fields, where another form of the page has fields of the same names. `errors` has
-    what is wrong, by field. `content` is the form as it was submitted.
+    `errors` has what is wrong, by field. `content` is the form as it was submitted.
     """
 
-    def __init__(self, fields: Iterable[tuple[str, str]] = (), prefix: str = "", content: bytes = b"") -> None:
+    prefix: str
+    """Begins the ids of its fields on a page, which sets it."""
+
+    def __init__(self, fields: Iterable[tuple[str, str]] = (), content: bytes = b"") -> None:
         self.fields = list(fields)
-        self.prefix = prefix
         self.content = content
         self.values = defaultdict(str, ((name, value.strip()) for name, value in self.fields))
         self.errors = dict[str, str]()

@@ -119,6 +119,9 @@ class Visit:
 
         if overall:
             is_new(overall.reason)
+        forms = {name: value for name, value in values.items() if isinstance(value, Form)}
+        for name, form in forms.items():  # of `key_form`, for example, the ids begin with `key-`
+            form.prefix = name.rpartition("form")[0].replace("_", "-")
         names = ("operator", "sources", "now", "query", "here", "shows_kept")
         context = {
             **{name: getattr(self, name) for name in names},
@@ -129,7 +132,7 @@ class Visit:
             "overall": overall,
             "is_new": is_new,
             "status": status,
-            "forms": [value for value in values.values() if isinstance(value, Form) and value.errors],
+            "forms": [form for form in forms.values() if form.errors],
         }
         response = HTMLResponse(ENVIRONMENT.get_template(template).render(context | values), status)
         if notice is not None:
@@ -149,13 +152,12 @@ class Visit:
         security.set_cookie(self.request, response, "notice", signed, max_age=60)
         return response
 
-    async def form(self, prefix: str = "", *, once: bool = True) -> Form:
+    async def form(self, *, once: bool = True) -> Form:
         """Read the submitted form and check who submitted it. Unless `once`, it may be submitted again.
 
         Raises RefusedRequest, DuplicateSubmission, InvalidInput, ServiceUnavailable.
         """
         form = await self._read_form()
-        form.prefix = prefix
         self.require_form_token(form["form_token"])
         if once:
             await self.submit_once(form.content)
@@ -222,14 +224,14 @@ class Visit:
     def _digest(self, content: bytes) -> bytes:
         return sha256(self._path.encode() + b"\n" + content).digest()
 
-    def kept(self, path: str, prefix: str = "") -> Form | None:
+    def kept(self, path: str) -> Form | None:
         """What was typed in the form with this path, below the console's, if it could not be done; else None."""
         with suppress(ValueError, msgspec.MsgspecError):
             content = urlsafe_b64decode(security.get_cookie(self.request, "kept"))
             kept_path, fields = msgspec.json.decode(content, type=tuple[str, list[tuple[str, str]]])
             if kept_path == path:
                 self.shows_kept = True
-                return Form(fields, prefix)
+                return Form(fields)
         return None
 
     def require_form_token(self, given: str) -> None:

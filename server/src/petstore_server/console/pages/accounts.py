@@ -29,7 +29,7 @@ _BANS = 3  # that the page of an account shows
 _PLAN_FIELDS, _STATE_FIELDS = ("plan", "per_minute", "per_day"), ("suspended_at", "closed_at")
 
 
-async def list_accounts(visit: Visit, form: Form | None = None, status: int = 200) -> Response:
+async def list_accounts(visit: Visit, new_form: Form | None = None, status: int = 200) -> Response:
     """All accounts, searched, filtered and sorted, page by page; and the form for a new one, as it was submitted."""
     filters = visit.filters("search", "plan", "state", "sort")
     sorts = [prefix + by for by in AccountSort for prefix in ("", "-")]
@@ -56,12 +56,12 @@ async def list_accounts(visit: Visit, form: Form | None = None, status: int = 20
         states=list(_STATES),
         banned=banned,
         filtered=bool(given.keys() - {"sort"}),
-        form=form or visit.kept("/accounts", "new-") or Form([("plan", str(Plan.FREE))], "new-"),
+        new_form=new_form or visit.kept("/accounts") or Form([("plan", str(Plan.FREE))]),
     )
 
 
 async def create(visit: Visit) -> Response:
-    form = await visit.form("new-")
+    form = await visit.form()
     name, chosen, (contact, note) = form.read("name", check_account_name), _read_plan(form), _read_details(form)
     if name is None or chosen is None or form.errors:
         return await list_accounts(visit, form, 400)
@@ -118,9 +118,9 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
     )
     details = [("contact", account.contact), ("note", account.note)]
     forms = {
-        "key_form": visit.kept(f"{base}/keys", "key-") or Form([("scope", scope) for scope in DEFAULT_SCOPES], "key-"),
-        "plan_form": visit.kept(f"{base}/plan", "plan-") or _plan_form(account),
-        "details_form": visit.kept(f"{base}/details", "details-") or Form(details, "details-"),
+        "key_form": visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
+        "plan_form": visit.kept(f"{base}/plan") or _plan_form(account),
+        "details_form": visit.kept(f"{base}/details") or Form(details),
     }
     return visit.page(
         "account.html",
@@ -146,7 +146,7 @@ async def _last_changes(visit: Visit, account: Account) -> AuditPage:
 
 
 async def change_plan(visit: Visit) -> Response:
-    form = await visit.form("plan-")
+    form = await visit.form()
     chosen = _read_plan(form)
     if chosen is None:
         return await show(visit, plan_form=form, status=400)
@@ -162,7 +162,7 @@ async def change_plan(visit: Visit) -> Response:
 
 async def edit(visit: Visit) -> Response:
     """Change the contact and the note, unless the same was changed meanwhile. What was not typed again stays."""
-    form = await visit.form("details-")
+    form = await visit.form()
     contact, note = _read_details(form)
     if form.errors:
         return await show(visit, details_form=form, status=400)
@@ -245,4 +245,4 @@ def _plan_form(account: Account) -> Form:
     fields = [("plan", str(account.plan))]
     if account.plan not in PLAN_LIMITS:
         fields += [("per_minute", f"{account.limits.per_minute:,}"), ("per_day", f"{account.limits.per_day:,}")]
-    return Form(fields, "plan-")
+    return Form(fields)

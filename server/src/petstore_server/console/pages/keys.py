@@ -20,7 +20,7 @@ _GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # s
 
 async def create(visit: Visit) -> Response:
     """Create a key and show it, once."""
-    form = await visit.form("key-")
+    form = await visit.form()
     scopes = parse_scopes(" ".join(form.all("scope")))
     if not scopes:
         form.errors["scopes"] = "Choose at least one."
