@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
-from petstore_server.domain.audit import Actor, AuditFilters
+from petstore_server.domain.audit import Actor, AuditFilters, check_operator_name
 from petstore_server.domain.errors import InvalidInput, OrderAlreadyCancelled, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
@@ -13,7 +13,7 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, admin_port, orders
 from petstore_server.operations.accounts import IssuedKey
-from petstore_server.operations.audit import check_operator_name, read_audit, shown_fields
+from petstore_server.operations.audit import read_audit, shown_fields
 from petstore_server.operations.health import check_postgres, check_redis
 from petstore_server.operations.health_machine import check_deployment
 from petstore_server.settings import read_settings

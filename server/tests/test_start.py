@@ -63,6 +63,14 @@ def test_a_command_loads_the_engine_of_its_store_and_no_other_package(tmp_path: 
     assert {engine} == found & ({"apsw", "psycopg"} | _OTHERS | _SERVER)
 
 
+def test_a_command_on_orders_starts_without_the_rules_for_keys_limits_and_usage(tmp_path: Path) -> None:
+    new_store_file(tmp_path / "store.db")
+    found = loaded([["orders", "list"]], f"sqlite:///{tmp_path / 'store.db'}")
+    rules = {f"petstore_server.domain.{name}" for name in ("accounts", "bans", "keys", "usage", "windows")}
+    parts = {f"petstore_server.store.{name}" for name in ("access", "listing", "usage")}
+    assert {"petstore_server.store.orders"} == found & (rules | parts | {"petstore_server.store.orders"})
+
+
 def test_no_time_goes_into_looking_for_garbage_among_the_modules_of_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What becomes of requests when the store fails, and that service recovers when the cause goes."""
 
 import asyncio
+import os
 import resource
 import shutil
 import signal
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -89,8 +91,7 @@ async def test_the_store_is_unusable_while_only_the_rest_of_the_log_can_be_writt
 ) -> None:
     async with opened(tmp_path / "store.db") as store:
         await store.check()
-        disk = shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: disk._replace(free=4096))
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=0, f_bavail=63, f_frsize=4096))
         assert "the disk is full" in await reason(store.check())
         monkeypatch.undo()
         await store.check()

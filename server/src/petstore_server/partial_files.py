@@ -2,7 +2,6 @@
 
 import math
 import os
-import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,7 +32,7 @@ def partial_file(target: Path) -> Iterator[Path]:
     Files that killed processes left in this directory are removed first. An OSError names `target` instead.
     """
     _remove(target.parent.glob(".petstore-*.partial*"), before=time.time() - _ABANDONED_SECONDS)
-    partial = target.with_name(f".petstore-{secrets.token_hex(4)}.partial")
+    partial = target.with_name(f".petstore-{os.urandom(4).hex()}.partial")
     try:
         yield partial
     except OSError as error:

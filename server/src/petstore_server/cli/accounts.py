@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT
+from petstore_server.cli.arguments import TEXT, Parsed
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, confirm, operator, settings_here, with_store
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, plan_limits
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, check_account_name, plan_limits
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
@@ -31,7 +31,7 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 
 
 @accounts.command(writes=True, values=PLAN_LIMITS)
-@click.argument("name", type=NEW_ACCOUNT_NAME)
+@click.argument("name", type=Parsed("name", check_account_name))
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY

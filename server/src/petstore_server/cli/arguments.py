@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from petstore_server.domain.accounts import check_account_name
+from petstore_server.domain.audit import check_operator_name
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import parse_duration, parse_when
-from petstore_server.operations.audit import check_operator_name
 
 T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -81,7 +80,6 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 TEXT = Parsed("text", str)
-NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
 ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
 OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
 WHEN = Parsed("when", lambda text: parse_when(text, _now()))  # RFC 3339, a date, or a duration from now

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import os
 import signal
 import threading
@@ -16,8 +15,6 @@ import click
 from petstore_server.cli.output import log_to_stderr
 from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
-
-_log = logging.getLogger(__name__)
 
 FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count; see also Interrupted
@@ -106,8 +103,11 @@ def report_error(error: Exception, as_json: bool) -> int:
 @contextmanager
 def logged(level: str) -> Iterator[None]:
     """Write logs to stderr within this, from `level` up; an error becomes a line too, and then the exit code."""
+    import logging
+
     from petstore_server.telemetry.logs import logging_to_stderr  # as little as possible for other commands
 
+    server_log = logging.getLogger(__name__)
     with logging_to_stderr(level):
         try:
             yield
@@ -116,7 +116,7 @@ def logged(level: str) -> Iterator[None]:
         except Exception as error:
             failure = explain(error)
             defect = error if failure.code == "internal_error" else None
-            _log.error("server failed", extra={"reason": failure.message}, exc_info=defect)
+            server_log.error("server failed", extra={"reason": failure.message}, exc_info=defect)
             raise click.exceptions.Exit(failure.exit_code) from error
 
 

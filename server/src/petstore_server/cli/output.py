@@ -8,7 +8,6 @@ keys, which may have been typed in place of an id.
 import io
 import json
 import os
-import shutil
 import sys
 import time
 import unicodedata
@@ -114,7 +113,11 @@ def details(pairs: Iterable[tuple[str, object]]) -> str:
 
 def terminal_width() -> int | None:
     """The columns of the terminal that stdout is; None if it is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # which loads much
+
+    return shutil.get_terminal_size().columns
 
 
 def wrapped(line: str, indent: int) -> str:

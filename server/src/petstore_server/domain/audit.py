@@ -5,9 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from petstore_server.domain.errors import ChangedMeanwhile, DomainError
+from petstore_server.domain.errors import ChangedMeanwhile, DomainError, InvalidInput
+from petstore_server.domain.texts import looks_like_key
 
 SERVICE = "service"  # the actor of changes that the service makes by itself, such as a ban
+
+_MAX_NAME = 100
 
 
 class Actor(NamedTuple):
@@ -73,6 +76,15 @@ class Change(NamedTuple):
 
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
+
+
+def check_operator_name(name: str) -> str:
+    """Return the operator's name if it is usable in the audit log. Raises InvalidInput."""
+    if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
+        raise InvalidInput(f"An operator's name is text of 1 to {_MAX_NAME} characters on one line.")
+    if looks_like_key(name):
+        raise InvalidInput("The operator's name holds an API key and would be in the audit log.")
+    return name.strip()
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:

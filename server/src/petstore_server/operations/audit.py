@@ -1,14 +1,20 @@
-"""The audit log: which entries to read, the history of an order, what an entry shows, and the names of operators."""
+"""The audit log: which entries to read, the history of an order, and what an entry shows."""
 
 import re
 from collections.abc import AsyncIterator
 from math import inf
 from typing import Any
 
-from petstore_server.domain.audit import SERVICE, AuditEntry, AuditFilters, AuditPage, AuditPosition, difference
-from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.audit import (
+    SERVICE,
+    AuditEntry,
+    AuditFilters,
+    AuditPage,
+    AuditPosition,
+    check_operator_name,
+    difference,
+)
 from petstore_server.domain.imports import IMPORT_ACTIONS
-from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
@@ -22,18 +28,8 @@ ACTIONS = (
 )
 """The actions of all entries, in alphabetical order."""
 
-_MAX_NAME = 100
 _ALL = AuditFilters()
 _TIME = re.compile(r"_at$|^(began|until|reset)$")  # names of times
-
-
-def check_operator_name(name: str) -> str:
-    """Return the operator's name if it is usable in the audit log. Raises InvalidInput."""
-    if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
-        raise InvalidInput(f"An operator's name is text of 1 to {_MAX_NAME} characters on one line.")
-    if looks_like_key(name):
-        raise InvalidInput("The operator's name holds an API key and would be in the audit log.")
-    return name.strip()
 
 
 async def read_audit(

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.settings.values import SQLITE
 from petstore_server.store import Store
 
 if TYPE_CHECKING:
+    from petstore_server.domain.bans import BanPolicy
     from petstore_server.domain.usage import Usage
     from petstore_server.engines.postgres.timelines import Share
     from petstore_server.limits.redis import RedisCounters
@@ -90,8 +90,10 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     return sqlite.lock_for_serving(sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS)
 
 
-def ban_policy(settings: Settings) -> BanPolicy:
+def ban_policy(settings: Settings) -> "BanPolicy":
     """The rules of bans that the settings make."""
+    from petstore_server.domain.bans import BanPolicy
+
     return BanPolicy(settings.ban_strikes, settings.ban_seconds, settings.ban_max_seconds, settings.ban_grace_seconds)
 
 

@@ -1,9 +1,13 @@
 """The store: everything durable. Each part is a class with its SQL; an engine carries the statements out."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from petstore_server.store.access import Accounts, Keys
     from petstore_server.store.engine import Engine
+    from petstore_server.store.listing import Listing
+    from petstore_server.store.usage import UsageStore
 
 
 class AccessVersion(NamedTuple):
@@ -34,31 +38,50 @@ class Store:
     def __init__(self, engine: "Engine") -> None:
         """Take over an engine, which `close` closes."""
         # Imported here: a command that opens no store starts without them.
-        from petstore_server.store.access import Accounts, Keys
         from petstore_server.store.audit import AuditLog
         from petstore_server.store.health import HealthStates
         from petstore_server.store.imports import Imports
-        from petstore_server.store.listing import Listing
         from petstore_server.store.orders import Orders
         from petstore_server.store.pages import Search
         from petstore_server.store.pets import Pets
         from petstore_server.store.sessions import Sessions
-        from petstore_server.store.usage import UsageStore
 
         self.engine = engine
         self._epoch: str | None = None
         self.contents: Contents | None = None  # as `check` found them last
-        self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
         self.health = HealthStates(engine)
         self.imports = Imports(engine)
-        self.keys = Keys(engine)
-        self.listing = Listing(engine)
         self.orders = Orders(engine)
         self.pets = Pets(engine)
         self.search = Search(engine)
         self.sessions = Sessions(engine)
-        self.usage = UsageStore(engine)
+
+    # Commands on orders do not need these parts, which take longest to load; a server has loaded them when it starts.
+
+    @cached_property
+    def accounts(self) -> "Accounts":
+        from petstore_server.store.access import Accounts
+
+        return Accounts(self.engine)
+
+    @cached_property
+    def keys(self) -> "Keys":
+        from petstore_server.store.access import Keys
+
+        return Keys(self.engine)
+
+    @cached_property
+    def listing(self) -> "Listing":
+        from petstore_server.store.listing import Listing
+
+        return Listing(self.engine)
+
+    @cached_property
+    def usage(self) -> "UsageStore":
+        from petstore_server.store.usage import UsageStore
+
+        return UsageStore(self.engine)
 
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap.
@@ -93,7 +116,8 @@ class Store:
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""
-        await self.listing.close()
+        if "listing" in vars(self):
+            await self.listing.close()
         await self.engine.close()
 
 

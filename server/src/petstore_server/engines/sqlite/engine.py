@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import threading
 import time
 from collections import deque
@@ -118,10 +117,10 @@ class SqliteEngine:
         self.damage.require_none()
         # A change needs more pages than the heartbeat: in the rest of the log, that one may find room for a long time.
         try:
-            free = shutil.disk_usage(self._path.parent).free
+            disk = os.statvfs(self._path.parent)
         except OSError as error:
             raise unavailable(error) from None
-        if free < _MIN_FREE:
+        if disk.f_bavail * disk.f_frsize < _MIN_FREE:
             raise ServiceUnavailable("the store cannot be used: the disk is full")
 
     async def close(self) -> None:
