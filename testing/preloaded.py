@@ -162,7 +162,7 @@ def _run(
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - a pipe is not a file
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
-    from petstore_server.cli.main import main
+    from petstore_server.cli.start import main
     from testing.forked_workers import forked_workers
 
     try:

@@ -78,12 +78,12 @@ def test_no_time_goes_into_looking_for_garbage_among_the_modules_of_a_command(
     monkeypatch.setenv("PETSTORE_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     counted = """
 import atexit, gc, sys
-import petstore_server.cli.main
+from petstore_server.cli.start import main
 looked = []
 gc.callbacks.append(lambda phase, _: looked.append(len(gc.get_objects())))
 atexit.register(lambda: print(max(looked, default=0) < 5_000, gc.get_freeze_count() > 20_000, gc.isenabled()))
 sys.argv[1:] = ["orders", "list"]
-petstore_server.cli.main.main()
+main()
 """
     done = subprocess.run([sys.executable, "-c", counted], capture_output=True, text=True, check=True)
     assert ["True", "True", "True"] == done.stdout.split()[-3:]

@@ -18,7 +18,7 @@ def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
     settings = read_settings(os.environ)
     with logged(settings.log_level):
-        gc.disable()  # see `main`
+        gc.disable()  # see `start.main`
         from petstore_server.runtime.workers import serve_inherited
 
         gc.enable()

@@ -31,7 +31,7 @@ SHOWN_REJECTS = 50  # rows of a check or an import that its page shows
 
 _log = logging.getLogger(__name__)
 
-_PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.main import main; main()")
+_PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.start import main; main()")
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
 _WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
