@@ -71,9 +71,10 @@ class RequestParser:
         self._left: int  # bytes of the body, or of the chunk
         self._plain_head = b""  # the latest one of HTTP/1.1 without a body: the next one is often equal
         self._plain: _Said  # what it says
-        self._around = (b"", b"", b"")  # the bytes before and behind the value that changes; and the name of its header
-        self._similar: _Said  # what a head with these bytes says, except for that value
-        self._unlike = 0  # plain heads in a row that differed from the one before in several headers
+        # The bytes before and behind what changes: the request line, or the value of the header with this name.
+        self._around = (b"", b"", b"")
+        self._similar: _Said  # what a head with these bytes says, except for that
+        self._unlike = 0  # plain heads in a row that differed from the one before in several lines
 
     @property
     def in_message(self) -> bool:
@@ -132,7 +133,7 @@ class RequestParser:
         self.starved = self._ended = self._in_head = True
 
     def _parse_known(self) -> bool:
-        """Parse what has arrived if it is a plain head that is known, or known except for one value.
+        """Parse what has arrived if it is a plain head that is known, or known except for one line.
 
         Return whether it is.
         """
@@ -144,10 +145,16 @@ class RequestParser:
         else:
             before, behind, name = self._around
             value = data.removeprefix(before).removesuffix(behind)
-            if not name or len(before) + len(value) + len(behind) != len(data) or not VALUE.fullmatch(value):
+            if not behind or len(before) + len(value) + len(behind) != len(data) or not VALUE.fullmatch(value):
                 return False
-            method, path, query, others = self._similar
-            said = method, path, query, {**others, name: value.strip(b" \t")}
+            method, path, query, headers = self._similar
+            if name:
+                headers = {**headers, name: value.strip(b" \t")}
+            else:
+                method, path, query, http_1_0 = request_line.__wrapped__(value)
+                if http_1_0 or method == "CONNECT":
+                    return False
+            said = method, path, query, headers
         self.begun += 1
         self._at, self._blank = len(data), 0
         self.requests.append(Request(*said, self._peer))
@@ -229,20 +236,23 @@ class RequestParser:
             request.fault = self._fault(request, len(head) - len(first))
         elif self._unlike < _MAX_UNLIKE and known and request.keep_alive and not (framed or http_1_0):
             self._plain = (method, path, query, headers)
-            self._remember(head + _END, lines, repeats=len(headers) < len(lines))
+            self._remember(head + _END, [first, *lines], repeats=len(headers) < len(lines))
         return request
 
     def _remember(self, head: bytes, lines: list[bytes], *, repeats: bool) -> None:
-        """Remember a plain head, and what is around the value if one header differs from the head before."""
-        previous = self._plain_head.split(_LINE_END)[1:-2]
+        """Remember a plain head, and what is around the change if one line differs from the head before."""
+        previous = self._plain_head.split(_LINE_END)[:-2]
         changed = [line for line, other in zip(lines, previous, strict=False) if line != other]
         self._plain_head = head
         self._unlike = self._unlike + 1 if len(changed) > 1 else 0
-        name = b"" if repeats or len(changed) != 1 else changed[0].partition(b":")[0]
-        if name and name.lower() not in _MEANINGFUL:
-            before, _, behind = head.partition(_LINE_END + changed[0] + _LINE_END)
-            self._around = (before + _LINE_END + name + b":", _LINE_END + behind, name.lower())
-            self._similar = self._plain
+        if changed == lines[:1]:
+            self._around, self._similar = (b"", head[len(lines[0]) :], b""), self._plain
+        elif len(changed) == 1 and not repeats:
+            name = changed[0].partition(b":")[0]
+            if name.lower() not in _MEANINGFUL:
+                before, _, behind = head.partition(_LINE_END + changed[0] + _LINE_END)
+                self._around = (before + _LINE_END + name + b":", _LINE_END + behind, name.lower())
+                self._similar = self._plain
 
     def _frame(self, request: Request) -> None:
         """Find out where the request ends. Raises BadRequest, UnsupportedTransferCoding."""
