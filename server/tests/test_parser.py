@@ -557,7 +557,9 @@ def test_heads_that_differ_in_one_value_say_what_each_says_by_itself(
             b"%b %b HTTP/%b".__mod__,
             st.tuples(
                 st.sampled_from((b"GET", b"DELETE", b"CONNECT", b"get", b"")),
-                st.sampled_from((b"/", b"/a?b=c", b"*", b"http://x/y", b"a:1", b"/ /", b"/\xe9", b"/\r\nA: b", b"\r\n")),
+                st.sampled_from(
+                    (b"/", b"/a?b=c", b"*", b"http://x/y", b"a:1", b"/ /", b"/\xe9", b"/\r\nA: b", b"\r\n")
+                ),
                 st.sampled_from((b"1.1", b"1.0", b"1.2", b"1.1\n")),
             ),
         ),

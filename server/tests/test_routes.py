@@ -55,3 +55,12 @@ def test_an_identifier_may_be_encoded_in_every_character() -> None:
     for end, last in (("", "1" * 32), ("1", "%31" * 32 + "1")):  # an identifier has at most 96 bytes
         assert last == TABLE.find(f"/v1/store/orders/{'%31' * 32}{end}".encode()).segments[-1]
     assert TABLE.find(b"/v1/store/orders").route is TABLE.find(b"/%76%31/store/%6Frders").route is not None
+
+
+def test_a_path_leads_to_the_same_however_it_is_spelled() -> None:
+    for plain, encoded in ((b"/v1/store/orders/71", b"/v1/store/orders/7%31"), (b"/v2/usage", b"/v2/usag%65")):
+        assert TABLE.find(plain) == TABLE.find(encoded)
+        assert TABLE.find(plain).route is not None
+    for no_parameter in (b"/v1/store/orders/", b"/v1/store//7", b"/v1/store/orders//"):
+        assert (match := TABLE.find(no_parameter)).route is None
+        assert "v1" == match.version

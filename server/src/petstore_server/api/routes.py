@@ -112,13 +112,21 @@ class Routes:
         self._table = {tuple(_PARAMETER.sub("", route.template).split("/")[1:]): route for route in routes}
         self._most = max(map(len, self._table))
         self._versions = {segments[0] for segments in self._table}
-        # Most requests spell a path without a parameter exactly so; these need not be taken apart.
-        declared = (route.template.encode() for route in routes if not _PARAMETER.search(route.template))
-        self._as_declared = {path: self._take_apart(path) for path in declared}
+        # Most requests spell a path exactly so, but for a parameter; these need not be taken apart.
+        self._known = {
+            "/".join(("", *segments)).encode(): Match([*segments], segments[0], route)
+            for segments, route in self._table.items()
+        }
 
     def find(self, path: bytes) -> Match:
         """What a path, as it was sent, leads to."""
-        return self._as_declared.get(path) or self._take_apart(path)
+        known = self._known.get(path)
+        if known is None:
+            start, slash, parameter = path.rpartition(b"/")
+            known = self._known.get(start + slash)
+            if known is not None and b"%" not in parameter:
+                return Match([*known.segments[:-1], parameter.decode("latin-1")], known.version, known.route)
+        return known if known is not None and known.segments[-1] else self._take_apart(path)
 
     def _take_apart(self, path: bytes) -> Match:
         # Split before it is decoded, so that an encoded slash separates nothing. Empty and dot segments stay.

@@ -134,7 +134,7 @@ def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
     return rows_of(connection, statement)
 
 
-def rows_of(connection: apsw.Connection, statement: Query | Command) -> list[Row]:
+def rows_of(connection: apsw.Connection | apsw.Cursor, statement: Query | Command) -> list[Row]:
     bound = [
         msgspec.json.encode(value).decode() if isinstance(value, list) else value for value in statement.parameters
     ]
