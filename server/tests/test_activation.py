@@ -120,7 +120,8 @@ def _wait_for(outcomes: Counter[int | str], number: int) -> None:
 
 def handed(names: str, *sockets: Any, process: int | None = None) -> list[str]:
     """The names under which this process gets the sockets, as if they were the first descriptors after stderr."""
-    environ = {"LISTEN_PID": str(process or os.getpid()), "LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": names}
+    environ = {"LISTEN_PID": str(process or os.getpid()), "LISTEN_FDS": str(len(sockets)), "LISTEN_PIDFDID": "1"}
+    environ |= {"LISTEN_FDNAMES": names} if names else {}
     first = next(_DESCRIPTORS)
     for place, each in enumerate(sockets):
         os.dup2(each.fileno(), first + place)
@@ -130,6 +131,7 @@ def handed(names: str, *sockets: Any, process: int | None = None) -> list[str]:
             found = activation.handed_sockets(environ)
         assert [url(each) for each in sockets][: len(found)] == [url(each) for each in found.values()]
         for each in found.values():
+            assert (False, False) == (each.get_inheritable(), each.getblocking())
             each.detach()
         assert {} == environ  # no child takes them for its own
         return list(found)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.imports.files import UnreadableFile
+from petstore_server.imports.files import NOT_UTF8, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from testing.cases import for_all
 from testing.cli import CommandLine
@@ -70,7 +70,8 @@ def test_bytes_that_are_not_text_cost_their_own_row_only(case: tuple[str, bytes]
     encoding, row = case
     before, after = ("id,petId\n1,2\n".encode(encoding), "\n3,4\n".encode(encoding))
     found = read(before + row + after, ReadOptions("csv", encoding))
-    assert ([1, 3], [3]) == ([order.id for order in found.orders], [each.line for each in found.rejects])
+    assert [1, 3] == [order.id for order in found.orders]
+    assert [(3, NOT_UTF8)] == [(each.line, each.reason) for each in found.rejects]
 
 
 @for_all(product(WIDE, (ROWS, json.dumps([{"id": 1}, {"id": 3}]), '{"id":1}\n{"id":3}\n')))

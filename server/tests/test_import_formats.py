@@ -147,7 +147,8 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", f"id,{'x' * 2_000_000}\n1,2\n", "The first line is longer than 1048576 bytes"),
     ("a.csv", 'sep="\nid\n1\n', "must name the columns"),
     ("a.csv", "sep=;;\nid\n1\n", "must name the columns"),
-    ("a.csv", '""\n1\n', "it has ''"),
+    ("a.csv", '""\n1\n', "no column 'id'"),
+    ("a.csv", ',"",id\n1,2,3\n', "it has '', ''"),
     ("a.csv", "id,a,b,c,d,e\n", "'d', 'e'. Give"),
     ("a.csv", "id,a,b,c,d,e,f\n", "'d', 'e' and others. Give"),
     ("a.json", '{"id":1}\n', "not a JSON array"),
@@ -367,6 +368,13 @@ def test_an_overlong_line_is_kept_up_to_its_bound() -> None:
 def test_a_line_feed_at_the_beginning_of_a_piece_belongs_to_the_return_before_it() -> None:
     pieces = [b"id,petId\r", b"\n1,2\r", b"\n"]
     assert b"".join(pieces) == b"".join(Source(PiecewiseFile(pieces), "-", None).text())
+    assert [Order(7)] == read(b"id\r7", "csv").orders
+
+
+def test_reading_begins_with_the_first_line_that_arrives() -> None:
+    file = PiecewiseFile([b"id,petId\n", b"1,2\n"])
+    Source(file, "-", None).text()
+    assert b"1,2\n" == file.read()
 
 
 def test_the_size_of_a_file_is_known_and_stdin_is_read_without_a_buffer(

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import select
 import signal
 import socket
 import time
@@ -18,6 +19,7 @@ import msgspec
 import pytest
 
 from petstore_server.api.admin import Readiness
+from petstore_server.runtime import servers
 from petstore_server.runtime import workers as supervision
 from petstore_server.telemetry.logs import configure_logging
 from testing.process import (
@@ -165,6 +167,17 @@ def serve_two(store: Path, redis: str, admin_port: str) -> str:
     done = petstore_process(store, "serve", *options, PETSTORE_REDIS_URL=redis)
     [line] = done.stderr.strip().splitlines()
     return f"{done.returncode} {line}"
+
+
+def test_workers_share_a_port_on_which_a_connection_ended() -> None:
+    first = servers.listening("127.0.0.1", 0, "PETSTORE_PORT")
+    with socket.create_connection(first.getsockname()):
+        select.select([first], [], [], PATIENCE)
+        first.accept()[0].close()
+    sockets = servers.spread(first, 3)
+    assert [(first.getsockname(), False)] * 3 == [(each.getsockname(), each.getblocking()) for each in sockets]
+    for each in sockets:
+        each.close()
 
 
 def test_what_prevents_the_start_is_one_line_and_its_exit_code(store: Path, tmp_path: Path, redis: str) -> None:

@@ -116,7 +116,7 @@ class Timestamps:
 def _plain_offset(offset: str) -> str:
     if offset.isalpha():
         return "Z"
-    return f"{offset[:3]}:{offset[-2:] if len(offset) > len('+01') else '00'}"
+    return f"{offset[:3]}:{offset[3:].lstrip(':') or '00'}"
 
 
 def _parsed(text: str, date_format: str) -> datetime | None:

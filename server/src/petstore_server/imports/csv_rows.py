@@ -150,6 +150,6 @@ def _names(cells: list[str] | str, raw: bytes) -> list[str]:
     if isinstance(cells, str):
         raise UnreadableFile(f"The first line {cells}. It must name the columns.")
     names = [name.strip() for name in cells]
-    while len(names) > 1 and not names[-1]:  # spreadsheets write columns that were used once and emptied
+    while names and not names[-1]:  # spreadsheets write columns that were used once and emptied
         names.pop()
     return names

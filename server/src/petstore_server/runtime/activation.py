@@ -28,8 +28,7 @@ def handed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket
     if process != str(os.getpid()) or not number.isdecimal():
         return {}
     found: dict[str, socket.socket] = {}
-    unnamed = [PUBLIC] if number == "1" else [""] * int(number)
-    for descriptor, given in enumerate(names.split(":") if names else unnamed, _FIRST_DESCRIPTOR):
+    for descriptor, given in enumerate(names.split(":") if names else [""] * int(number), _FIRST_DESCRIPTOR):
         name = PUBLIC if number == "1" and given not in _NAMES else _NAMES.get(given)
         if name is None or name in found:
             problem = "twice" if name else f"{given!r}" if given else "without a name"
