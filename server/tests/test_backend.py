@@ -3,16 +3,17 @@
 import asyncio
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Activity, Granularity, Usage
+from petstore_server.domain.usage import Granularity
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.settings import SettingsError
 from petstore_server.telemetry.logs import configure_logging
@@ -106,20 +107,6 @@ async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
     assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
 
 
-class Failing:
-    """A usage store that cannot save once, and saves then."""
-
-    def __init__(self) -> None:
-        self.saved: list[tuple[Mapping[int, Usage], Sequence[Ban], Activity]] = []
-        self.fails = True
-
-    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity) -> None:
-        if self.fails:
-            self.fails = False
-            raise ServiceUnavailable("the disk is full")
-        self.saved.append((usage, bans, activity))
-
-
 async def test_counts_are_saved_once_when_a_save_is_cancelled(each_deployment: Deployment, service: Service) -> None:
     key = await service.key()
     for _ in range(5):
@@ -152,14 +139,15 @@ async def test_the_background_tasks_of_a_process_delete_what_is_old(
 
 
 @pytest.mark.settings(**STRICT)
-async def test_what_could_not_be_saved_is_saved_later(service: Service) -> None:
+async def test_what_could_not_be_saved_is_saved_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     _, key_id = await ban(service)
-    usage = service.backend.store.usage = Failing()  # type: ignore[assignment]
+    save = AsyncMock(side_effect=[ServiceUnavailable("the disk is full"), None])
+    monkeypatch.setattr(service.backend.store.usage, "save", save)
     with pytest.raises(ServiceUnavailable):
         await service.backend.save()
     await service.backend.save()
     await service.backend.save()  # nothing is left
-    [(counts, bans, activity)] = usage.saved
+    _, (counts, bans, activity) = [each.args for each in save.await_args_list]
     assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
     assert [60] == [windows.minute.used for windows in counts.values()]
     assert [key_id] == [ban.key_id for ban in bans]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import httpx2
 import msgspec
@@ -234,15 +235,6 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
 METRICS = "# TYPE served counter\nserved_total 3.0\n# TYPE open gauge\nopen 7.0\n"
 
 
-class Ended:
-    """A process that has ended."""
-
-    returncode = 1
-
-    async def wait(self) -> int:
-        return self.returncode
-
-
 def samples(worker: supervision.Worker) -> dict[str, float]:
     return {sample.name: sample.value for metric in worker.metrics() for sample in metric.samples}
 
@@ -252,7 +244,8 @@ async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_com
     ours, theirs = socket.socketpair()
     worker = supervision.Worker(1, cast(Any, None), {})
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    worker._process, worker._channel, worker._latest = cast(Any, Ended()), (reader, writer), METRICS
+    ended = AsyncMock(returncode=1, wait=AsyncMock(return_value=1))
+    worker._process, worker._channel, worker._latest = ended, (reader, writer), METRICS
     asking = asyncio.create_task(worker.report())
     await asyncio.sleep(0)  # it asks
     await asyncio.sleep(0)
