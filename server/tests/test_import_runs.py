@@ -22,11 +22,10 @@ from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import FileImport, _on_thread, _read_ahead
-from petstore_server.runtime.installation import rows_at_once, sqlite_path
-from petstore_server.settings import read_settings
+from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine
-from testing.stores import BY, Stores, locked
+from testing.stores import BY, Stores
 from testing.subprocesses import PATIENCE
 
 
@@ -183,16 +182,6 @@ async def test_rows_share_transactions_as_the_caller_asks(
         assert commits + 2 == len(sizes), "the record begins and ends in commits of its own"
         assert states[-1] == (5_940, len(rows))
         assert {"created": 5_445, "unchanged": 495, "replaced": 0, "rejected": 60} == run.counts
-
-
-def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{path}"})
-    assert rows_at_once(settings) > 1
-    for shared in (False, True):
-        with locked(path, shared=shared):
-            assert 1 == rows_at_once(settings)
-    assert 1 == rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))
 
 
 @pytest.mark.anyio

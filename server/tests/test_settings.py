@@ -4,11 +4,14 @@ import re
 import resource
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from petstore_server.runtime.application import _allowed_connections
+from petstore_server.runtime.installation import rows_at_once
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
+from testing.stores import locked
 
 
 def test_the_defaults_are_valid() -> None:
@@ -194,3 +197,13 @@ def test_the_limit_on_open_files_is_raised_for_the_connections_and_bounds_them(
     with nullcontext() if allowed else pytest.raises(SettingsError, match=message):
         assert allowed == _allowed_connections(wanted)
     assert [limits, *raised] == seen
+
+
+def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{path}"})
+    assert rows_at_once(settings) > 1
+    for shared in (False, True):
+        with locked(path, shared=shared):
+            assert 1 == rows_at_once(settings)
+    assert 1 == rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))
