@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -162,29 +163,37 @@ def test_the_bounds_of_these_connections_are_documented() -> None:
     assert 10 == servers._ADMIN_HEAD_SECONDS
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT"])
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1\r\n\r\nGET / HT"],
+)
 async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(servers, "_ADMIN_HEAD_SECONDS", 0.3)
 
-    async def respond(scope: object, receive: object, send: object) -> None:
+    async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        assert "127.0.0.1" == scope["client"][0]
         await asyncio.sleep(0.6)  # a response may take longer than a head
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
-        await send({"type": "http.response.body"})  # type: ignore[operator]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
 
     server = AdminServer(respond)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve([listener]))
         await server.wait_until_started()
         reader, writer = await asyncio.open_connection(*listener.getsockname())
-        writer.write(sent)
+        writer.write(sent[:9])
+        for _ in range(3):  # so that it comes in two pieces
+            await asyncio.sleep(0)
+        writer.write(sent[9:])
         async with asyncio.timeout(PATIENCE):
             try:
                 received = await reader.read()
             except ConnectionResetError:
                 received = b""
         assert sent.endswith(b"HT") == received.startswith(b"HTTP/1.1 200")
+        assert b"server:" not in received
         writer.close()
         server.should_exit = True
         await task
