@@ -71,6 +71,14 @@ def test_a_command_on_orders_starts_without_the_rules_for_keys_limits_and_usage(
     assert {"petstore_server.store.orders"} == found & (rules | parts | {"petstore_server.store.orders"})
 
 
+def test_a_command_on_a_file_needs_no_event_loop_unless_it_does_several_things_together(tmp_path: Path) -> None:
+    CommandLine(tmp_path / "store.db").must("accounts", "create", "acme", "--plan", "free")
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    commands = [["orders", "list"], ["keys", "create", "acme"], ["accounts", "show", "acme"], ["audit"]]
+    assert "asyncio" not in loaded(commands, url)
+    assert "asyncio" in loaded([["orders", "ship", "1"]], url)
+
+
 def test_no_time_goes_into_looking_for_garbage_among_the_modules_of_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
 from petstore_server.engines.postgres import connections as postgres_connections
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.sqlite import engine
+from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 from petstore_server.store.engine import (
@@ -239,7 +239,7 @@ async def test_a_snapshot_that_is_cancelled_while_it_begins_ends_its_connection_
             raise AssertionError("it has begun")
 
     async with engine_of(file_store) as opened:
-        monkeypatch.setattr(engine, "connect_reader", connect)
+        monkeypatch.setattr(serial, "connect_reader", connect)
         reading = asyncio.create_task(read(opened))
         assert await asyncio.to_thread(begun.wait, PATIENCE)
         reading.cancel()

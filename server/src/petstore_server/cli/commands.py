@@ -22,7 +22,7 @@ from petstore_server.cli.main import COMMANDS, Documented, Group, collect_garbag
 from petstore_server.cli.output import printable
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict
-from petstore_server.runtime.installation import named_store, store_file
+from petstore_server.runtime.installation import is_sqlite, named_store, store_file
 from petstore_server.settings import Settings, read_settings
 from petstore_server.store import Store
 
@@ -72,14 +72,25 @@ def settings_here() -> Settings:
     return read_settings(os.environ)
 
 
-def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do `work` on the store that the settings name, and close it. Raises NoStore and other StoreUnusable."""
-    import asyncio
+def with_store(work: Callable[[Store], Awaitable[T]], *, concurrent: bool = False) -> T:
+    """Do `work` on the store that the settings name, and close it. Raises NoStore and other StoreUnusable.
+
+    Unless the work is `concurrent`, it runs without an event loop if the settings name a file and no Redis: loading
+    asyncio takes a fifth of the time of such a command.
+    """
+    settings = settings_here()
+    serial = not concurrent and is_sqlite(settings.database_url) and settings.redis_url is None
 
     async def run() -> T:
-        async with named_store(settings_here()) as store:
+        async with named_store(settings, serial=serial) as store:
             collect_garbage()
             return await work(store)
+
+    if serial:
+        from petstore_server.store.engine import at_once
+
+        return at_once(run())
+    import asyncio
 
     return asyncio.run(run())
 

@@ -70,7 +70,7 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
                 advance(run.position, size, sum(run.counts.values()), rejected)
 
-    with_store(work)
+    with_store(work, concurrent=True)
 
 
 @asynccontextmanager

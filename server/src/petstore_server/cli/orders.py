@@ -242,4 +242,4 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
                 code = code or failed
         return code
 
-    click.get_current_context().exit(with_store(run))
+    click.get_current_context().exit(with_store(run, concurrent=True))

@@ -1,6 +1,5 @@
 """Orders: list them, change one or several, and export them in a form that can be imported again."""
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
@@ -34,6 +33,7 @@ async def change_orders(
     store: Store, order_ids: Sequence[int], transition: Transition[Order], actor: Actor
 ) -> AsyncIterator[tuple[int, Order | DomainError]]:
     """Apply the transition to each order; yield its id with the order or its error. An error of the store ends it."""
+    import asyncio  # lists and exports start without it
 
     async def change(order_id: int) -> Order | DomainError:
         try:

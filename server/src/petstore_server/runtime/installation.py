@@ -44,13 +44,16 @@ def sqlite_path(url: str) -> Path:
 
 @asynccontextmanager
 async def opened_store(
-    url: str, share: "Share | None" = None, *, create: bool = False, migrate: bool = False
+    url: str, share: "Share | None" = None, *, create: bool = False, migrate: bool = False, serial: bool = False
 ) -> AsyncIterator[Store]:
-    """The store, closed at the end; created or migrated if that is allowed. Raises SettingsError, StoreUnusable."""
+    """The store, closed at the end; created or migrated if that is allowed. Raises SettingsError, StoreUnusable.
+
+    `serial`: the store does one thing after the other, without an event loop. Only SQLite can.
+    """
     if is_sqlite(url):
         from petstore_server.engines import sqlite
 
-        store = await sqlite.open_store(sqlite_path(url), lambda _: None, create=create, upgrade=migrate)
+        store = await sqlite.open_store(sqlite_path(url), lambda _: None, create=create, upgrade=migrate, serial=serial)
     else:
         require_driver(url)
         from petstore_server.engines import postgres
@@ -121,9 +124,9 @@ async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
         await counters.close()
 
 
-def named_store(settings: Settings) -> AbstractAsyncContextManager[Store]:
+def named_store(settings: Settings, *, serial: bool = False) -> AbstractAsyncContextManager[Store]:
     """The store that the settings name, closed at the end."""
-    return opened_store(settings.database_url, partial(share_newest, settings))
+    return opened_store(settings.database_url, partial(share_newest, settings), serial=serial)
 
 
 async def share_newest(settings: Settings, name: str, number: int) -> int:

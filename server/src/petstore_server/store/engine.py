@@ -7,7 +7,6 @@ this package offer such generators as methods, which a decorator runs on the eng
 A parameter that is a list is an array: `= ANY(%s::bigint[])`.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
@@ -76,6 +75,24 @@ def one(items: Sequence[Item], otherwise: type[Exception], *values: object) -> I
     return items[0]
 
 
+def at_once(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine that does not wait for anything, without an event loop; return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the coroutine waits, which needs an event loop")
+
+
+def in_background(coroutine: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
+    """Run a coroutine in a task of the event loop."""
+    import asyncio  # a command that uses `at_once` starts without it
+
+    return asyncio.get_running_loop().create_task(coroutine)
+
+
 DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
 """What a reason ends with once damage was seen."""
 
@@ -85,17 +102,20 @@ class Damage:
 
     NOTE = "UPDATE petstore.store SET damage = %s"
 
-    def __init__(self, note: Callable[[str | None], Coroutine[Any, Any, object]]) -> None:
-        """`note` executes NOTE; it raises ServiceUnavailable."""
+    def __init__(
+        self, note: Callable[[str | None], Coroutine[Any, Any, object]], begin: Callable[[Any], object] = in_background
+    ) -> None:
+        """`note` executes NOTE; it raises ServiceUnavailable. `begin` runs the coroutine that does this."""
         self.note = note
         self.reason: str | None = None
-        self._noting: asyncio.Task[object] | None = None
+        self._begin = begin
+        self._noting: Any = None
 
     def seen(self, reason: str) -> None:
         """Refuse changes from now on, here and, as soon as it is noted, in every process."""
         if self.reason is None:
             self.reason = reason + DAMAGED
-            self._noting = asyncio.get_running_loop().create_task(self._note(self.reason))
+            self._noting = self._begin(self._note(self.reason))
 
     async def _note(self, reason: str) -> None:
         with suppress(ServiceUnavailable):  # the damage may be where it would be noted

@@ -1,128 +1,56 @@
 """One store in one file: short reads and changes at once, longer ones on threads; changes share commits."""
 
 import asyncio
-import os
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, suppress
-from functools import partial
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from petstore_server.batching import Batcher
-from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.sqlite import connections, dialect
-from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
-from petstore_server.engines.sqlite.dialect import rows_of, run, translated
-from petstore_server.store.engine import Command, Damage, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
+from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite.serial import Job, SerialEngine
+from petstore_server.store.engine import Damage, Item, Perform, Result, Work
 
 BULK_GAP_SECONDS = 0.01  # pause after a bulk transaction, so that others can write; a busy server misses 3 ms
 
-_MIN_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it
 
 
-_Job = tuple[Perform[Any, Any], Any]  # what performs an item together with others, and the item
+class SqliteEngine(SerialEngine):
+    """Implements `store.engine.Engine` for concurrent callers. Belongs to the event loop that creates it."""
 
-
-class SqliteEngine:
-    """Implements `store.engine.Engine`. Belongs to the event loop that creates it."""
+    _readers: ThreadPoolExecutor
+    _writer: ThreadPoolExecutor
 
     def __init__(self, path: Path) -> None:
-        """Open a file that has the latest schema. Raises apsw.Error, OSError."""
-        self.dialect = dialect
-        self.stats = Stats()
+        super().__init__(path)
         self.damage = Damage(self._note_damage)
-        self._path = path
-        self._inline = connections.connect_inline(path)
-        self._cursor = self._inline.cursor()  # making one takes a fifth of the time of a short read
-        self._idle: deque[apsw.Connection] = deque()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
-        self._writing = connect_writer(path)
         wait, event_loop = connections.patience(connections.BUSY_SECONDS), threading.get_ident()
         self._writing.set_busy_handler(lambda tries: threading.get_ident() != event_loop and wait(tries))
-        self._file = _identity(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="petstore-write")  # a commit waits for the disk
-        self._batcher: Batcher[_Job, Any] = Batcher(self._perform)
+        self._batcher: Batcher[Job, Any] = Batcher(self._perform)
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
-        self._closed = False
-
-    def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        try:
-            return rows_of(self._cursor, Query(sql, parameters))
-        except apsw.Error as error:
-            raise self._unavailable(error) from error
-
-    async def query(
-        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
-    ) -> list[Row]:
-        if short:
-            return self.peek(sql, parameters)
-        return await self._on_thread(self._read, lambda connection: rows_of(connection, Query(sql, parameters)))
-
-    async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._on_thread(self._read, lambda connection: run(connection, work()))
-
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Snapshot]:
-        connection = await self._on_thread(connect_reader, self._path)
-        lock = threading.Lock()  # a consumer that stops early closes while a thread may still use it
-
-        def use(function: Callable[..., Result], *arguments: object) -> Result:
-            with lock:
-                return function(*arguments)
-
-        try:
-            await self._on_thread(use, connection.execute, "BEGIN")
-            yield lambda work: self._on_thread(use, lambda: run(connection, work()))
-        finally:
-            with lock:
-                connection.close()
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         if not bulk:
-            return await self.submit(_do_each, work)
+            return await super().transaction(work)
         async with self._bulk:
             await asyncio.sleep(self._bulk_ended + BULK_GAP_SECONDS - time.monotonic())
             try:
-                return await self.submit(_do_each, lambda: _cached(work))
+                return await super().transaction(work, bulk=True)
             finally:
                 self._bulk_ended = time.monotonic()
 
     async def submit(self, perform: Perform[Item, Result], item: Item, owner: int = 0) -> Result:
-        if self._closed:
-            raise ServiceUnavailable("the store is closed")
+        self._require_open()
         result: Result = await self._batcher.submit((perform, item), owner=owner)
         return result
-
-    async def identity(self) -> str:
-        """A restore in place keeps it. A copy of the file has the same identity inside, but is another inode."""
-        [(identity,)] = self.peek("SELECT identity FROM store")
-        return f"{identity}-{self._file[1]}"
-
-    async def witness(self, epoch: str, at: int) -> None:
-        """Nothing: a file that takes the place of another has another inode, which the store notes."""
-
-    def fault(self) -> str | None:
-        return self.damage.reason
-
-    async def verify(self) -> None:
-        self.damage.require_none()
-        # A change needs more pages than the heartbeat: in the rest of the log, that one may find room for a long time.
-        try:
-            disk = os.statvfs(self._path.parent)
-        except OSError as error:
-            raise unavailable(error) from None
-        if disk.f_bavail * disk.f_frsize < _MIN_FREE:
-            raise ServiceUnavailable("the store cannot be used: the disk is full")
 
     async def close(self) -> None:
         self._closed = True
@@ -131,97 +59,13 @@ class SqliteEngine:
         for threads in self._writer, self._readers:
             await asyncio.to_thread(threads.shutdown)
         await asyncio.to_thread(self._writing.close)
-        for connection in (*self._idle, self._inline):
-            with suppress(apsw.Error):
-                connection.close()
+        await super().close()
 
-    async def _on_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
-        if self._closed:
-            raise ServiceUnavailable("the store is closed")
+    async def _call(self, threads: Executor | None, function: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+
+    async def _begin(self) -> None:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
-        except apsw.Error as error:
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: apsw.Error) -> ServiceUnavailable:
-        """What an error becomes; damage is noted."""
-        explained = unavailable(error)
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            self.damage.seen(explained.reason)
-        return explained
-
-    async def _note_damage(self, reason: str | None) -> None:
-        def note() -> None:
-            with closing(connect_writer(self._path)) as connection:
-                connection.execute(translated(Damage.NOTE), (reason,))
-
-        try:
-            await asyncio.to_thread(note)
-        except (apsw.Error, OSError) as error:
-            raise unavailable(error) from error
-
-    def _read(self, read: Callable[[apsw.Connection], Result]) -> Result:
-        """Read in one transaction, on the connection of a thread."""
-        connection = self._idle.pop() if self._idle else connect_reader(self._path)
-        try:
-            with transaction(connection):
-                return read(connection)
-        finally:
-            self._idle.append(connection)
-
-    async def _perform(self, jobs: list[_Job]) -> list[Any]:
-        """Run the jobs in one transaction. Raises ServiceUnavailable, and then keeps nothing.
-
-        Only what may wait goes to the writer's thread, which a busy event loop delays: a commit, the lock of another
-        program, and work without a bound. The next batch is a new transaction, so the service recovers.
-        """
-        self.damage.require_none()
-        on_thread = partial(asyncio.get_running_loop().run_in_executor, self._writer)
-        outcomes: list[Any] = []
-        try:
-            if _identity(self._path) != self._file:  # a commit to a file that was deleted or replaced would be lost
-                raise FileNotFoundError(self._path)
-            try:
-                self._writing.execute("BEGIN IMMEDIATE")
-            except apsw.BusyError:
-                await on_thread(self._writing.execute, "BEGIN IMMEDIATE")
-            self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
-            try:
-                for perform, group in groupby(jobs, key=itemgetter(0)):
-                    work = partial(run, self._writing, perform([item for _, item in group]))
-                    outcomes += await on_thread(work) if perform is _do_each else work()
-                await on_thread(self._writing.execute, "COMMIT")
-            finally:
-                connections.roll_back(self._writing)
-        except apsw.Error as error:
-            raise self._unavailable(error) from error
-        except OSError:
-            raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
-        self.stats.committed(len(jobs))
-        return outcomes
-
-
-def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
-    """Do the work with room for the pages of the indexes that it changes."""
-    yield Command("PRAGMA cache_size = -64000")
-    return (yield from work())
-
-
-def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
-    """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
-    outcomes: list[Any] = []
-    yield Command("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
-    for work in works:
-        yield Command("SAVEPOINT work")
-        try:
-            outcomes.append((yield from work()))
-        except Exception as error:  # noqa: BLE001 - for its caller; it must not affect the others
-            yield Command("ROLLBACK TO work")
-            outcomes.append(error)
-        yield Command("RELEASE work")
-    return outcomes
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = os.stat(path)  # noqa: PTH116 - a tenth of the cost of Path.stat, before every commit
-    return status.st_dev, status.st_ino
+            await super()._begin()
+        except apsw.BusyError:
+            await self._call(self._writer, self._writing.execute, "BEGIN IMMEDIATE")

@@ -15,7 +15,7 @@ from petstore_server.domain.errors import NoStore, StoreDamaged, StoreUnusable
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.connections import CREATE, connect_writer, transaction
-from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.store import Store
 
 APPLICATION_ID = 0x50455453  # written into every store's header by the first migration
@@ -35,11 +35,21 @@ _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they co
 kept_descriptors: dict[tuple[int, int], list[int]] = defaultdict(list)
 
 
-async def open_store(path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool) -> Store:
-    """Open the store after `migrate`, which the arguments are for. Raises StoreUnusable."""
+async def open_store(
+    path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool, serial: bool = False
+) -> Store:
+    """Open the store after `migrate`, which the other arguments are for; `serial`: for use without an event loop.
+
+    Raises StoreUnusable.
+    """
     migrate(path, announce, create=create, upgrade=upgrade)
+    path = path.resolve()  # noqa: ASYNC240 - a start has nothing else to do meanwhile
     with unusable_on_error(path):
-        return Store(SqliteEngine(path.resolve()))  # noqa: ASYNC240 - a start has nothing else to do meanwhile
+        if serial:
+            return Store(SerialEngine(path))
+        from petstore_server.engines.sqlite.engine import SqliteEngine  # which loads asyncio
+
+        return Store(SqliteEngine(path))
 
 
 def migrate(
