@@ -4,6 +4,7 @@ import asyncio
 import re
 from time import monotonic
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -131,11 +132,8 @@ async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_pag
         CheckResult("x", "warn", "advice"),
     ]
 
-    async def examine() -> list[CheckResult]:
-        return results
-
     await console.check()
-    console.sources.monitor._examine = examine
+    console.sources.monitor._examine = AsyncMock(return_value=results)
     await browser.get("/orders?status=pending")
     fields = {"here": browser.hidden("here"), "form_token": browser.form_token}
     response = await browser.http.post("/console/check", data=fields)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client.core import CounterMetricFamily
@@ -44,8 +45,7 @@ def replace_queries(console: Console, perform: Callable[..., Awaitable[Any]]) ->
         setattr(console.store.engine, name, perform)
 
 
-async def fail(*_: Any, **__: Any) -> Any:
-    raise ServiceUnavailable("the disk is full")
+fail = AsyncMock(side_effect=ServiceUnavailable("the disk is full"))
 
 
 async def test_pages_and_actions_work_while_redis_is_down(file_store: Stores) -> None:
@@ -153,8 +153,6 @@ async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) 
         assert "As of" not in await browser.get("/orders")
         counted = console.sources.order_counts
         assert counted._read_at is not None
-        counted._read_at -= 5.5
-        assert re.search(r"As of \d+ s ago\.", await browser.get("/orders"))
         counted._read_at -= 61
         for path in ("/", "/orders"):
             assert "As of 1 min ago." in await browser.get(path)

@@ -23,7 +23,7 @@ from petstore_server.imports.files import UnreadableFile
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
 
-MAX_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
+MAX_FILE = 100 << 20  # bytes of a file that is accepted
 
 _MAX_FIELD_BYTES = 64 * 1024
 _MAX_FILE_NAME = 200
