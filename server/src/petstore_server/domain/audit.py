@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from petstore_server.domain.digests import sha256
 from petstore_server.domain.errors import ChangedMeanwhile, DomainError, InvalidInput
 from petstore_server.domain.texts import looks_like_key
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from petstore_server.domain.digests import sha256
 from petstore_server.domain.orders import Status, TrackedOrder, order_text
 
 T = TypeVar("T")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Transition
+from petstore_server.domain.digests import sha256
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
 

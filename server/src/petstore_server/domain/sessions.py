@@ -1,8 +1,8 @@
 """Access to the operator console: sign-in links and sessions. Tokens are random, and only their SHA-256 is stored."""
 
-from hashlib import sha256
 from typing import NamedTuple
 
+from petstore_server.domain.digests import sha256
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE
 
 TOKEN_BYTES = 20  # the random bytes of a token: 160 bits
