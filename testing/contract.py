@@ -162,7 +162,9 @@ class VersionContract:
         return self._compiled[key]
 
     def _validator(self, schema: Mapping[str, Any]) -> Validator:
-        return Validator({**schema, "components": self._components}, validate_formats=True)
+        # Reading the components takes longer than all else.
+        referred = {"components": self._components} if "$ref" in str(schema) else {}
+        return Validator({**schema, **referred}, validate_formats=True)
 
     def _resolve(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
         if "$ref" in node:

@@ -28,6 +28,11 @@ LOADED = [
     "petstore_server.engines.postgres",
     "encodings.idna",
     "petstore_server.cli.worker",
+    "httpcore2",
+    "truststore",
+    "petstore_client._client",
+    "petstore_client.cli.command",
+    "petstore_client.cli.console",
     "testing.forked_work",
     "testing.forked_workers",
     "uvicorn.lifespan.off",
@@ -50,21 +55,25 @@ def forking() -> ForkServerContext:
 
 
 class PetstoreProcess:
-    """A command with the methods of `subprocess.Popen` that tests use. Files, or pipes with names, get its output."""
+    """A command with the methods of `subprocess.Popen` that tests use. Files, or pipes with names, get its output.
+
+    A stream that is None is closed.
+    """
 
     def __init__(
         self,
         arguments: Sequence[str],
         environ: Mapping[str, str],
-        output: "Path | _Passed",
-        errors: "Path | _Passed",
+        output: "Path | _Passed | None",
+        errors: "Path | _Passed | None",
         prepare: Callable[[], object] | None = None,
         *,
-        stdin: "Path | _Passed" = Path(os.devnull),
+        stdin: "Path | _Passed | None" = Path(os.devnull),
         fork_workers: bool = True,
+        program: str = "petstore",
     ) -> None:
         """`prepare` is called in the process before it begins. Workers are interpreters unless it forks them."""
-        self.args = ["petstore", *arguments]
+        self.args = [program, *arguments]
         given = (self.args, dict(environ), (stdin, output, errors), Path.cwd(), prepare, fork_workers)
         self._process = forking().Process(target=_run, args=given)
         self._process.start()
@@ -146,7 +155,7 @@ def _received(passed: Any) -> int:
 def _run(
     arguments: list[str],
     environ: dict[str, str],
-    files: tuple[Path | int, Path | int, Path | int],
+    files: tuple[Path | int | None, ...],
     folder: Path,
     prepare: Callable[[], object] | None,
     fork_workers: bool,
@@ -156,13 +165,21 @@ def _run(
     os.chdir(folder)
     for descriptor, file in enumerate(files):
         mode = os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY
-        opened = file if isinstance(file, int) else os.open(file, mode)
+        opened = file if isinstance(file, int) else os.open(file or os.devnull, mode)
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - a pipe is not a file
+    for name, file in zip(("stdin", "stdout", "stderr"), files, strict=True):
+        if file is None:  # as an interpreter finds it when it starts
+            getattr(sys, name).close()
+            setattr(sys, name, None)
+            setattr(sys, f"__{name}__", None)
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
-    from petstore_server.cli.start import main
+    if arguments[0] == "petstore-client":
+        from petstore_client.cli import main
+    else:
+        from petstore_server.cli.start import main
     from testing.forked_workers import forked_workers
 
     try:

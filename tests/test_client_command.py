@@ -1,12 +1,14 @@
 """The command `petstore-client` as a process, with a real server."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from petstore_client import Client
+from testing.forked_commands import petstore_in
 from testing.process import PETSTORE, UNLIMITED, new_key, put_orders, serving
 from testing.subprocesses import PATIENCE, environment_with
 
@@ -15,17 +17,18 @@ COMMAND = str(PETSTORE.with_name("petstore-client"))
 
 @pytest.fixture(name="environ", scope="module")
 def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of a partner whose store has many orders."""
+    """The environment of a partner whose store has many orders; PATH has a forked `petstore-client`."""
     store = tmp_path_factory.mktemp("command") / "store.db"
     put_orders(store, 10_000)
     key, _ = new_key(store, plan=UNLIMITED)
-    with serving(store) as server:
-        yield environment_with(PETSTORE_BASE_URL=f"{server.api}/v1", PETSTORE_API_KEY=key)
+    with serving(store) as server, petstore_in(store.parent) as programs:
+        path = f"{programs}:{os.environ['PATH']}"
+        yield environment_with(PATH=path, PETSTORE_BASE_URL=f"{server.api}/v1", PETSTORE_API_KEY=key)
 
 
 def run(environ: dict[str, str], *arguments: str, redirections: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command with redirections of a shell."""
-    shell = ["sh", "-c", f'exec "$0" "$@" {redirections}', COMMAND, *arguments]
+    shell = ["sh", "-c", f'exec petstore-client "$@" {redirections}', "sh", *arguments]
     return subprocess.run(shell, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from petstore_client import Client, ErrorCode, PetstoreError
 from testing.documents import ROOT, SOURCE, block, read_yaml, run_script, table
-from testing.process import PETSTORE, new_key, put_orders, serving
+from testing.forked_commands import petstore_in
+from testing.process import new_key, put_orders, serving
 from testing.subprocesses import environment_with
 
 DOCUMENT = SOURCE / "api" / "guide" / "client.md"
@@ -35,8 +36,8 @@ def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     store = tmp_path_factory.mktemp("documented") / "store.db"
     put_orders(store, 40)
     key, _ = new_key(store)
-    with serving(store) as server:
-        path = f"{PETSTORE.parent}:{os.environ['PATH']}"
+    with serving(store) as server, petstore_in(store.parent) as programs:
+        path = f"{programs}:{os.environ['PATH']}"
         yield environment_with(PATH=path, PETSTORE_BASE_URL=f"{server.api}/v1", PETSTORE_API_KEY=key)
 
 

@@ -87,7 +87,7 @@ def test_a_restart_refuses_no_request_while_the_sockets_stay_open(tmp_path: Path
     stopping = threading.Event()
 
     def send(address: str) -> None:
-        while not stopping.is_set():
+        while not stopping.wait(0.05):
             try:  # each time over a new connection, as through a proxy that keeps none
                 response = httpx2.get(address, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
                 outcomes[response.status_code] += 1

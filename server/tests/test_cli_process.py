@@ -8,12 +8,14 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from testing.cli import CommandLine
+from testing.forked_commands import petstore_in
 from testing.preloaded import PetstoreProcess
 from testing.process import PETSTORE, environment
 from testing.stores import require_store_file
@@ -26,9 +28,19 @@ def environ(cli: CommandLine) -> dict[str, str]:
     return {name: value for name, value in environment(cli.store, TERM="xterm").items() if name != "NO_COLOR"}
 
 
-def run(cli: CommandLine, *arguments: str, stdin: str = "", streams: str = "") -> "subprocess.CompletedProcess[str]":
+@pytest.fixture(autouse=True, scope="module")
+def _forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A `petstore` in PATH that is forked: most of these tests would take longest to start one."""
+    with petstore_in(tmp_path_factory.mktemp("programs")) as programs, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", programs, prepend=os.pathsep)
+        yield
+
+
+def run(
+    cli: CommandLine, *arguments: str, stdin: str = "", streams: str = "", program: str = "petstore"
+) -> "subprocess.CompletedProcess[str]":
     """Run with streams changed as a shell does for this text, such as `>&-`, which closes stdout."""
-    command = ["sh", "-c", f'exec "$0" "$@" {streams}', str(PETSTORE), *arguments]
+    command = ["sh", "-c", f'exec "$0" "$@" {streams}', program, *arguments]
     return subprocess.run(
         command, env=environ(cli), input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -77,9 +89,9 @@ def rows(count: int) -> str:
 
 
 def test_the_installed_program_runs_a_command_and_exits_with_its_code(cli: CommandLine) -> None:
-    done = run(cli, "orders", "import", "-", stdin='{"id":1}\nbad\n')
+    done = run(cli, "orders", "import", "-", stdin='{"id":1}\nbad\n', program=str(PETSTORE))
     assert (3, "") == (done.returncode, done.stdout)
-    done = run(cli, "orders", "cancel", "2")
+    done = run(cli, "orders", "cancel", "2", streams="<&-", program=str(PETSTORE))
     assert (5, "") == (done.returncode, done.stdout)
     assert "petstore: There is no order 2" in done.stderr
 
