@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -193,21 +193,20 @@ def test_what_prevents_the_start_is_one_line_and_its_exit_code(store: Path, tmp_
 
 
 class Dying(supervision.Worker):
-    """A worker that lives for the given seconds, one number for each process; with the last, the service stops."""
+    """A worker that lives for the given seconds, one number for each process; after the last, the service stops."""
 
-    def __init__(self, service: supervision.Workers, lives: list[float]) -> None:
+    def __init__(self, lives: list[float]) -> None:
         self.number = 1
         self.now = 0.0
-        self._service = service
         self._lives = lives
 
     async def start(self) -> None:
         """It serves."""
 
     async def ended(self) -> int:
-        self.now += self._lives.pop(0)
         if not self._lives:
-            self._service.stop(signal.SIGTERM)
+            raise asyncio.CancelledError
+        self.now += self._lives.pop(0)
         return 1
 
 
@@ -217,19 +216,19 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
 ) -> None:
     log = io.StringIO()
     configure_logging("info", log)
-    service = supervision.Workers([], {})
-    dying = Dying(service, [1, 1, 1, 1, 1, 30, 31, 1, 1])
+    dying = Dying([1, 1, 1, 1, 1, 30, 31, 1])
+    paused: list[float] = []
 
-    async def pass_at_once(draining: Coroutine[Any, Any, None], _pause: float) -> None:
-        draining.close()
-        raise TimeoutError
+    async def pass_at_once(pause: float) -> None:
+        paused.append(pause)
 
     monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
-    monkeypatch.setattr(asyncio, "wait_for", pass_at_once)
-    await service._keep(dying)
+    monkeypatch.setattr(asyncio, "sleep", pass_at_once)
+    with pytest.raises(asyncio.CancelledError):
+        await supervision.Workers([], {})._keep(dying)
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
-    pauses = [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
-    assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == pauses
+    assert paused == [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
+    assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == paused
 
 
 METRICS = "# TYPE served counter\nserved_total 3.0\n# TYPE open gauge\nopen 7.0\n"
@@ -277,31 +276,13 @@ def test_workers_together_are_as_ready_as_the_least_ready(
     assert expected == supervision.Workers([], {})._evaluate(reports)
 
 
-@pytest.mark.anyio
-async def test_a_worker_that_starts_while_the_service_stops_is_stopped_too() -> None:
-    signals: list[int] = []
-
-    class Late(supervision.Worker):
-        """A worker that dies, and during whose start the service is stopped."""
-
-        number = 1
-
-        def __init__(self) -> None:
-            self._ends = asyncio.Event()
-
-        async def start(self) -> None:
-            service.stop(signal.SIGTERM)
-
-        async def ended(self) -> int:
-            if service._draining.is_set():
-                await self._ends.wait()
-            return 1
-
-        def signal(self, number: int) -> None:
-            signals.append(number)
-            self._ends.set()
-
-    service = supervision.Workers([], {})
-    async with asyncio.timeout(PATIENCE):
-        await service._keep(Late())
-    assert [signal.SIGTERM] == signals
+def test_a_stop_ends_a_worker_that_starts_too(store: Path, redis: str) -> None:
+    with serving_as(store, ["--workers", "2"], {"PETSTORE_REDIS_URL": redis}, fork_workers=False) as server:
+        [killed, other] = workers(server)
+        os.kill(killed, signal.SIGKILL)
+        within(10, lambda: killed not in (running := workers(server)) and len(running) == 2)
+        started = workers(server)
+        assert other in started
+        server.process.send_signal(signal.SIGTERM)
+        assert 0 == server.process.wait(timeout=PATIENCE)
+        within(10, lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))

@@ -122,9 +122,8 @@ class Worker:
         self._channel = reader, writer  # it can be asked from now on
 
     async def ended(self) -> int:
-        """Wait until the process has ended; return its exit code."""
-        assert self._process is not None  # noqa: S101 - for the type checker: called only after `start`
-        code = await self._process.wait()
+        """Wait until the process has ended; return its exit code, 0 if there was none."""
+        code = 0 if self._process is None else await self._process.wait()
         if self._channel is not None:
             self._channel[1].close()
             self._channel = None
@@ -183,7 +182,7 @@ class Workers:
 
     def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
         self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
-        self._draining = asyncio.Event()
+        self._draining = False
         self._restarts = 0
 
     async def start(self) -> None:
@@ -192,15 +191,19 @@ class Workers:
         await asyncio.gather(*[worker.start() for worker in self._workers[1:]])
 
     async def run(self) -> None:
-        """Replace each worker that dies, until all have ended after `drain`."""
+        """Replace each worker that dies, until this is cancelled."""
         await asyncio.gather(*[self._keep(worker) for worker in self._workers])
 
+    async def ended(self) -> None:
+        """Wait until no worker runs."""
+        await asyncio.gather(*[worker.ended() for worker in self._workers])
+
     def stop(self, number: int) -> None:
-        """Replace no worker from now on, and send each that runs a signal.
+        """Send each worker that runs a signal; they are not ready from now on.
 
         SIGTERM makes it finish the requests under way and stop; the second time, without the delay.
         """
-        self._draining.set()
+        self._draining = True
         for worker in self._workers:
             worker.signal(number)
 
@@ -225,7 +228,7 @@ class Workers:
         return await asyncio.gather(*[worker.report() for worker in self._workers])
 
     def _evaluate(self, reports: list[WorkerReport | None]) -> Readiness:
-        if self._draining.is_set():
+        if self._draining:
             return DRAINING
         states = [
             Readiness.unavailable(f"worker {number} does not respond") if report is None else report.readiness
@@ -238,15 +241,11 @@ class Workers:
         pause, started = _FIRST_PAUSE, monotonic()
         while True:
             code = await worker.ended()
-            if self._draining.is_set():
-                return
             if monotonic() - started > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
             self._restarts += 1
             _log.error("worker ended", extra={"worker": worker.number, "exit_code": code, "retry_in_seconds": pause})
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._draining.wait(), pause)
-                return
+            await asyncio.sleep(pause)
             pause, started = min(2 * pause, _MAX_PAUSE), monotonic()
             try:
                 with contextlib.suppress(WorkerFailed):  # its exit code says enough
@@ -255,8 +254,6 @@ class Workers:
             except _UNREADABLE as error:  # for example, the system can start no more processes
                 _log.error("worker cannot be started", extra={"worker": worker.number, "reason": str(error)})
                 worker.signal(signal.SIGKILL)
-            if self._draining.is_set():
-                worker.signal(signal.SIGTERM)
 
 
 async def serve_with_workers(
@@ -277,34 +274,33 @@ async def serve_with_workers(
     server: AdminServer | None = None
     try:
         await first(stop.wait, tasks)
-        if stop.is_set():
-            return
-        routes: Sequence[BaseRoute] = ()
-        if settings.console:
-            store = await opened.enter_async_context(named_store(settings))
-            group = await opened.enter_async_context(asyncio.TaskGroup())
-            console = make_console(settings, store, workers, time.time)
-            opened.callback(group.create_task(run_console(console)).cancel)
-            routes = console.routes
-        server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
-        tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
-        try:
+        if not stop.is_set():
+            routes: Sequence[BaseRoute] = ()
+            if settings.console:
+                store = await opened.enter_async_context(named_store(settings))
+                group = await opened.enter_async_context(asyncio.TaskGroup())
+                console = make_console(settings, store, workers, time.time)
+                opened.callback(group.create_task(run_console(console)).cancel)
+                routes = console.routes
+            server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
+            tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
             await first(server.wait_until_started, tasks)
             on_ready()
             await first(stop.wait, tasks)
-        finally:  # also after a failure of this process: the workers finish their requests and save their counts
-            for listener in listeners:  # each worker is then the last to close its own: connections are refused at once
-                listener.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(settings.drain_delay_seconds + _DRAIN_SECONDS):
-                    while not tasks[0].done():
-                        stop.clear()
-                        workers.stop(signal.SIGTERM)
-                        await first(stop.wait, tasks[:1])
-    finally:
-        tasks[0].cancel()
+    finally:  # also after a failure of this process: the workers finish their requests and save their counts
+        tasks[0].cancel()  # no worker is started any more
+        await asyncio.gather(tasks[0], return_exceptions=True)
+        for listener in listeners:  # each worker is then the last to close its own: connections are refused at once
+            listener.close()
+        ended = asyncio.ensure_future(workers.ended())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.drain_delay_seconds + _DRAIN_SECONDS):
+                while not ended.done():
+                    stop.clear()
+                    workers.stop(signal.SIGTERM)
+                    await first(stop.wait, [ended])
         workers.stop(signal.SIGKILL)
         if server is not None:
             server.should_exit = True
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(ended, *tasks, return_exceptions=True)
         await opened.aclose()
