@@ -158,6 +158,15 @@ async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) 
             assert "As of 1 min ago." in await browser.get(path)
 
 
+async def test_a_page_with_a_defect_says_so_and_the_log_has_the_error(
+    console: Console, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    browser = await signed_in(console)
+    monkeypatch.setattr(console.store.search, "find", AsyncMock(side_effect=RuntimeError("a defect")))
+    assert "This page has failed The log of the server has the details." in await browser.get("/orders/7", 500)
+    assert [("console page failed", True)] == [(each.message, bool(each.exc_info)) for each in caplog.records]
+
+
 async def test_requests_before_the_server_started_are_not_shown_as_none(console: Console) -> None:
     browser = await signed_in(console)
     console.clock.now += 1800

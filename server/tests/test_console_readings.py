@@ -134,15 +134,23 @@ def test_values_are_shown_in_the_same_way_everywhere(show: Callable[[Any], Any],
 
 
 def test_the_fields_of_a_change_are_shown_by_name_before_and_after() -> None:
-    before = {"id": 12345, "per_minute": 1000, "until": 60, "scopes": ["a", "b"], "ban": {"level": 2, "isOn": True}}
+    before = {
+        "id": 12345,
+        "petId": 54321,
+        "per_minute": 1000,
+        "until": 60,
+        "scopes": ["a", "b"],
+        "ban": {"level": 2, "isOn": True},
+    }
     after: dict[str, Any] = {"id": 12345, "rows": [{}, {}], **{f"field_{letter}": None for letter in "abcdefghi"}}
     assert [
         ("id", "12345", "12345"),
+        ("pet id", "54321", ""),
         ("per minute", "1,000", ""),
         ("until", "1970-01-01 00:01:00", ""),
         ("scopes", "a, b", ""),
         ("ban", "level 2, is on yes", ""),
         ("rows", "", "2"),
-        *((f"field {letter}", "", "–") for letter in "abcdef"),
+        *((f"field {letter}", "", "–") for letter in "abcde"),
     ] == rendering.changed_fields(AuditEntry(1, 0.0, "service", "a", "b", before, after))
     assert [] == rendering.changed_fields(AuditEntry(1, 0.0, "service", "a", "b", None, None))
