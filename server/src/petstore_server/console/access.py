@@ -28,7 +28,7 @@ async def sign_in(visit: Visit) -> Response:
     if _IN_ADVANCE.search(" ".join(purposes)):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    if await visit.store.sessions.sign_in(visit.query.get("token", ""), token, visit.now) is None:
+    if await visit.store.sessions.sign_in(visit.parameter("token"), token, visit.now) is None:
         return visit.page("signed_out.html", 401, link="used")
     root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
     response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))

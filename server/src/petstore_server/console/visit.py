@@ -80,15 +80,19 @@ class Visit:
     def actor(self) -> Actor:
         return Actor(f"operator:{self.operator}", self.now)
 
+    def parameter(self, name: str) -> str:
+        """A parameter in the URL; empty if it is not there."""
+        return self.query.get(name, "")
+
     @property
     def page_number(self) -> int:
         """The number of the page of a list in the URL, 1 if it is not one."""
-        text = self.query.get("page", "")
+        text = self.parameter("page")
         return max(1, int(text[:6])) if text.isascii() and text.isdigit() else 1
 
     def filters(self, *names: str) -> Form:
         """The filters of a list as they were typed."""
-        return Form((name, self.query.get(name, "")) for name in names)
+        return Form((name, self.parameter(name)) for name in names)
 
     def when(self, text: str, *, past: bool = True) -> datetime | None:
         """A time that was typed, a duration before or after now among them; None for none. Raises InvalidInput."""

@@ -106,7 +106,7 @@ def _read_details(form: Form) -> tuple[str | None, str | None]:
 async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
     """An account. `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
     account = await _account(visit)
-    chosen, base = visit.query.get("keys", ""), account_path(account.name)
+    chosen, base = visit.parameter("keys"), account_path(account.name)
     usable = {"usable": True, "ended": False}.get(chosen)
     keys, bans, usage, hours, days, changes = await asyncio.gather(
         visit.require(visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)),
@@ -235,7 +235,7 @@ async def _use(visit: Visit, account: Account) -> list[tuple[str, int | None, Us
     """
     now, today = visit.now, Granularity.DAY.start(visit.now)
     periods = {"yesterday": (today - DAY, today), "month": (today - 29 * DAY, now + 1)}
-    start, end = periods.get(visit.query.get("period", ""), (now - DAY, now + 1))
+    start, end = periods.get(visit.parameter("period"), (now - DAY, now + 1))
     counted = await visit.store.usage.operations(account.id, Granularity.HOUR.start(start), int(end))
     used = await visit.store.usage.last_used(account.id)
     return [(name, used.get(name), counted.get(name, UsageCounts())) for name in sorted(used.keys() | counted.keys())]

@@ -19,7 +19,7 @@ async def audit(visit: Visit) -> Response:
     """The entries that match the filters, newest first, a page at a time."""
     form = visit.filters("actor", "action", "subject", "request", "since", "until", "by")
     since, until = (form.read(name, visit.when) for name in ("since", "until"))
-    position = parse_position(visit.query.get("before", ""), AuditPosition)
+    position = parse_position(visit.parameter("before"), AuditPosition)
     page, count = AuditPage([], None), Reading[MatchCount]()
     if not form.errors:
         subject = form["subject"]

@@ -38,7 +38,7 @@ class _TooLarge(UnreadableFile):
 
 async def list_imports(visit: Visit) -> Response:
     """The uploads of this host that are not imported, and all imports of the store, newest first."""
-    after = parse_position(visit.query.get("after", ""), ImportPosition)
+    after = parse_position(visit.parameter("after"), ImportPosition)
     form = visit.filters("actor")
     actor = actor_name(form["actor"]) if form["actor"] else None
     found = await visit.read(visit.store.imports.page(_PAGE_SIZE, after, actor))

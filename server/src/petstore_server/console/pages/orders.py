@@ -32,7 +32,7 @@ async def list_orders(visit: Visit) -> Response:
     """The orders that match the filters, a page at a time, and the number of orders with each status."""
     form = visit.filters(*_FIELDS)
     given = form.given
-    if order_id := visit.query.get("id", "").strip():
+    if order_id := visit.parameter("id").strip():
         try:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
@@ -154,7 +154,7 @@ def _read_query(visit: Visit, form: Form) -> PageQuery | None:
         return None
     references = frozenset({form["reference"]} if form["reference"] else ())
     filters = Filters(statuses, pet_id, is_complete, starts, ends, references=references)
-    return PageQuery(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))
+    return PageQuery(filters, sort, _PAGE_SIZE, parse_position(visit.parameter("after"), Position))
 
 
 def _pet_id(text: str) -> int | None:

@@ -60,7 +60,7 @@ async def overview(visit: Visit) -> Response:
 
 async def _requests(visit: Visit) -> dict[str, Any]:
     """The values for the card of requests: `requests` is a reading."""
-    days = {"day": 1, "week": 7}.get(visit.query.get("period", ""))
+    days = {"day": 1, "week": 7}.get(visit.parameter("period"))
     if days is None:
         report = await visit.sources.recent.get()
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
