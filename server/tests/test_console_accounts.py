@@ -133,6 +133,7 @@ async def test_accounts_are_searched_sorted_and_paged(console: Console, browser:
         ("-created", "59 58 57"),
     ):
         page = await browser.get(f"/accounts?sort={sort}")
+        assert "60 accounts." in page
         places = [page.index(f"shop {number}") for number in expected.split()]
         assert sorted(places) == places, sort
     assert "shop 55" in await browser.get("/")  # closest to the day's limit

@@ -144,7 +144,7 @@ async def test_a_download_of_rejected_rows_ends_with_the_run_that_rejected_them(
 @pytest.mark.parametrize(
     ("content", "name", "wrong"),
     [
-        (b"", "orders.csv", "orders.csv is empty."),
+        (b"", "or\0d~ers.csv", "ord~ers.csv is empty."),
         (b"", "", "Choose a file."),
         (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip"),
         (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Tick “Leave out columns"),
@@ -226,7 +226,7 @@ async def test_a_malformed_form_is_refused(uploads_folder: Path, body: bytes, ki
 async def test_options_say_how_to_read_a_file(console: Console, browser: Browser) -> None:
     content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
     options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
-    options |= {"zone": "Europe/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
+    options |= {"zone": "Europe\0/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
     path = await checked(browser, content, "export.txt", **options)
     assert "Created 1" in await imported(browser, path)
     assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
@@ -441,10 +441,11 @@ async def test_uploads_are_read_one_after_another(
     program = "import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(0.3); os.rmdir(sys.argv[1]); print('{}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "at work")))
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
-    paths = [await upload(browser, GOOD) for _ in "ab"]
+    *paths, stopped = [await upload(browser, GOOD) for _ in "abc"]
     nothing = "0% of the file, after 0 s. This page is loaded again every 2 seconds. Stop loading it again"
     outcome = "Created 0 Replaced 0 Unchanged 0 Rejected 0"
     assert f"Checking what the file would do 0% {nothing} {outcome}" in await browser.get(paths[1])
+    assert "Nothing was changed. Upload it again" in await browser.submit(f"{stopped}/stop")
     assert [False, False] == ["It failed" in await finished(browser, path) for path in paths]
 
 

@@ -202,6 +202,7 @@ async def test_the_overview_shows_the_last_day_and_week(console: Console) -> Non
     assert "Without a valid key 9 Cancelled orders 5" in day
     assert "Admitted 8,000" in week
     assert f"{minutes(hour)} 1,000 23 9 " in day
+    assert 2 == browser.page.count('<th scope="row"><time'), "hours with requests"
     for seconds in (1599, 1600):  # the last second of an hour, and the first one
         console.clock.now = START + seconds
         for period, bars in (("day", "25"), ("week", "169")):
@@ -213,5 +214,6 @@ async def test_the_overview_shows_the_last_day_and_week(console: Console) -> Non
     console.service.families = [requests]
     hour_page = await browser.get("/?period=hour")
     assert "Answered 41" in hour_page
+    assert f"<title>{minutes(START - 59 * 60)}: not known</title>" in browser.page
     assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in hour_page
     assert 'viewBox="0 0 60 ' in browser.page

@@ -347,7 +347,7 @@ async def test_a_list_says_how_many_orders_match_and_exports_them(
     monkeypatch.setattr(orders, "_MAX_COUNTED", 100)
     shipped = [Order(number, 8, status=Status.SHIPPED) for number in range(1, 4)]
     await add_orders(console, *shipped, *(Order(number, 7) for number in range(10, 130)))
-    assert "123 orders." in await browser.get("/orders")
+    assert "123 orders." in await browser.get("/orders?sort=-id")
     assert "3 orders match." in await browser.get("/orders?status=shipped")
     assert "At least 100 orders match." in await browser.get("/orders?petId=7")
     exported = await browser.http.get("/console/orders/export?format=jsonl&status=shipped")
