@@ -181,9 +181,7 @@ async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
     assert [] == entries(log, "store has another history")
     await run(service, "db", "restore", str(tmp_path / "backup.db"), "--yes")
 
-    async def unreadable() -> list[Ban]:
-        raise ServiceUnavailable("the disk is gone")
-
+    unreadable = AsyncMock(side_effect=ServiceUnavailable("the disk is gone"))
     confirmed: list[bool] = []
     with monkeypatch.context() as patch:
         patch.setattr(service.backend.store.usage, "bans", unreadable)

@@ -1,6 +1,7 @@
 """Forms of the console: each works once, for good, and loses nothing that was typed."""
 
 import re
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -91,14 +92,9 @@ async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser)
 
 async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, console: Console, browser: Browser) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
-    change = console.store.accounts.change
-
-    async def fail(*_: object) -> object:
-        raise ServiceUnavailable("the disk is full")
-
-    console.store.accounts.change = fail  # type: ignore[method-assign, assignment]
-    assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
-    console.store.accounts.change = change  # type: ignore[method-assign]
+    fail = AsyncMock(side_effect=ServiceUnavailable("the disk is full"))
+    with patch.object(console.store.accounts, "change", fail):
+        assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
     await browser.get("/accounts/zoo")
     assert "long text" == form(browser, "/accounts/zoo/details")["note"]
 

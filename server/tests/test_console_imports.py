@@ -10,7 +10,7 @@ import tempfile
 from html import unescape
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -315,10 +315,8 @@ async def test_uploads_are_limited_in_number_and_by_the_disk(
     [job] = console.sources.imports.all()
     assert f"{'x' * 194}.jsonl" == job.name
 
-    def fail(*_: object) -> object:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(console.sources.imports, "check", fail)
+    full = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(console.sources.imports, "check", full)
     assert "The server cannot store the file: No space left on device." in await upload(browser, GOOD, 507)
 
 
