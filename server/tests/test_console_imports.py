@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from html import unescape
@@ -14,6 +15,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from petstore_server import __version__
 from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
@@ -22,6 +24,7 @@ from testing.documents import texts
 from testing.forked_commands import start_command
 from testing.preloaded import forking
 from testing.stores import BY, Stores, log
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -293,7 +296,7 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
 ) -> None:
     path = await checked(browser, GOOD)
     assert "Deleted orders.jsonl" in await browser.submit(f"{path}/discard")
-    assert "There is no such upload here" in await browser.get(path, 404)
+    assert "There is no such upload here. Each is deleted 60 minutes after" in await browser.get(path, 404)
     assert 0 == open_below(uploads_folder)
     monkeypatch.setattr(import_jobs, "KEPT_SECONDS", 0.01)
     path = await upload(browser, GOOD)
@@ -418,19 +421,23 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
 async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
     tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
-    seen = "[sys.argv[2:], dict(os.environ), sys.stdin.read()]"
+    seen = "[sys.argv[2:], dict(os.environ), sys.stdin.read(), os.getsid(0) == os.getpid()]"
     program = f"import os, sys; open(sys.argv[1], 'w').write(repr({seen})); print('{{}}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
     path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
     assert "checked" in await finished(browser, path)
-    arguments, environ, _ = ast.literal_eval((tmp_path / "seen").read_text())
-    assert file_store.url == environ["PETSTORE_DATABASE_URL"]
+    arguments, environ, _, has_own_session = ast.literal_eval((tmp_path / "seen").read_text())
+    assert (file_store.url, True) == (environ["PETSTORE_DATABASE_URL"], has_own_session)
     assert not any("sqlite" in argument for argument in arguments)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
     expected = ["--name=orders.jsonl", "--as=ada", "--map=a;$(touch x) b=id", "--replace-placed", "--format=jsonl"]
     assert [*expected, "--dry-run"] == arguments[5:11]
     await imported(browser, path)
     assert GOOD.decode() == ast.literal_eval((tmp_path / "seen").read_text())[2], "it is read from its beginning again"
+
+
+def test_the_command_of_an_import_is_that_of_this_installation() -> None:
+    assert __version__.encode() in subprocess.check_output([*import_jobs._PETSTORE, "--version"], timeout=PATIENCE)
 
 
 async def test_uploads_are_read_one_after_another(
@@ -460,7 +467,10 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "ended")))
         [job] = console.sources.imports.all()
         job.begun.clear()  # the check has set it
+        expiry = job.expiry
         await browser.submit(f"{path}/import")
+        assert expiry is not None
+        assert expiry.cancelled()
         page = await browser.submit(f"{path}/discard", status=409)
         assert "stop the import first. Go to the overview" in page
         await job.begun.wait()
