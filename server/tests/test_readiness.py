@@ -90,6 +90,16 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
         await store.orders.change(1, CANCEL, BY)
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("each_backend", ["sqlite"], indirect=True)
+async def test_a_change_that_finds_a_note_of_damage_keeps_no_lock(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as unaware:
+        await one.engine.damage.note("seen")
+        with pytest.raises(ServiceUnavailable, match="temporarily unavailable"):
+            await unaware.orders.import_batch([Order(1)], "import:1", BY)
+        await one.engine.damage.note(None)
+
+
 def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(cli: CommandLine, scaled_out: dict[str, str]) -> None:
     with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as database:
         database.execute(Damage.NOTE.encode(), ("seen",))

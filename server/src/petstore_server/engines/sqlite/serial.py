@@ -187,8 +187,8 @@ class SerialEngine:
             if _identity(self._path) != self._file:  # a commit to a file that was deleted or replaced would be lost
                 raise FileNotFoundError(self._path)
             await self._begin()
-            self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
             try:
+                self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
                 for perform, group in groupby(jobs, key=itemgetter(0)):
                     work = partial(run, self._writing, perform([item for _, item in group]))
                     outcomes += await self._call(self._writer, work) if perform is _do_each else work()
