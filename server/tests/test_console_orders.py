@@ -133,9 +133,9 @@ async def test_an_impossible_position_shows_the_first_page(
     for link in POSITIONS:
         page = await browser.get(f"/{link}")
         assert re.search("Imported orders import-1|standard input running test", page) or [7] == ids(browser.page), link
-    for number, expected in ((-(2**63), [7]), (2**63 - 1, [])):  # which are possible
-        await browser.get(f"/orders?sort=shipDate&after=[{number},{number}]")
-        assert expected == ids(browser.page)
+    for sort, number in (("-shipDate", -(2**63)), ("shipDate", 2**63 - 1)):  # which are possible
+        await browser.get(f"/orders?sort={sort}&after=[{number},{number}]")
+        assert [] == ids(browser.page)
 
 
 async def test_a_text_that_one_engine_cannot_look_for_is_refused_on_both(
