@@ -18,7 +18,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import pool as pool_module
-from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Connection
+from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Connection, Options
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
@@ -262,7 +262,7 @@ async def test_no_more_connections_than_allowed_are_made_to_a_server_that_does_n
     assert CONNECTIONS == made
 
 
-async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores) -> None:
+async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores, postgres: PostgresEngine) -> None:
     def meet_another() -> Work[None]:
         yield Query("SELECT pg_sleep(0.4)")
         raise psycopg.errors.UniqueViolation
@@ -271,6 +271,10 @@ async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stor
     async with open_pool(postgres_stores) as pool:
         call = partial(pool.use, lambda connection: connection.transaction(meet_another()), options)
         assert 0.4 < await time_to_refusal(call) < SOON + busy()
+        for limits in ((60.0, 0.2), (0.2, 60.0)):  # of a statement, and of all
+            sleep = partial(pool.use, lambda each: each.rows([Query("SELECT pg_sleep(1)")]), Options("", *limits))
+            await time_to_refusal(sleep)
+    within(PATIENCE, lambda: not postgres.connections(postgres_stores.url.rpartition("/")[2]))
 
 
 async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(

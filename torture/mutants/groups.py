@@ -75,7 +75,7 @@ GROUPS = {
     ),
     "engines": Group(
         _server("engines", "engines/sqlite", "engines/postgres"),
-        (*_STORE, *_tests("server/tests", "postgres_* order_histories protected_files readiness cli_store")),
+        (*_STORE, *_tests("server/tests", "postgres_* opening order_histories protected_files readiness cli_store")),
         postgres=True,
     ),
     "server": Group(
