@@ -101,12 +101,6 @@ def test_the_ending_of_a_file_and_its_byte_order_mark_name_format_and_encoding(
     assert EXPORT == cli.must("orders", "export", "-").out.splitlines()
 
 
-@pytest.mark.parametrize("name", ["plain.csv", "indented.json", "blank lines and no final newline.jsonl"])
-def test_on_stdin_the_first_character_determines_the_format(cli: CommandLine, name: str) -> None:
-    cli.must("orders", "import", "-", stdin=FILES[name].encode())
-    assert EXPORT == cli.must("orders", "export", "-").out.splitlines()
-
-
 @pytest.mark.parametrize("format_", ["jsonl", "json", "csv"])
 def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_path: Path, format_: str) -> None:
     file, empty = tmp_path / f"export.{format_}", tmp_path / f"empty.{format_}"

@@ -128,11 +128,6 @@ def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:
     assert "--encoding" in found.rejects[0].reason
 
 
-def test_a_total_below_the_table_is_not_lost_silently() -> None:
-    found = read(b"id;amount\n1;5\n;5\n", ReadOptions("csv", ignored=("amount",)))
-    assert [(3, "id")] == [(each.line, each.column) for each in found.rejects]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
