@@ -94,11 +94,12 @@ def test_a_restart_refuses_no_request_while_the_sockets_stay_open(tmp_path: Path
             except httpx2.HTTPError as error:
                 outcomes[repr(error)] += 1
 
-    with listening(2) as sockets, ThreadPoolExecutor() as threads:
+    with listening(2) as sockets, ThreadPoolExecutor(6) as threads:
         process = start(store, "public:admin", sockets, "--workers", str(workers), **settings)
         try:
             assert (url(sockets[0]), url(sockets[1])) == addresses(store)
-            sending = [threads.submit(send, f"{url(sockets[0])}/v1/store/orders") for _ in range(4)]
+            asked = [f"{url(sockets[0])}/v1/store/orders"] * 3 + [f"{url(sockets[1])}/livez"] * 3
+            sending = [threads.submit(send, address) for address in asked]
             _wait_for(outcomes, 20)
             for _ in range(2):  # the second time before all workers serve
                 assert 0 == end(process, signal.SIGTERM)

@@ -197,3 +197,36 @@ async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
         writer.close()
         server.should_exit = True
         await task
+
+
+@pytest.mark.parametrize("seconds", [0.1, PATIENCE])
+async def test_a_stop_ends_idle_connections_and_new_ones_after_their_first_request_or_a_second(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    assert 1 == servers._FIRST_REQUEST_SECONDS
+    monkeypatch.setattr(servers, "_FIRST_REQUEST_SECONDS", seconds)
+    asked = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    server = AdminServer(respond)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.create_task(server.serve([listener]))
+        await server.wait_until_started()
+        (idle, write_idle), (new, write_new) = [await asyncio.open_connection(*listener.getsockname()) for _ in "12"]
+        async with asyncio.timeout(PATIENCE):
+            write_idle.write(asked)
+            assert (await idle.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            server.should_exit = True
+            assert b"" == await idle.read()
+            if seconds == PATIENCE:
+                write_new.write(asked)
+                assert (await new.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                write_new.close()
+            else:
+                assert b"" == await new.read()
+            await task
+        write_new.close()
+        write_idle.close()

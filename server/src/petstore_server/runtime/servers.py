@@ -30,6 +30,7 @@ DRAIN_SECONDS = 8
 
 MAX_ADMIN_CONNECTIONS = 64
 _ADMIN_HEAD_SECONDS = 10.0
+_FIRST_REQUEST_SECONDS = 1.0  # for which a new connection to the admin port is kept while the server stops
 _WARNING_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -88,6 +89,18 @@ class AdminConnection(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def shutdown(self) -> None:
+        """End after the request that is answered or, on a new connection, after one that is on its way."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            self.loop.call_later(_FIRST_REQUEST_SECONDS, self._end)
+        else:
+            super().shutdown()
+
+    def _end(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_watching()
@@ -127,6 +140,12 @@ class AdminServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0)  # what the loop has just accepted becomes a connection that uvicorn knows
+        await super().shutdown(sockets)
 
     async def wait_until_started(self) -> None:
         """Wait until it accepts connections."""
