@@ -27,14 +27,8 @@ def test_an_unknown_name_is_rejected_and_the_closest_one_suggested() -> None:
 
 
 def test_names_of_the_client_and_of_kubernetes_are_ignored() -> None:
-    read_settings(
-        {
-            "PETSTORE_API_KEY": "x",
-            "PETSTORE_SERVICE_HOST": "10.0.0.1",
-            "PETSTORE_SERVICE_PORT": "8080",
-            "PETSTORE_PORT_8080_TCP_ADDR": "10.0.0.1",
-        }
-    )
+    names = ("PETSTORE_API_KEY", "PETSTORE_SERVICE_HOST", "PETSTORE_SERVICE_PORT", "PETSTORE_PORT_8080_TCP_ADDR")
+    read_settings(dict.fromkeys(names, "10.0.0.1"))
 
 
 def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
