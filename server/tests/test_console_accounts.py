@@ -369,7 +369,7 @@ async def test_an_account_is_closed_after_asking(zoo: None, console: Console, br
     assert "Closed zoo, and revoked 1 key." in page
     assert "New key" not in page
     assert "closed" == (await console.store.accounts.find("zoo")).state
-    assert "zoo" in await browser.get("/accounts?state=closed")
+    assert "1 account matches." in await browser.get("/accounts?state=closed")
     assert "No account matches" in await browser.get("/accounts?state=active")
     assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
 
@@ -430,7 +430,8 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
     overview = await browser.get("/")
     assert "All 60 banned keys" in overview
     assert 5 == overview.count("until 2026")
-    assert "1 account" in await browser.get("/accounts?state=banned")
+    assert "1 account matches." in await browser.get("/accounts?state=banned")
+    assert "No account matches" in await browser.get("/accounts?state=suspended")
     for chosen, lifted in (
         (["key_k07", "key_k08", "key_k08", "key_k11", "key_k12"], "Lifted 4 bans; these"),
         (["key_k09"], "Lifted 1 ban; these"),
