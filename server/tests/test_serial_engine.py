@@ -16,7 +16,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.engines.sqlite import open_store
 from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.store import Store
-from petstore_server.store.engine import DAMAGED, at_once
+from petstore_server.store.engine import DAMAGED, Query, Work, at_once
 from testing.damage import overwrite
 from testing.stores import BY, opened, reason, write_locked
 
@@ -96,6 +96,17 @@ def test_a_change_waits_once_for_another_program_that_keeps_the_file_locked(path
     assert [Status.PENDING, Status.CANCELLED] == use(path, statuses)
 
 
+def test_many_changes_have_room_for_the_pages_of_indexes(path: Path) -> None:
+    def size() -> Work[int]:
+        [(kibibytes,)] = yield Query("PRAGMA cache_size")
+        return -int(kibibytes)
+
+    async def work(store: Store) -> list[int]:
+        return [await store.engine.transaction(size, bulk=bulk) for bulk in (True, False)]
+
+    assert [64_000, 2_000] == use(path, work)
+
+
 def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as file:
         page = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'orders'").get
@@ -113,12 +124,13 @@ def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:
     assert met + DAMAGED == fault
 
 
-def test_a_closed_store_is_unavailable(path: Path) -> None:
+def test_a_closed_store_is_unavailable_and_has_no_log(path: Path) -> None:
     async def work() -> None:
         async with serial(path) as store:
             pass
         for asked in (store.orders.change(1, CANCEL, BY), store.orders.find(1), store.keys.list(), statuses(store)):
             assert "closed" in await reason(asked)
+        assert [path] == list(path.parent.glob("store.db*"))
 
     at_once(work())
 

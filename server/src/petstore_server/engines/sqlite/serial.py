@@ -124,7 +124,6 @@ class SerialEngine:
 
     async def close(self) -> None:
         self._closed = True
-        await self.damage.close()
         self._writing.close()
         for connection in (*self._idle, self._inline):
             with suppress(apsw.Error):
