@@ -55,6 +55,7 @@ async def test_a_form_that_was_refused_can_be_submitted_again(console: Console, 
     await console.store.accounts.change("zoo", edit("a", None), BOB)
     for _ in range(2):
         await browser.submit("/keys/none/revoke", fields, 404)
+        await browser.submit("/keys/key_one/rotate", {**fields, "grace": "2h"}, 400)
         console.sources.submissions.clear()
     await browser.submit("/keys/key_one/revoke", fields, 200)
 
