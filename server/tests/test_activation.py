@@ -128,7 +128,7 @@ def handed(names: str, *sockets: Any, process: int | None = None) -> list[str]:
         os.dup2(each.fileno(), first + place)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(activation, "_FIRST_DESCRIPTOR", first)
+            patch.setattr(activation, "_FIRST_DESCRIPTOR", activation._FIRST_DESCRIPTOR - 3 + first)  # 3: systemd's
             found = activation.handed_sockets(environ)
         assert [url(each) for each in sockets][: len(found)] == [url(each) for each in found.values()]
         for each in found.values():
