@@ -129,7 +129,7 @@ def test_a_closed_store_is_unavailable_and_has_no_log(path: Path) -> None:
         async with serial(path) as store:
             pass
         for asked in (store.orders.change(1, CANCEL, BY), store.orders.find(1), store.keys.list(), statuses(store)):
-            assert "closed" in await reason(asked)
+            assert (await reason(asked)).endswith(" is closed")
         assert [path] == list(path.parent.glob("store.db*"))
 
     at_once(work())

@@ -1,6 +1,7 @@
 """What a process imports: commands start quickly because they load only what they need."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,31 @@ def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_reques
     modules = set(done.stdout.split())
     assert "petstore_server.console.application" in modules
     assert set() == modules & {"yaml", "psycopg", "redis", "rich", "jsonschema"}
+
+
+_INTERRUPTED = """
+import importlib.abc, os, signal, sys
+
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "petstore_server.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+        return None
+
+sys.meta_path.insert(0, Interrupting())
+if {ignored}:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.argv[1:] = ["--version"]
+from petstore_server.cli.start import main
+try:
+    main()
+finally:
+    print(signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.default_int_handler))
+"""
+
+
+@pytest.mark.parametrize(("ignored", "code", "handled"), [(False, -signal.SIGINT, False), (True, 0, True)])
+def test_a_ctrl_c_while_modules_load_shows_no_traceback(ignored: bool, code: int, handled: bool) -> None:
+    program = [sys.executable, "-c", _INTERRUPTED.format(ignored=ignored)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (code, "", handled) == (done.returncode, done.stderr, done.stdout.endswith("True\n"))

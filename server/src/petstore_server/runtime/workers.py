@@ -114,11 +114,13 @@ class Worker:
         with ours, theirs:
             self._process = await self._spawn(self._listener.fileno(), theirs.fileno())
             reader, writer = await asyncio.open_unix_connection(sock=ours.dup(), limit=_MAX_REPORT)
-        line = await reader.readline()
-        if not line:
-            writer.close()
-            raise WorkerFailed(await self.ended())
-        self._latest = _decode(line).metrics
+        with contextlib.ExitStack() as failed:
+            failed.callback(writer.close)
+            line = await reader.readline()
+            if not line:
+                raise WorkerFailed(await self.ended())
+            self._latest = _decode(line).metrics
+            failed.pop_all()
         self._channel = reader, writer  # it can be asked from now on
 
     async def ended(self) -> int:

@@ -29,7 +29,7 @@ class Contents(NamedTuple):
 
 
 class Store:
-    """An open store. Belongs to the event loop that runs when it is made.
+    """An open store. Belongs to the event loop that runs when it is made, if one does.
 
     Every method of its parts raises ServiceUnavailable if the store cannot be used, and then has changed nothing (or,
     if a connection failed during a commit, may have changed something: D19). Times are Unix seconds.

@@ -148,6 +148,7 @@ _PLAIN_WORDS: dict[type[apsw.Error], str] = {
     apsw.CorruptError: "its file is damaged",
     apsw.IOError: "the disk reports an error",
     apsw.ConnectionClosedError: "it is closed",
+    apsw.CursorClosedError: "it is closed",
 }
 
 

@@ -1,4 +1,7 @@
-"""One store in one file, for a command: everything is done at once, one thing after the other."""
+"""One store in one file: everything is done at once, one thing after the other, as a command needs it.
+
+The engine of servers (`engines/sqlite/engine.py`) inherits this, and adds an event loop and threads.
+"""
 
 import os
 import threading
