@@ -70,11 +70,12 @@ async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Consol
     assert "petstore console" in page
     response = await browser.http.get(await browser.link())
     assert "/console/accounts/zoo?keys=usable" == response.headers["location"]
-    for _ in range(2):  # a reload loses nothing either
+    for _ in range(2):  # a reload, and wrong input, lose nothing either
         shown = await browser.get("/accounts/zoo?keys=usable")
         assert "What you had typed is in the form below again." in shown
         again = form(browser, "/accounts/zoo/details")
         assert ("ann@zoo.example", "calls; on “Mondays”") == (again["contact"], again["note"])
+        await browser.submit("/accounts/zoo/details", {**again, "note": "x" * 201}, 400)
     assert "" == (await console.store.accounts.find("zoo")).contact
     await browser.submit("/accounts/zoo/details", again, 200)
     assert "ann@zoo.example" == (await console.store.accounts.find("zoo")).contact
