@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+from testing.postgres_programs import share_empty_servers
 from torture.mutants.attempts import attempts
 from torture.mutants.changes import Mutant, mutants
 from torture.mutants.groups import GROUPS, Group, files
@@ -48,6 +49,7 @@ def main() -> int:
         return 2
     for name in _LIBRARIES:
         importlib.import_module(name)  # once, for all children
+    share_empty_servers()  # each child would make one, and leave it when it is killed
     good = [_is_good(name, GROUPS[name], options) for name in names]  # of all, before the status
     return 0 if all(good) else 1
 
