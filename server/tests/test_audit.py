@@ -11,7 +11,7 @@ import pytest
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.orders import CANCEL, Order, Placement
 from petstore_server.operations.audit import entry_fields
 from testing.cli import CommandLine
 from testing.service import Service, bearer
@@ -70,6 +70,7 @@ def petstore(tmp_path: Path, now: float) -> CommandLine:
                 await store.orders.change(number, CANCEL, by(f"key:{key.id}", number, f"req-{number}"))
                 await store.usage.save({}, [Ban(key.id, int(now) - 10, int(now) + 600, 1, 20)])
             await store.orders.change(3, CANCEL, by("operator:bob", 3))
+            await store.orders.place(Placement(1, "a", 3, 1, None), by("key:key_a", 4, "req-4"))
 
     asyncio.run(change())
     return cli
@@ -92,7 +93,7 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
         "--key": list(keys.values()),
         "--order": ["1", "2", "3", "99"],
         "--actor": ["ann", "operator:bob", "service", f"key:{keys['acme']}"],
-        "--action": ["orders.import", "key.create", "store.copy"],
+        "--action": ["orders.import", "key.create", "store.copy", "order.cancel", "order.place"],
         "--request-id": ["req-1", "nothing"],
         "--since": ["1h", between],
         "--until": ["1h", between],
@@ -104,6 +105,9 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
     assert ["order.cancel", "key.ban", "key.create"] == [
         entry["action"] for entry in sorted(one_by_one["--key", keys["globex"]], key=lambda entry: entry["at"])
     ]
+    for action in choices["--action"]:
+        assert [entry for entry in everything if entry["action"] == action] == one_by_one["--action", action]
+    assert "order.place" in {entry["action"] for entry in everything}
     firsts = {(name, values[0]): one_by_one[name, values[0]] for name, values in choices.items()}
     for options, entries in [((), everything), *firsts.items()]:
         assert entries[::-1] == shown("--newest-first", *options), options
@@ -120,13 +124,13 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
 
 
 def test_an_orders_entries_include_the_imports_that_created_and_changed_it(petstore: CommandLine) -> None:
-    petstore.must("orders", "import", "-", stdin='{"id":8,"quantity":5}\n{"id":9}\n')
+    petstore.must("orders", "import", "-", stdin='{"id":8,"quantity":5}\n{"id":10}\n')
     created, changed = petstore.must("audit", "--order", "8", "--json").json_lines()
     assert ("import-1", None, {"created": True}) == (created["subject"], created["before"], created["after"])
     assert ({}, {"quantity": 5}) == (changed["before"], changed["after"])
     assert [created] == petstore.must("audit", "--order", "8", "--actor", "ann", "--json").json_lines()
     assert [created] == petstore.must("audit", "--order", "7", "--json").json_lines()
-    [next_to_a_changed_one] = petstore.must("audit", "--order", "9", "--json").json_lines()
+    [next_to_a_changed_one] = petstore.must("audit", "--order", "10", "--json").json_lines()
     assert (None, {"created": True}) == (next_to_a_changed_one["before"], next_to_a_changed_one["after"])
 
 
