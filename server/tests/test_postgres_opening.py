@@ -32,6 +32,18 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
 
 
 @pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://ann:secret@db/petstore", "the database petstore on db"),
+        ("postgresql://ann@db", "the database ann on db"),
+        ("postgresql://", "the database of the user's name on this machine"),
+    ],
+)
+def test_the_place_of_a_store_is_its_database_and_its_host(url: str, place: str) -> None:
+    assert place == opening.place(url)
+
+
+@pytest.mark.parametrize(
     ("query", "problem"),
     [
         ("sslmod=require", "has an unknown parameter, sslmod."),

@@ -43,7 +43,8 @@ async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bo
     `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
     """
     seen = _Seen(clock)
-    holds_store = None if store_file(settings) is None else is_served(settings)
+    file = store_file(settings)
+    holds_store = None if file is None else is_served(file)
     server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
     store = await _store(settings, seen, in_full=in_full, advise=not moved)

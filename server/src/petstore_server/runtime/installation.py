@@ -146,10 +146,8 @@ def store_file(settings: Settings) -> Path | None:
     return sqlite_path(settings.database_url).resolve() if is_sqlite(settings.database_url) else None
 
 
-def is_served(settings: Settings, *, shared: bool = False) -> bool:
-    """Whether a server holds the lock of a SQLite store (if `shared`, exclusively); always False for PostgreSQL."""
-    if (file := store_file(settings)) is None:
-        return False
+def is_served(file: Path, *, shared: bool = False) -> bool:
+    """Whether a server holds the lock of a SQLite store (if `shared`, exclusively)."""
     from petstore_server.engines import sqlite
 
     return sqlite.is_served(file, shared=shared)
@@ -157,7 +155,8 @@ def is_served(settings: Settings, *, shared: bool = False) -> bool:
 
 def rows_at_once(settings: Settings) -> int:
     """How many orders an import should store at once, to write pages of indexes once: few where a request may wait."""
-    return 1 if store_file(settings) is None or is_served(settings) else _ROWS_AT_ONCE
+    file = store_file(settings)
+    return 1 if file is None or is_served(file) else _ROWS_AT_ONCE
 
 
 def counts_elsewhere(settings: Settings) -> bool:
@@ -167,7 +166,8 @@ def counts_elsewhere(settings: Settings) -> bool:
     """
     if settings.redis_url is not None:
         return False
-    return store_file(settings) is None or (is_served(settings) and not is_served(settings, shared=True))
+    file = store_file(settings)
+    return file is None or (is_served(file) and not is_served(file, shared=True))
 
 
 async def account_usage(settings: Settings, store: Store, account_id: int) -> "Usage":
