@@ -63,8 +63,8 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(browser: Brow
         ("", {"name": "a/b", "plan": "free"}, "new-name", "is not an account name"),
         ("", {"name": "pso_live_x", "plan": "free"}, "new-name", "This is an API key"),
         ("", {"name": "acme", "plan": "gold"}, "new-plan", "Choose one of free"),
-        ("", {"name": "acme", "plan": "free", "contact": "x" * 201}, "new-contact", "at most 200 characters"),
-        ("", {"name": "acme", "plan": "pro", "note": "x" * 201}, "new-note", "at most 200 characters"),
+        ("", {"name": "acme", "plan": "free", "contact": "x" * 201}, "new-contact", "A contact is one line of"),
+        ("", {"name": "acme", "plan": "pro", "note": "x" * 201}, "new-note", "A note is one line of"),
         ("", {"name": "acme", "plan": "pro", "per_minute": "600"}, "new-per_minute", "The plan pro has fixed limits"),
         ("", {"name": "acme", "plan": "enterprise"}, "new-per_minute", "The plan enterprise has no fixed limits"),
         *(

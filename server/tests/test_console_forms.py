@@ -5,7 +5,7 @@ from unittest.mock import AsyncMock, patch
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan, edit, set_plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit, set_plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
@@ -160,13 +160,23 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
     assert "my long note" == (await console.store.accounts.find("zoo")).note
 
 
+@pytest.mark.parametrize(
+    ("plan", "limits"),
+    [
+        (Plan.PRO, PLAN_LIMITS[Plan.PRO]),
+        (Plan.ENTERPRISE, Limits(20, 100)),
+        (Plan.ENTERPRISE, Limits(10, 200)),
+    ],
+)
 async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
-    zoo: None, console: Console, browser: Browser
+    plan: Plan, limits: Limits, zoo: None, console: Console, browser: Browser
 ) -> None:
-    typed = form(browser, "/accounts/zoo/plan") | {"plan": "business"}
-    await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
-    assert "The plan is “pro” now" in await browser.submit("/accounts/zoo/plan", typed, 409)
+    await console.store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(10, 100)), BOB)
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/plan") | {"plan": "business", "per_minute": "", "per_day": ""}
+    await console.store.accounts.change("zoo", set_plan(plan, limits), BOB)
+    assert f"The plan is “{plan}” now" in await browser.submit("/accounts/zoo/plan", typed, 409)
     again = form(browser, "/accounts/zoo/plan")
-    assert ("business", Plan.PRO) == (again["plan"], (await console.store.accounts.find("zoo")).plan)
+    assert ("business", plan) == (again["plan"], (await console.store.accounts.find("zoo")).plan)
     await browser.submit("/accounts/zoo/plan", again, 200)
     assert Plan.BUSINESS == (await console.store.accounts.find("zoo")).plan

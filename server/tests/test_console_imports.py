@@ -192,6 +192,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
     disconnecting = [{"type": "http.request", "body": part, "more_body": True}, {"type": "http.disconnect"}]
     await console.application(scope, AsyncMock(side_effect=disconnecting), AsyncMock())
     assert [] == files(uploads_folder)
+    assert "up to 100 MB" in await browser.get("/imports/new")
     assert "Uploads on this server None." in await browser.get("/imports")
 
 
