@@ -106,6 +106,22 @@ class Browser:
         return text_of(response)
 
     @property
+    def problems(self) -> list[tuple[str, str]]:
+        """What the last page says is wrong: the id of each field, and the message."""
+        return [(field, unescape(text)) for field, text in re.findall(r'<li><a href="#([\w-]+)">(.*?)</a>', self.page)]
+
+    @property
+    def notice(self) -> tuple[str, list[str]]:
+        """The kind and the lines of the last page's notice."""
+        [(kind, lines)] = re.findall(r'<div class="notice notice-(\w+)" role="status">\s*(.*?)\s*</div>', self.page)
+        return kind, [_text(line).strip() for line in lines.split("</p>")[:-1]]
+
+    @property
+    def sorting(self) -> list[tuple[str, str]]:
+        """How the list of the last page is sorted by a column, and how its link sorts it."""
+        return re.findall(r'aria-sort="(\w+)"><a href="\?sort=([\w-]+)"', self.page)
+
+    @property
     def form_token(self) -> str:
         return self.hidden("form_token")
 
@@ -118,7 +134,11 @@ class Browser:
 
 def text_of(response: httpx2.Response) -> str:
     """What a reader sees: the page without tags, with entities decoded."""
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", response.text)))
+    return _text(response.text)
+
+
+def _text(page: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page)))
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key, revoke
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed, new_key, revoke
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
@@ -48,7 +48,8 @@ async def test_an_account_is_created(details: dict[str, str], console: Console, 
     assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
     again = await browser.get("/accounts/acme corp")
     assert "Created the account" not in again.partition("Changes of")[0], "a notice is shown once"
-    assert "exists already" in await browser.submit("/accounts", {"name": "acme corp", "plan": "free"}, 409)
+    await browser.submit("/accounts", {"name": "acme corp", "plan": "free"}, 409)
+    assert [("new-name", "The account 'acme corp' exists already; choose another name.")] == browser.problems
 
 
 async def test_a_notice_that_the_console_did_not_make_is_not_shown(browser: Browser) -> None:
@@ -94,9 +95,9 @@ async def test_wrong_input_is_explained_where_it_is_and_kept(
     path: str, fields: dict[str, object], field: str, wrong: str, zoo: None, console: Console, browser: Browser
 ) -> None:
     before = await log(console.store)
-    assert wrong in await browser.submit(f"/accounts{path}", {"seen": browser.hidden("seen"), **fields}, 400)
+    await browser.submit(f"/accounts{path}", {"seen": browser.hidden("seen"), **fields}, 400)
     assert "<title>Error: " in browser.page
-    assert f'<a href="#{field}">' in browser.page
+    assert [(field, True)] == [(place, wrong in text) for place, text in browser.problems]
     assert re.search(rf'id="{field}"[^>]* autofocus', browser.page)
     for value in fields.values():
         assert value in ("", "gold") or not isinstance(value, str) or re.search(rf'"{escape(value)}"', browser.page)
@@ -136,6 +137,10 @@ async def test_accounts_are_searched_sorted_and_paged(console: Console, browser:
         assert "60 accounts." in page
         places = [page.index(f"shop {number}") for number in expected.split()]
         assert sorted(places) == places, sort
+    for sort in ("created", "-share"):
+        await browser.get(f"/accounts?sort={sort}")
+        opposite = sort[1:] if sort.startswith("-") else f"-{sort}"
+        assert [("descending" if sort.startswith("-") else "ascending", opposite)] == browser.sorting
     assert "shop 55" in await browser.get("/")  # closest to the day's limit
     assert "shop 42" in await browser.get("/")  # most refused
 
@@ -152,8 +157,10 @@ async def test_an_account_shows_its_windows_and_its_history(zoo: None, console: 
     assert re.search(
         r'<td data-name="Last used \(hour\)" class="nowrap"><time [^>]*>2026-10-26 07:00</time></td>', browser.page
     )
-    for time in ("2026-10-26 07:00", "2026-10-26"):  # in the tables below both charts
-        assert f"{time} 777 55 0 0 " in page
+    cells = "".join(f'<td class="num">{count}</td>' for count in (777, 55, 0, 0))
+    for time, text in (("2026-10-26T07:00Z", "2026-10-26 07:00"), ("2026-10-26", "2026-10-26")):  # below both charts
+        assert f'<time datetime="{time}">{text}</time></th>{cells}</tr>' in browser.page
+    assert set(DEFAULT_SCOPES) == set(re.findall(r'name="scope" value="([\w:]+)"[^>]* checked', browser.page))
     for seconds in (1599, 1600):  # the last second of an hour, and the first one
         console.clock.now = START + seconds
         await browser.get("/accounts/zoo")
@@ -195,7 +202,9 @@ async def test_an_account_shows_what_it_uses_and_what_it_got(zoo: None, console:
     assert f"getOrder {at(today - 86_400)} 6 none 6 succeeded" in yesterday
     for seconds, requests in ((1599, "0"), (1600, "5")):  # the last second of an hour, and the first one
         console.clock.now = START + seconds
-        assert f"v2.getOrder {at(hour + 3600)} {requests} none" in await browser.get("/accounts/zoo")
+        for period in ("", "?period=month"):
+            page = await browser.get(f"/accounts/zoo{period}")
+            assert f"v2.getOrder {at(hour + 3600)} {requests} none" in page
     month = await browser.get("/accounts/zoo?period=month")
     assert "5 1 by the day 3 succeeded, 1 in conflict (409)" in month
     assert f"placeOrder {at(today - 29 * 86_400)} 8 none 8 succeeded" in month
@@ -206,6 +215,7 @@ async def test_the_plan_is_changed(zoo: None, console: Console, browser: Browser
     fields = {"plan": "enterprise", "per_minute": "5,000", "per_day": "1 000 000", "seen": browser.hidden("seen")}
     assert "zoo is on the plan enterprise now" in await browser.submit("/accounts/zoo/plan", fields)
     assert {'"5,000"', '"1,000,000"'} <= set(re.findall(r'name="per_\w+" type="text" value=("[^"]*")', browser.page))
+    assert 'value="enterprise" selected' in browser.page
     assert Limits(5000, 1_000_000) == (await console.store.accounts.find("zoo")).limits
     assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
 
@@ -359,11 +369,14 @@ async def test_contact_and_note_are_edited(zoo: None, console: Console, browser:
     page = await browser.submit("/accounts/zoo/details", fields)
     assert "Saved the contact and the note of zoo." in page
     assert "Contact: a@example.com · calls on Mondays" in page
+    shown = re.findall(r'id="details-(\w+)" name="\w+" type="text" value="([^"]*)"', browser.page)
+    assert [("contact", "a@example.com"), ("note", "calls on Mondays")] == shown
     assert "calls on Mondays" == (await console.store.accounts.find("zoo")).note
     assert (ADA, "account.edit", "account:zoo") == (await actions(console))[-1]
 
 
 async def test_an_account_is_closed_after_asking(zoo: None, console: Console, browser: Browser) -> None:
+    seen = browser.hidden("seen")
     assert "Close zoo? All its keys are revoked" in await browser.get("/accounts/zoo/close")
     page = await browser.submit("/accounts/zoo/close")
     assert "Closed zoo, and revoked 1 key." in page
@@ -371,7 +384,10 @@ async def test_an_account_is_closed_after_asking(zoo: None, console: Console, br
     assert "closed" == (await console.store.accounts.find("zoo")).state
     assert "1 account matches." in await browser.get("/accounts?state=closed")
     assert "No account matches" in await browser.get("/accounts?state=active")
+    assert "No account matches" in await browser.get("/accounts?plan=pro")
     assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
+    await browser.submit("/accounts/zoo/suspend", {"seen": seen}, 409)
+    assert "Closed zoo, and revoked 0 keys." in await browser.submit("/accounts/zoo/close")
 
 
 async def test_rotating_a_key_that_ends_at_once_asks_first(zoo: None, console: Console, browser: Browser) -> None:
@@ -379,6 +395,7 @@ async def test_rotating_a_key_that_ends_at_once_asks_first(zoo: None, console: C
     assert 1 == len(await console.store.keys.list("zoo"))
     confirmed = {"grace": "0s", "confirmed": browser.hidden("confirmed")}
     assert "The key was rotated" in await browser.submit("/keys/key_one/rotate", confirmed)
+    assert START == (await console.store.keys.find("key_one")).expires_at
 
 
 async def test_the_keys_of_an_account_are_paged_and_filtered(
@@ -433,11 +450,12 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
     assert "1 account matches." in await browser.get("/accounts?state=banned")
     assert "No account matches" in await browser.get("/accounts?state=suspended")
     for chosen, lifted in (
-        (["key_k07", "key_k08", "key_k08", "key_k11", "key_k12"], "Lifted 4 bans; these"),
-        (["key_k09"], "Lifted 1 ban; these"),
+        (["key_k07", "key_k08", "key_k08", "key_k11", "key_k12"], "4 bans"),
+        (["key_k09"], "1 ban"),
     ):
         await browser.get("/bans")
-        assert lifted in await browser.submit("/bans", {"key": chosen})
+        await browser.submit("/bans", {"key": chosen})
+        assert ("ok", [f"Lifted {lifted}; these keys work again within a second."]) == browser.notice
     await browser.get("/bans")
     page = await browser.submit("/bans", {"key": [f"key_k{number:02}" for number in (7, 8, 9)]})
     assert "Nothing was changed." in page

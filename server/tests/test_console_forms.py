@@ -15,6 +15,7 @@ from testing.stores import Stores, add_key
 pytestmark = pytest.mark.anyio
 
 BOB = Actor("operator:bob", START)
+CHANGED = "This was changed meanwhile, so nothing was done. The {} now; submit the form again to replace that."
 
 
 def form(browser: Browser, action: str) -> dict[str, str]:
@@ -149,11 +150,11 @@ async def test_the_contact_is_edited_although_the_plan_was_changed(
 async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_text(
     zoo: None, console: Console, browser: Browser
 ) -> None:
-    typed = form(browser, "/accounts/zoo/details") | {"note": "my long note"}
+    typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "my long note"}
     await console.store.accounts.change("zoo", edit(None, "bob was first"), BOB)
-    page = await browser.submit("/accounts/zoo/details", typed, 409)
-    assert "Nothing was changed" in page
-    assert "The note is “bob was first” now; submit the form again to replace that." in page
+    await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
+    assert "Nothing was changed" in await browser.submit("/accounts/zoo/details", typed, 409)
+    assert [("details-note", CHANGED.format("note is “bob was first”"))] == browser.problems
     again = form(browser, "/accounts/zoo/details")
     assert "my long note" == again["note"]
     await browser.submit("/accounts/zoo/details", again, 200)
@@ -164,18 +165,19 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
     ("plan", "limits"),
     [
         (Plan.PRO, PLAN_LIMITS[Plan.PRO]),
-        (Plan.ENTERPRISE, Limits(20, 100)),
-        (Plan.ENTERPRISE, Limits(10, 200)),
+        (Plan.ENTERPRISE, Limits(20, 10_000)),
+        (Plan.ENTERPRISE, Limits(300, 20_000)),
     ],
 )
 async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
     plan: Plan, limits: Limits, zoo: None, console: Console, browser: Browser
 ) -> None:
-    await console.store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(10, 100)), BOB)
+    await console.store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, PLAN_LIMITS[Plan.PRO]), BOB)
     await browser.get("/accounts/zoo")
     typed = form(browser, "/accounts/zoo/plan") | {"plan": "business", "per_minute": "", "per_day": ""}
     await console.store.accounts.change("zoo", set_plan(plan, limits), BOB)
-    assert f"The plan is “{plan}” now" in await browser.submit("/accounts/zoo/plan", typed, 409)
+    await browser.submit("/accounts/zoo/plan", typed, 409)
+    assert [("plan-plan", CHANGED.format(f"plan is “{plan}”"))] == browser.problems
     again = form(browser, "/accounts/zoo/plan")
     assert ("business", plan) == (again["plan"], (await console.store.accounts.find("zoo")).plan)
     await browser.submit("/accounts/zoo/plan", again, 200)

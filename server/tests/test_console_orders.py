@@ -2,16 +2,18 @@
 
 import json
 import re
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import petstore_server
-from petstore_server.console.pages import audit as audit_page
-from petstore_server.console.pages import orders
+from petstore_server.console import visit
 from petstore_server.console.rendering import actions
+from petstore_server.console.sources import Reading, read_within
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
@@ -26,6 +28,19 @@ pytestmark = pytest.mark.anyio
 
 PACKAGE = Path(petstore_server.__file__).parent
 FREE = Plan.FREE, PLAN_LIMITS[Plan.FREE]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long pages would wait for what they read; they wait for it as long as it takes."""
+    given = list[float]()
+
+    async def read(work: Coroutine[Any, Any, Any], seconds: float) -> Reading[Any]:
+        given.append(seconds)
+        return await read_within(work, 60.0)
+
+    monkeypatch.setattr(visit, "read_within", read)
+    return given
 
 
 async def add_orders(console: Console, *orders: Order) -> None:
@@ -77,6 +92,9 @@ async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser
     ):
         await browser.get(f"/orders{query}")
         assert expected == ids(browser.page), query
+    assert [("descending", "shipDate")] == browser.sorting
+    await browser.get("/orders")
+    assert [("ascending", "-id")] == browser.sorting
     assert "No order matches" in await browser.get("/orders?petId=9")
     await browser.get("/orders/1")
     assert '<a href="/console/orders?reference=A+%26+%3C1%3E">A &amp; &lt;1&gt;</a>' in browser.page
@@ -211,11 +229,13 @@ async def test_bad_selections_are_refused(console: Console, browser: Browser) ->
     many = {**token, "order": [str(number) for number in range(1, 1002)]}
     assert "at most 1,000 orders" in await browser.submit("/orders/ship", many, 400)
     some = {**token, "order": [*many["order"][:1000], "7"]}
-    page = await browser.submit("/orders/ship", some)
-    assert page.count("There is no order") == 5
-    assert "Shipped 1 order." in page
-    assert "994 more orders were not changed for such reasons." in page
-    assert 'class="notice notice-warn"' in browser.page
+    await browser.submit("/orders/ship", some)
+    missing = "There is no order {}; list the orders to see which identifiers exist."
+    reasons = [missing.format(number) for number in range(2, 7)]
+    more = "994 more orders were not changed for such reasons."
+    assert ("warn", ["Shipped 1 order.", *reasons, more]) == browser.notice
+    await browser.submit("/orders/ship", {"order": ["2", "3", "4", "5", "6"]})
+    assert ("bad", ["Nothing was changed.", *reasons]) == browser.notice
     await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
 
 
@@ -248,9 +268,8 @@ async def test_orders_are_exported(console: Console, browser: Browser) -> None:
 
 
 async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
-    monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
+    waits: list[float], console: Console, browser: Browser
 ) -> None:
-    monkeypatch.setattr(audit_page, "COUNT_SECONDS", 60.0)
     await add_orders(console, *(Order(number) for number in range(1, 4)))
     await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 7200))
     await console.store.accounts.create("acme", *FREE, Actor("operator:bob", START - 3600))
@@ -285,6 +304,7 @@ async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
         assert expected == [" ".join(entry) for entry in entries], query
         count = ("No change matches", "1 change matches.", *(f"{number} changes match." for number in (2, 3)))
         assert (True, False) == (count[len(expected)] in page, "At least" in page)
+    assert 0.3 in waits
 
 
 def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> None:
@@ -294,9 +314,8 @@ def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> Non
 
 
 async def test_the_audit_log_is_paged_and_counted_as_far_as_it_is_examined(
-    monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
+    monkeypatch: pytest.MonkeyPatch, waits: list[float], console: Console, browser: Browser
 ) -> None:
-    monkeypatch.setattr(audit_page, "COUNT_SECONDS", 60.0)
     for number in range(120):
         await console.store.accounts.create(f"shop {number:03}", *FREE, Actor("operator:bob", START - number // 7))
     await add_orders(console, Order(1))
@@ -341,15 +360,15 @@ async def test_the_search_box_leads_to_what_it_names(text: str, path: str, conso
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(
-    monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
+    waits: list[float], console: Console, browser: Browser
 ) -> None:
-    monkeypatch.setattr(orders, "_COUNT_SECONDS", 60.0)
-    monkeypatch.setattr(orders, "_MAX_COUNTED", 100)
     shipped = [Order(number, 8, status=Status.SHIPPED) for number in range(1, 4)]
-    await add_orders(console, *shipped, *(Order(number, 7) for number in range(10, 130)))
-    assert "123 orders." in await browser.get("/orders?sort=-id")
-    assert "3 orders match." in await browser.get("/orders?status=shipped")
-    assert "At least 100 orders match." in await browser.get("/orders?petId=7")
+    await add_orders(console, *shipped, *(Order(number, 7) for number in range(10, 10_011)))
+    for query, number in (("sort=-id", "10,004 orders"), ("status=shipped", "3 orders match")):
+        await browser.get(f"/orders?{query}")
+        assert f'<p class="matches">{number}.</p>' in browser.page
+    assert "At least 10,000 orders match." in await browser.get("/orders?petId=7")
+    assert 0.15 in waits
     exported = await browser.http.get("/console/orders/export?format=jsonl&status=shipped")
     assert [1, 2, 3] == [json.loads(line)["id"] for line in exported.text.splitlines()]
     assert "Correct the filters" in await browser.get("/orders/export?petId=cat", 400)
@@ -411,6 +430,10 @@ async def test_the_page_of_an_order_shows_every_import_that_touched_it(
     await console.store.orders.import_batch([Order(6_000)], "import-4", Actor("operator:bob", START))
     assert "import-4" not in await browser.get("/orders/100")
     assert ["import-4"] == re.findall(r"import-\d", await browser.get("/orders/6000"))
+    for number in range(5, 55):
+        await console.store.orders.import_batch([Order(6_000, 7, number)], f"import-{number}", BY)
+    assert "All 51 changes of it" in await browser.get("/orders/6000")
+    assert 50 == browser.page.count('<p class="by">')
     await browser.get("/audit?subject=import-4")
     assert "createdChecksums" not in browser.page
 
