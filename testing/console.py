@@ -117,6 +117,11 @@ class Browser:
         return kind, [_text(line).strip() for line in lines.split("</p>")[:-1]]
 
     @property
+    def cards(self) -> list[str]:
+        """The texts of the sections of the last page, each with its heading."""
+        return [_text(each).strip() for each in re.findall(r'<section class="card.*?</section>', self.page, re.DOTALL)]
+
+    @property
     def sorting(self) -> list[tuple[str, str]]:
         """How the list of the last page is sorted by a column, and how its link sorts it."""
         return re.findall(r'aria-sort="(\w+)"><a href="\?sort=([\w-]+)"', self.page)

@@ -145,6 +145,56 @@ async def test_accounts_are_searched_sorted_and_paged(console: Console, browser:
     assert "shop 42" in await browser.get("/")  # most refused
 
 
+PLANS = """Plan free (60 per minute, 1,000 per day) pro (300 per minute, 10,000 per day)
+    business (1,000 per minute, 100,000 per day) enterprise (its own limits)
+    Requests per minute enterprise only Requests per day enterprise only"""
+COLUMNS = "Plan This minute This day Requests in 24 h Refused in 24 h Created State"
+REFUSED = "get 401 invalid_api_key within a second, on every server"
+CARDS = f"""
+/accounts: 1 account. Account ▲ {COLUMNS} zoo free 0% 0 of 60 0% 0 of 1,000 0 0 1970-01-01 active
+
+/accounts: New account Name Letters, digits, spaces and . _ @ + - & ', up to 100 {PLANS}
+    Contact Such as an e-mail address; may be empty Note May be empty Create account
+
+/accounts/zoo: Limits now This minute 0 of 60 0% not used This day 0 of 1,000 0% not used
+
+/accounts/zoo: Keys 1 key. Key State Last used (hour) Created Expires Actions
+    key_one active never 1970-01-01 never Rotate Revoke
+
+/accounts/zoo: New key Scopes orders:read orders:cancel pets:read orders:write
+    Note What the key is for, such as: warehouse Expires Such as 90d or 2027-01-31; empty: never Create key
+
+/accounts/zoo: Plan {PLANS}
+    What was used in the current windows stays used. Servers apply the new limits within a second. Change plan
+
+/accounts/zoo: Contact and note Contact Such as an e-mail address
+    Note on the account Operators see it; partners do not Save
+
+/accounts/zoo: End access Suspend Its keys stop working until you resume it.
+    Close Its keys are revoked for good. Both ask first.
+
+/accounts/zoo/suspend: Suspend zoo? All its keys stop working within a second, on every server: requests get 401
+    invalid_api_key. Its usage and its keys are kept, and you can resume it at any time. Suspend zoo Keep it active
+
+/accounts/zoo/close: Close zoo? All its keys are revoked: requests {REFUSED}. Its history
+    is kept, and its name cannot be used again. This cannot be reversed. Close zoo Keep it
+
+/keys/key_one/revoke: Revoke key_one? Programs of zoo that use it {REFUSED}. This cannot be
+    reversed. To replace a key without an interruption, rotate it instead. Revoke key_one Keep it
+
+/keys/key_one/rotate: Rotate key_one? A new key of zoo is made with the same scopes and note, and shown once.
+    The old key works until its programs have had time to change. The old key ends at once in 1 hour in 24 hours
+    in 7 days in 30 days Rotate Keep it for now
+"""
+"""The sections of pages about an account that has one key and has sent nothing."""
+
+
+async def test_each_section_says_all_that_an_operator_needs(zoo: None, browser: Browser) -> None:
+    for path, text in (each.split(": ", 1) for each in CARDS.strip().split("\n\n")):
+        await browser.get(path)
+        assert " ".join(text.split()) in browser.cards
+
+
 async def test_an_account_shows_its_windows_and_its_history(zoo: None, console: Console, browser: Browser) -> None:
     account = await console.store.accounts.find("zoo")
     hour = int(START) // 3600 * 3600
@@ -376,6 +426,7 @@ async def test_contact_and_note_are_edited(zoo: None, console: Console, browser:
 
 
 async def test_an_account_is_closed_after_asking(zoo: None, console: Console, browser: Browser) -> None:
+    await browser.submit("/accounts/zoo/suspend", {"seen": browser.hidden("seen")})
     seen = browser.hidden("seen")
     assert "Close zoo? All its keys are revoked" in await browser.get("/accounts/zoo/close")
     page = await browser.submit("/accounts/zoo/close")

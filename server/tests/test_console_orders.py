@@ -96,7 +96,14 @@ async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser
     await browser.get("/orders")
     assert [("ascending", "-id")] == browser.sorting
     assert "No order matches" in await browser.get("/orders?petId=9")
+    await browser.get("/orders?complete=true")
+    buttons, changed = "Select all on this page Ship Complete Cancel", "1970-01-01 00:16:40 (20,752 d ago)"
+    columns = "Select Order ▲ Status Pet Quantity Ship date Complete Last change"
+    row = f"2 shipped 8 1 2026-11-05 10:00:00 (in 10 d) yes {changed}"
+    assert f"1 order matches. {buttons} {columns} {row} {buttons}" == browser.cards[1]
     await browser.get("/orders/1")
+    record = "Record Pet 7 Quantity 2 Ship date 2026-11-01 10:00:00 (in 6 d) Complete no Reference A & <1>"
+    assert f"{record} Last change {changed} Created {changed}" == browser.cards[0]
     assert '<a href="/console/orders?reference=A+%26+%3C1%3E">A &amp; &lt;1&gt;</a>' in browser.page
 
 
