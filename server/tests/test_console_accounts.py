@@ -10,7 +10,7 @@ import pytest
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed, new_key, revoke
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed, new_key, revoke, unban
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
@@ -354,6 +354,11 @@ async def test_a_ban_is_shown_and_lifted(zoo: None, console: Console, browser: B
     page = await browser.get("/audit?action=key.unban")
     assert re.search(r"ban began [\d-]+ [\d:]+, until [\d-]+ [\d:]+, level 2 → –", page)
     assert "is not banned" in await browser.submit("/keys/key_one/unban", status=409)
+    for _ in range(10):
+        await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
+        await console.store.keys.change("key_one", unban(START), BY)
+    await browser.get("/keys/key_one")
+    assert 20 == browser.page.count('<p class="by">'), "the last changes of 23"
 
 
 async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
