@@ -24,8 +24,8 @@ async def sign_in(visit: Visit) -> Response:
     request = visit.request
     if request.method == "HEAD":
         return HTMLResponse()
-    purposes = [request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz", "x-purpose")]
-    if _IN_ADVANCE.search(" ".join(purposes)):
+    names = ("sec-purpose", "purpose", "x-moz", "x-purpose")
+    if _IN_ADVANCE.search(" ".join(value for name in names for value in request.headers.getlist(name))):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = secrets.token_urlsafe(TOKEN_BYTES)
     if await visit.store.sessions.sign_in(visit.parameter("token"), token, visit.now) is None:

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
-from petstore_server.console.forms import account_path, is_path, require_storable
+from petstore_server.console.forms import account_path, require_storable
 from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
 from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
@@ -118,7 +118,7 @@ async def _respond(handle: Handler, visit: Visit) -> Response:
     except Exception as error:  # noqa: BLE001 - no traceback may reach a user
         refused = _refusal(visit, error)
         kept = visit.request.method == "POST" and refused.status in (403, 503) and await visit.keep_form()
-        again = visit.here if kept and is_path(visit.here) else None
+        again = visit.here if kept else None
         return visit.page("error.html", refused.status, title=refused.title, text=refused.text, again=again)
 
 

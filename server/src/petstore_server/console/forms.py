@@ -25,15 +25,17 @@ _PATH = re.compile(r'/(?!sign-|/)[^\s";,\\]{0,1000}')  # in characters that a co
 class Form:
     """The fields of a form, and what is wrong with some; a field that was not submitted is empty and valid.
 
-    `errors` has what is wrong, by field. `content` is the form as it was submitted.
+    `errors` has what is wrong, by field.
     """
+
+    content: bytes
+    """The form as it was submitted, if it was."""
 
     prefix: str
     """Begins the ids of its fields on a page, which sets it."""
 
-    def __init__(self, fields: Iterable[tuple[str, str]] = (), content: bytes = b"") -> None:
+    def __init__(self, fields: Iterable[tuple[str, str]] = ()) -> None:
         self.fields = list(fields)
-        self.content = content
         self.values = defaultdict(str, ((name, value.strip()) for name, value in self.fields))
         self.errors = dict[str, str]()
 

@@ -263,7 +263,7 @@ async def _follow(process: Process, job: ImportJob) -> None:
         job.begun.set()
     lines = (await errors).splitlines()
     if await process.wait() not in (0, _PARTLY_DONE):
-        failure = msgspec.json.decode(lines[-1] if lines else b"", type=dict[str, str])
+        failure = msgspec.json.decode(lines[-1], type=dict[str, str])
         raise _WRONG_INPUT.get(failure["code"], DomainError)(failure["message"])
     if job.report.history_changed:
         raise DomainError(HISTORY_CHANGED)

@@ -37,7 +37,7 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
     Browsers send `Origin: null` with forms of a page that has `Referrer-Policy: no-referrer`. Then Sec-Fetch-Site says
     where the form came from; they send that to loopback addresses and over HTTPS.
     """
-    host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
+    host, origin, site = headers["host"], headers.get("origin"), headers.get("sec-fetch-site")
     if site is not None and site != "same-origin":
         return False
     if origin is None:

@@ -63,7 +63,7 @@ async def read_within(work: Coroutine[Any, Any, T], seconds: float) -> Reading[T
     """
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({task}, timeout=max(0.0, seconds))
+        await asyncio.wait({task}, timeout=seconds)
         return Reading(task.result()) if task.done() else Reading(problem=SLOW)
     except ServiceUnavailable as error:
         return Reading(problem=error.explanation)
@@ -93,8 +93,8 @@ class Cached(Generic[T]):
     ) -> None:
         self._read = read
         self._missing, self._old, self._rest = missing, old, rest
-        self._kept_seconds = 0.0
         self._read_at: float | None = None
+        self._kept_seconds: float  # there is one as soon as there is a value
         self._value: T | None = None
         self._problem = ""
         self._reading: asyncio.Task[None] | None = None

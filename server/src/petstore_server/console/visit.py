@@ -178,7 +178,8 @@ class Visit:
         except ValueError:
             raise InvalidInput("The form cannot be read; go back and try again.") from None
         require_storable(value for _, value in fields)
-        self._form = Form(fields, content=bytes(body))
+        self._form = Form(fields)
+        self._form.content = bytes(body)
         if is_path(self._form["here"]):
             self.here = self._form["here"]
         return self._form
