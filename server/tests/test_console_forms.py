@@ -1,15 +1,19 @@
 """Forms of the console: each works once, for good, and loses nothing that was typed."""
 
+import asyncio
 import re
+from http.cookies import SimpleCookie
 from unittest.mock import AsyncMock, patch
 
 import pytest
+from starlette.requests import Request
 
+from petstore_server.console import visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit, set_plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
-from testing.console import START, Browser, Console, running_console
+from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +63,22 @@ async def test_a_form_that_was_refused_can_be_submitted_again(console: Console, 
         await browser.submit("/keys/key_one/rotate", {**fields, "grace": "2h"}, 400)
         console.sources.submissions.clear()
     await browser.submit("/keys/key_one/revoke", fields, 200)
+
+
+async def test_a_form_whose_request_is_cancelled_is_not_done_again(
+    zoo: None, console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = form(browser, "/accounts/zoo/details")
+    cancelled = AsyncMock(side_effect=asyncio.CancelledError)
+    with patch.object(console.store.accounts, "change", cancelled), pytest.raises(asyncio.CancelledError):
+        await browser.submit("/accounts/zoo/details", fields)
+    sent = await browser.http.post("/console/accounts/zoo/details", data=fields)
+    assert (500, b"") == (sent.status_code, sent.content), "a second click waits for no response"
+    console.sources.submissions.clear()  # some seconds later
+    monkeypatch.setattr(visit, "_REPEATED_SECONDS", 0.0)
+    await browser.submit("/accounts/zoo/details", fields, 409)
+    await asyncio.sleep(0.01)
+    assert {} == console.sources.submissions
 
 
 async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
@@ -122,6 +142,20 @@ async def test_no_key_and_nothing_long_is_kept_in_the_browser(console: Console, 
         response = await browser.http.post("/console/search", data=form(browser, "/search") | {"q": text})
         assert 1 + kept == response.headers["set-cookie"].count("Max-Age=3600; Path=/console; SameSite=lax")
         assert kept == len([name for name in browser.http.cookies if "kept" in name])
+
+
+async def test_a_notice_is_cut_so_that_a_cookie_holds_it(console: Console, browser: Browser) -> None:
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+    headers = [(b"host", HOST.encode()), (b"cookie", cookies.encode())]
+    scope = {"type": "http", "method": "GET", "path": "/console/", "query_string": b"", "headers": headers}
+    lines = ("a" * 1000, ("b" * 1000, "/orders/7"))
+    response = visit.Visit(Request(scope), console.sources).redirect_with_notice("/accounts", *lines)
+    assert (303, "/console/accounts") == (response.status_code, response.headers["location"])
+    cookie = SimpleCookie(response.headers["set-cookie"])["petstore_notice_8081"]
+    browser.http.cookies.set(cookie.key, cookie.value, domain="127.0.0.1", path="/console")
+    await browser.get("/accounts")
+    shown = f'<p>{"a" * 500}</p><p>{"b" * 500} <a href="/console/orders/7">Show it</a></p>'
+    assert f'<div class="notice notice-ok" role="status">\n{shown}' in browser.page
 
 
 @pytest.mark.parametrize(("size", "fields", "status"), [(2**18, 2000, 303), (2**18 + 1, 3, 413), (9000, 2001, 400)])

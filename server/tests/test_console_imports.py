@@ -83,6 +83,9 @@ async def ids_of(console: Console) -> list[int]:
 
 
 FORM = {"content-type": "multipart/form-data; boundary=b"}
+NOTE = b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n'
+FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+END = b"\r\n--b--\r\n"
 
 
 async def form(browser: Browser, content: bytes, name: str) -> bytes:
@@ -149,7 +152,7 @@ async def test_a_download_of_rejected_rows_ends_with_the_run_that_rejected_them(
     [
         (b"", "or\0d~ers.csv", "ord~ers.csv is empty."),
         (b"", "", "Choose a file."),
-        (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip"),
+        (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip; unpack it."),
         (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Tick “Leave out columns"),
     ],
 )
@@ -161,7 +164,7 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
     assert 400 == response.status_code
     assert wrong in text_of(response)
     assert re.search(r'id="file"[^>]*aria-invalid="true"', response.text)
-    assert [] == files(uploads_folder)
+    assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
 
 
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
@@ -179,7 +182,7 @@ async def test_a_file_that_is_too_large_is_refused_and_deleted(
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(
-    uploads_folder: Path, console: Console, browser: Browser
+    uploads_folder: Path, monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
     part = await form(browser, GOOD, "orders.jsonl")
     response = await browser.http.post("/console/imports/new", content=part, headers=FORM)
@@ -189,9 +192,13 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
     headers = {"host": "127.0.0.1:8081", "cookie": cookies, **FORM}
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/console/imports/new", "query_string": b""}
     scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
-    disconnecting = [{"type": "http.request", "body": part, "more_body": True}, {"type": "http.disconnect"}]
-    await console.application(scope, AsyncMock(side_effect=disconnecting), AsyncMock())
-    assert [] == files(uploads_folder)
+    excess = {"type": "http.request", "body": b"x", "more_body": True}
+    disconnecting = [{"type": "http.request", "body": part, "more_body": True}, excess, {"type": "http.disconnect"}]
+    with monkeypatch.context() as patched:
+        patched.setattr(imports, "MAX_FILE", len(part) - imports._MAX_FIELD_BYTES)
+        await console.application(scope, AsyncMock(side_effect=disconnecting), send := AsyncMock())
+    assert (b"", 400) == (excess["body"], send.await_args_list[0].args[0]["status"]), "too much is not stored"
+    assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
     assert "up to 100 MB" in await browser.get("/imports/new")
     assert "Uploads on this server None." in await browser.get("/imports")
 
@@ -202,30 +209,32 @@ async def test_an_upload_without_the_sessions_form_token_is_refused(
     other = await console.another_browser().sign_in("bob")
     text = await upload(browser, GOOD, 403, form_token=other.form_token)
     assert (True, False) == ("The form has expired" in text, "Show the form again" in text)
-    file_first = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'
-    response = await browser.http.post("/console/imports/new", content=file_first, headers=FORM)
+    response = await browser.http.post("/console/imports/new", content=FILE + b"x" + END, headers=FORM)
     assert 403 == response.status_code
     assert [] == files(uploads_folder)
 
 
-NOTE = b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n'
-
-
 @pytest.mark.parametrize(
-    ("body", "kind"),
+    ("body", "kind", "status"),
     [
-        (b"form_token=x", "application/x-www-form-urlencoded"),
-        (b"x", "multipart/form-data"),
-        (b"x", f"multipart/form-data; boundary={'b' * 1000}"),
-        (b"no boundary at all", FORM["content-type"]),
-        (NOTE + b"x" * 70_000, FORM["content-type"]),
-        (NOTE + b"\xff\r\n--b--", FORM["content-type"]),
+        (b"form_token=x", "application/x-www-form-urlencoded", 400),
+        (b"x", "multipart/form-data", 400),
+        (b"x", f"multipart/form-data; boundary={'b' * 1000}", 400),
+        (b"no boundary at all", FORM["content-type"], 400),
+        (NOTE + b"x" * 65_536 + END, FORM["content-type"], 403),
+        (NOTE + b"x" * 65_537 + END, FORM["content-type"], 400),
+        (NOTE + b"\xff" + END, FORM["content-type"], 403),
+        ((NOTE + b"\r\n") * 20 + END, FORM["content-type"], 403),
+        ((NOTE + b"\r\n") * 21 + END, FORM["content-type"], 400),
+        (FILE + b"x\r\n" + FILE + b"x" + END, FORM["content-type"], 400),
     ],
 )
-async def test_a_malformed_form_is_refused(uploads_folder: Path, body: bytes, kind: str, browser: Browser) -> None:
+async def test_a_malformed_form_is_refused(
+    uploads_folder: Path, body: bytes, kind: str, status: int, browser: Browser
+) -> None:
     response = await browser.http.post("/console/imports/new", content=body, headers={"content-type": kind})
-    assert response.status_code in (400, 403, 413)
-    assert [] == files(uploads_folder)
+    assert status == response.status_code
+    assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
 
 
 async def test_options_say_how_to_read_a_file(console: Console, browser: Browser) -> None:
@@ -240,21 +249,21 @@ async def test_options_say_how_to_read_a_file(console: Console, browser: Browser
 @pytest.mark.parametrize(
     ("field", "value", "wrong"),
     [
-        ("format", "xlsx", "'xlsx' is not one of"),
-        ("columns", "Menge=price", "'price' is not a field"),
-        ("columns", "Menge", "'Menge' is not of the form COLUMN=FIELD"),
-        ("zone", "Europe/Atlantis", "is not a time zone"),
-        ("date_format", "%H:%M", "does not name the year"),
-        ("encoding", "utf-99", "is not an encoding of text files"),
+        ("format", "xlsx", "'xlsx' is not one of 'jsonl', 'json', 'csv'."),
+        ("columns", "Menge=price", "'price' is not a field; the fields are id, petId, quantity, shipDate"),
+        ("columns", "Menge", "'Menge' is not of the form COLUMN=FIELD."),
+        ("zone", "Europe/Atlantis", "'Europe/Atlantis' is not a time zone of this system; give a name such as Europe/"),
+        ("date_format", "%H:%M", "'%H:%M' does not name the year, the month and the day; give one such as %d.%m.%Y"),
+        ("encoding", "utf-99", "'utf-99' is not an encoding of text files; give one such as windows-1252, iso-8859-1"),
     ],
 )
 async def test_wrong_options_are_explained_and_kept(
     uploads_folder: Path, field: str, value: str, wrong: str, browser: Browser
 ) -> None:
-    assert wrong in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
+    assert f"There is a problem {wrong}" in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
     assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', browser.page)
     assert field == "format" or f'value="{value}"' in browser.page
-    assert [] == files(uploads_folder)
+    assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
 
 
 async def test_the_options_of_a_file_without_a_good_row_are_kept_for_the_next_upload(browser: Browser) -> None:
@@ -382,6 +391,8 @@ async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_show
     assert re.search(r"<details open>", browser.page)
     for label, _ in import_jobs.FIELDS.values():
         assert label in text
+    assert " Date format Such as " in text
+    assert " Encoding " in text
     assert "<details open>" not in (await browser.get("/imports/new")) + browser.page
     path = await upload(browser, b"id,shipDate\n1,01/11/2026\n", name="shop.csv")
     text = await finished(browser, path)
@@ -415,7 +426,10 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", "raise SystemExit(9)"))
     assert "The import ended unexpectedly; the log of the server says why." in await imported(browser, path)
     assert ["import process failed"] == [record.message for record in caplog.records]
-    path = await upload(browser, GOOD)
+    program = 'import sys; sys.exit(\'A warning.\\n\' + \'{"code": "usage", "message": "No."}\')'
+    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
+    assert "There is a problem No." in await upload(browser, GOOD, 400)
+    assert re.search(r'id="file"[^>]*aria-invalid="true"', browser.page)
     monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))
     assert "The import cannot be started: No such file" in await finished(browser, await upload(browser, GOOD))
 
@@ -456,12 +470,23 @@ async def test_uploads_are_read_one_after_another(
     assert [False, False] == ["It failed" in await finished(browser, path) for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "end", "report", "shown"),
+    [(30.0, "sys.exit(1)", "{}", "Stopped"), (0.1, "None", '{"import": "import-1"}', "Interrupted")],
+)
 async def test_an_import_that_is_stopped_may_end_in_its_own_way(
-    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch
+    seconds: float,
+    end: str,
+    report: str,
+    shown: str,
+    tmp_path: Path,
+    file_store: Stores,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(import_jobs, "_STOP_SECONDS", seconds)
     program = (
-        "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (os.mkdir(sys.argv[1]), sys.exit(0)));"
-        "print('{}', flush=True); signal.pause()"
+        "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (os.mkdir(sys.argv[1]), "
+        f"{end})); print('{report}', flush=True); [signal.pause() for _ in range(9)]"
     )
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
@@ -476,5 +501,6 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         page = await browser.submit(f"{path}/discard", status=409)
         assert "stop the import first. Go to the overview" in page
         await job.begun.wait()
-        await browser.submit(f"{path}/stop")
-    assert (tmp_path / "ended").is_dir()
+        await console.store.imports.note("orders", "import-1", BY, "a.csv", state="interrupted")
+        assert shown in await browser.submit(f"{path}/stop")
+    assert (tmp_path / "ended").is_dir() or end == "None"

@@ -5,16 +5,20 @@ import re
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from prometheus_client.core import CounterMetricFamily
 
+from petstore_server.console import sources
 from petstore_server.console.rendering import minutes
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, edit
+from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.sessions import SESSION_LIFETIME
-from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
+from petstore_server.domain.usage import Activity, KeylessCounts, Usage, UsageCounts
+from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult
 from testing.console import START, Browser, Console, running_console
 from testing.stores import BY, Stores, add_key
@@ -111,7 +115,9 @@ async def test_the_overview_is_there_while_the_store_is_down_and_says_since_when
     assert "Ready · checked 0 s ago" in await browser.get("/orders")
 
 
-async def test_a_session_that_ended_is_over_while_the_store_is_down(console: Console) -> None:
+async def test_a_session_that_ended_is_over_while_the_store_is_down(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser = await signed_in(console)
     cookies = dict(browser.http.cookies)
     await browser.submit("/sign-out")
@@ -121,6 +127,11 @@ async def test_a_session_that_ended_is_over_while_the_store_is_down(console: Con
     browser.http.cookies.update(cookies)
     assert "Overview" not in await browser.get("/", 503)
     assert "Overview" in await lasting.get("/")
+    console.sources._sessions["other"] = console.sources._sessions[lasting.http.cookies["petstore_session_8081"]]
+    monkeypatch.setattr(sources, "_MAX_SESSIONS", 1)
+    for _ in range(3):
+        assert "Overview" in await lasting.get("/"), "only the session that was used longest ago is forgotten"
+    assert 1 == len(console.sources._sessions)
     console.clock.now += 1
     assert "Overview" not in await lasting.get("/", 503)
 
@@ -187,6 +198,33 @@ async def test_a_history_that_is_off_is_not_shown_as_no_requests(file_store: Sto
         assert re.search("not known", await browser.get("/accounts"))
 
 
+async def test_the_overview_shows_the_first_of_each_list(console: Console) -> None:
+    browser = await signed_in(console)
+    now, accounts = int(START), console.store.accounts
+    for number in range(6):
+        await accounts.create(f"shop {number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        await accounts.change("zoo", edit(None, f"note {number}"), BY)
+    shops = [account.id for account in await accounts.list() if account.name != "zoo"]
+    refused = {(shop, now // 3600 * 3600, "listOrders"): UsageCounts(refused_day=1) for shop in shops}
+    used = {shop: Usage(Count(now, 1), Count(now, 1)) for shop in shops}
+    await console.store.usage.save(used, [], Activity(refused, {}, {}))
+    for number in range(20):
+        await console.store.usage.save({}, [Ban("key_one", now - 90 + number, now - 89 + number, 1)])
+    await console.store.usage.save({}, [Ban("key_one", now, now + 60, 1)])
+    assert "requests within 10 minutes that did not wait for the" in await browser.get("/keys/key_one")
+    assert 20 == browser.page.count('<p class="by">')
+    await browser.get("/")
+    assert 2 * 5 == browser.page.count('<th scope="row"><a href="/console/accounts/shop%20')
+    assert 12 == browser.page.count('<p class="by">')
+
+
+async def test_a_conflict_is_explained_without_the_changes_that_cannot_be_read(console: Console) -> None:
+    browser = await signed_in(console)
+    with patch.object(console.store.audit, "page", fail):
+        page = await browser.submit("/keys/key_one/unban", status=409)
+    assert (True, False) == ("Nothing was changed" in page, "The last changes" in page)
+
+
 async def test_the_overview_shows_the_last_day_and_week(console: Console) -> None:
     browser = await signed_in(console)
     account = (await console.store.accounts.find("zoo")).id
@@ -197,6 +235,11 @@ async def test_the_overview_shows_the_last_day_and_week(console: Console) -> Non
         (account, old, "getPet"): UsageCounts(admitted=7000),
     }
     await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
+    for now, admitted in ((hour - 1, []), (hour, [1000])):  # a second before the hour, and its first one
+        console.clock.now = float(now)
+        totals, history = await console.sources._read_totals(), await console.sources._read_history(1)
+        assert [admitted] * 2 == [[each.admitted for each in found.values()] for found in (totals, history.rows)]
+    console.clock.now = START
     day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
     assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
     assert "Without a valid key 9 Cancelled orders 5" in day

@@ -1,6 +1,7 @@
 """What a page shows of sources that are slow or down: the last value with its age, or why there is none."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -10,10 +11,11 @@ from unittest.mock import AsyncMock
 import pytest
 from markupsafe import Markup
 
-from petstore_server.console import rendering
+from petstore_server.console import rendering, sources
 from petstore_server.console.sources import SLOW, Cached, Reading, read_within
 from petstore_server.domain.audit import AuditEntry
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
+from testing.console import Console
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +26,7 @@ IMPATIENT = {"old": 0.01, "missing": 0.01, "rest": 1000.0}
 
 async def test_closing_waits_for_a_value_that_is_being_read() -> None:
     cached = Cached(partial(asyncio.sleep, 0.01, 1), missing=0, rest=1000)
-    assert Reading() == await cached.get()
+    assert (None, 0.0, "") == await cached.get()
     await cached.close()
     assert 1 == (await cached.get()).value
 
@@ -98,6 +100,31 @@ async def test_reading_ends_in_time() -> None:
     assert Reading(problem="The store is gone.") == await read_within(down(), 1)
     with pytest.raises(NotFound):
         await read_within(missing(), 1)
+
+
+async def test_what_is_not_read_in_time_is_given_up_and_closing_waits_for_that(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, console: Console
+) -> None:
+    monkeypatch.setattr(sources, "_late", late := set[asyncio.Task[Any]]())
+
+    async def give_up(error: BaseException) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            raise error from None
+
+    for error in (RuntimeError("a lost connection"), asyncio.CancelledError()):
+        assert (None, 0.0, SLOW) == await read_within(give_up(error), 0)
+    assert 2 == len(late)
+    counts: Any = console.sources.order_counts
+    counts._read, counts._missing = partial(asyncio.sleep, 0.01), 0
+    await console.sources.close()
+    gc.collect()
+    assert (set(), []) == (late, caplog.records)
+    await counts.get()
+    await console.sources.close()
+    assert counts._reading.done()
 
 
 @pytest.mark.parametrize(
