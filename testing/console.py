@@ -105,6 +105,13 @@ class Browser:
         self.page = response.text
         return text_of(response)
 
+    async def led_to(self, path: str, fields: Mapping[str, Any]) -> str:
+        """Submit a form of the last page, which stays the last one; the location of the redirect."""
+        data = {"form_token": self.form_token, **fields}
+        response = await self.http.post(f"/console{path}", data=data)
+        assert 303 == response.status_code, response.text
+        return response.headers["location"]
+
     @property
     def problems(self) -> list[tuple[str, str]]:
         """What the last page says is wrong: the id of each field, and the message."""

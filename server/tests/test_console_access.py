@@ -12,33 +12,25 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.console import Browser, Console, finished, running_console, text_of, upload
-from testing.stores import BY, SqlitePlaces, Stores, add_key, log
+from testing.stores import BY, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
 
 
-PAGES = ["/", "/anything"]
-
-
-@pytest.mark.parametrize(
-    ("headers", "port", "secure"),
-    [
-        ({}, "8081", ""),
+async def test_cookies_are_for_the_console_at_this_port_and_secure_behind_tls(console: Console) -> None:
+    """Two consoles can share a host; a session is not sent with what another site's page asks for."""
+    for headers, port, secure in (
+        ({"Host": "127.0.0.1:8081"}, "8081", ""),
         ({"Host": "127.0.0.1:9000"}, "9000", ""),
         ({"Host": "127.0.0.1"}, "http", ""),
         ({"X-Forwarded-Proto": "HTTPS"}, "8081", "; Secure"),
-    ],
-)
-async def test_cookies_are_for_the_console_at_this_port_and_secure_behind_tls(
-    headers: dict[str, str], port: str, secure: str, console: Console
-) -> None:
-    """Two consoles can share a host; a session is not sent with what another site's page asks for."""
-    refused = await console.another_browser().http.get("/console/orders", headers=headers)
-    wanted = f'petstore_wanted_{port}="/console/orders"; HttpOnly; Max-Age=3600; Path=/console; SameSite=lax{secure}'
-    assert [wanted] == refused.headers.get_list("set-cookie")
-    entered = await console.browser.http.get(await console.browser.link(), headers=headers)
-    session = rf"petstore_session_{port}=[\w-]{{27}}; HttpOnly; Path=/console; SameSite=strict{secure}"
-    assert re.fullmatch(session, entered.headers.get_list("set-cookie")[0])
+    ):
+        refused = await console.another_browser().http.get("/console/bans", headers=headers)
+        wanted = f'petstore_wanted_{port}="/console/bans"; HttpOnly; Max-Age=3600; Path=/console; SameSite=lax{secure}'
+        assert [wanted] == refused.headers.get_list("set-cookie")
+        entered = await console.another_browser().http.get(await console.browser.link(), headers=headers)
+        session = rf"petstore_session_{port}=[\w-]{{27}}; HttpOnly; Path=/console; SameSite=strict{secure}"
+        assert re.fullmatch(session, entered.headers.get_list("set-cookie")[0])
 
 
 async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(
@@ -50,12 +42,9 @@ async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(
     assert [303] + [401] * 7 == sorted(each.status_code for each in responses)
     later = await console.another_browser().http.get(link)
     assert (401, True) == (later.status_code, "This link does not work any more" in text_of(later))
-
-
-async def test_a_link_expires_after_five_minutes(console: Console) -> None:
     link = await console.browser.link()
     console.clock.now += LINK_LIFETIME
-    assert 401 == (await console.browser.http.get(link)).status_code
+    assert 401 == (await console.browser.http.get(link)).status_code, "it has expired"
 
 
 @pytest.mark.parametrize(
@@ -77,13 +66,15 @@ async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(consol
     assert 'content="0; url=/console/"' in response.text
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", ["/", "/anything"])
 async def test_without_a_session_every_page_says_how_to_sign_in(path: str, console: Console) -> None:
+    command = "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console"
+    console.sources.sign_in_command = command  # of this store
     for token in ("", "invented"):
         if token:
             console.browser.http.cookies.set("petstore_session_8081", token, domain="127.0.0.1", path="/console")
         page = await console.browser.get(path, 401)
-        assert (True, False) == ("petstore console" in page, "what you typed is kept" in page)
+        assert (True, False) == (command in page, "what you typed is kept" in page)
         sent = await console.browser.http.post("/console/accounts", data={"name": "acme"})
         assert (401, bool(token)) == (sent.status_code, "what you typed is kept" in text_of(sent))
 
@@ -155,14 +146,6 @@ async def test_only_known_host_names_are_served(file_store: Stores) -> None:
             assert status == response.status_code, (host, path)
 
 
-async def sign_out(console: Console, headers: dict[str, str], token: str | None = None) -> int:
-    """The status of signing out with the form of the page, or with another token."""
-    await console.browser.sign_in()
-    data = {"form_token": console.browser.form_token if token is None else token}
-    response = await console.browser.http.post("/console/sign-out", data=data, headers=headers)
-    return response.status_code
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -178,28 +161,25 @@ async def sign_out(console: Console, headers: dict[str, str], token: str | None 
         ({"Origin": "null", "Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )
-async def test_only_a_form_of_the_console_is_accepted(headers: dict[str, str], status: int, console: Console) -> None:
-    assert status == await sign_out(console, headers)
-    await console.browser.get("/", {403: 200, 200: 401}[status])
+async def test_only_a_form_of_the_console_is_accepted(headers: dict[str, str], status: int, browser: Browser) -> None:
+    data = {"form_token": browser.form_token}
+    response = await browser.http.post("/console/sign-out", data=data, headers=headers)
+    assert status == response.status_code
+    await browser.get("/", {403: 200, 200: 401}[status])
 
 
-async def test_a_form_without_the_sessions_token_changes_nothing(console: Console) -> None:
+async def test_every_action_needs_the_sessions_token(console: Console, browser: Browser) -> None:
     other = await console.another_browser().sign_in("bob")
-    for token in ("", "0" * 64, "ü", other.form_token):
-        assert 403 == await sign_out(console, {}, token)
-        await console.browser.get("/")
-
-
-async def test_every_action_needs_the_sessions_token(console: Console) -> None:
-    browser = await console.browser.sign_in()
     key = await add_key(console.store)
     file = await upload(browser, b'{"id": 1}\n')
     await finished(browser, file)
     names = {"name": key.account, "key": key.id, "upload": file.rpartition("/")[2]}
     actions = [path.format(**names) for path, (_, action) in HANDLERS.items() if action and path != "/imports/new"]
-    sent = [await browser.http.post(f"/console{path}", data={"form_token": "0" * 64}) for path in actions]
-    assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
-    assert "The form has expired" in await upload(browser, b"", 403, form_token="0" * 64)
+    for token in ("", "0" * 64, "ü", other.form_token):
+        sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]
+        assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
+        text = await upload(browser, b'{"id": 2}\n', 403, form_token=token)
+        assert (True, False) == ("The form has expired" in text, "Show the form again" in text)
     assert not is_form_token("\ud800", "session")  # which a part of an upload can hold, in UTF-7
 
 
@@ -216,22 +196,17 @@ PROTECTIVE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "content_type"),
-    [
+async def test_every_response_carries_the_protective_headers(browser: Browser) -> None:
+    for path, status, content_type in (
         ("/console/", 200, "text/html; charset=utf-8"),
         ("/console/missing", 404, "text/html; charset=utf-8"),
         ("/console/static/console.css", 200, "text/css; charset=utf-8"),
         ("/console/static/icon.svg", 200, "image/svg+xml"),
         ("/console", 307, None),
-    ],
-)
-async def test_every_response_carries_the_protective_headers(
-    path: str, status: int, content_type: str | None, browser: Browser
-) -> None:
-    response = await browser.http.get(path)
-    assert (status, content_type) == (response.status_code, response.headers.get("content-type"))
-    assert PROTECTIVE.items() <= response.headers.items()
+    ):
+        response = await browser.http.get(path)
+        assert (status, content_type) == (response.status_code, response.headers.get("content-type")), path
+        assert PROTECTIVE.items() <= response.headers.items()
 
 
 async def test_what_the_console_does_not_have_is_not_found_by_any_method(browser: Browser) -> None:
@@ -240,8 +215,7 @@ async def test_what_the_console_does_not_have_is_not_found_by_any_method(browser
     assert dict.fromkeys(methods, 404) == {each.request.method: each.status_code for each in sent}
 
 
-async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None:
-    file_store = Stores(SqlitePlaces(tmp_path))
+async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path, file_store: Stores) -> None:
     file, copy = Path(file_store.url.removeprefix("sqlite:///")), tmp_path / "copy.db"
     async with running_console(file_store) as console:
         await console.browser.sign_in()
@@ -270,12 +244,6 @@ async def test_signing_in_leads_to_the_page_that_was_wanted(path: str, console: 
 async def test_signing_in_and_checking_again_never_lead_elsewhere(wanted: str, console: Console) -> None:
     headers = {"Cookie": f'petstore_wanted_8081="{wanted}"'}
     entered = await console.browser.http.get(await console.browser.link(), headers=headers)
+    assert (303, "/console/") == (entered.status_code, entered.headers["location"])
     await console.browser.get("/")
-    data = {"form_token": console.browser.form_token, "here": wanted.removeprefix("/console")}
-    checked = await console.browser.http.post("/console/check", data=data)
-    assert [(303, "/console/")] * 2 == [(each.status_code, each.headers["location"]) for each in (entered, checked)]
-
-
-async def test_a_page_without_a_session_says_how_to_get_in_to_this_store(console: Console) -> None:
-    console.sources.sign_in_command = "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console"
-    assert "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console" in await console.browser.get("/", 401)
+    assert "/console/" == await console.browser.led_to("/check", {"here": wanted.removeprefix("/console")})

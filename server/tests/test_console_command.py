@@ -26,37 +26,25 @@ def test_the_link_is_the_only_line_on_stdout_and_the_audit_log_names_who_asked_f
     assert {"url", "expiresAt"} == set(cli.must("console", "--json").json())
 
 
-@pytest.mark.parametrize(
-    ("options", "settings", "address"),
-    [
-        ([], {"PETSTORE_ADMIN_HOST": "0.0.0.0", "PETSTORE_ADMIN_PORT": "9000"}, "http://127.0.0.1:9000"),
-        ([], {"PETSTORE_ADMIN_HOST": "::1"}, "http://[::1]:8081"),
-        ([], {"PETSTORE_ADMIN_HOST": "ops.internal"}, "http://ops.internal:8081"),
-        (["--url", "https://ops.example.com/"], {"PETSTORE_ADMIN_PORT": "0"}, "https://ops.example.com"),
-    ],
-)
-def test_the_link_leads_to_the_admin_port_or_to_the_address_that_is_given(
-    options: list[str], settings: dict[str, str], address: str, cli: CommandLine
-) -> None:
-    assert cli.must("console", *options, **settings).out.startswith(f"{address}/console/sign-in?token=")
+def test_the_link_leads_to_the_admin_port_or_to_the_address_that_is_given(cli: CommandLine) -> None:
+    given = "--url", "https://ops.example.com/"
+    for options, settings, address in (
+        ((), {"PETSTORE_ADMIN_HOST": "0.0.0.0", "PETSTORE_ADMIN_PORT": "9000"}, "http://127.0.0.1:9000"),
+        ((), {"PETSTORE_ADMIN_HOST": "::1"}, "http://[::1]:8081"),
+        ((), {"PETSTORE_ADMIN_HOST": "ops.internal"}, "http://ops.internal:8081"),
+        (given, {"PETSTORE_ADMIN_PORT": "0"}, "https://ops.example.com"),
+    ):
+        assert cli.must("console", *options, **settings).out.startswith(f"{address}/console/sign-in?token=")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://x",
-        "ops.example.com",
-        "https://",
-        "https://me@ops",
-        "https://ops/console/",
-        "https://ops?a=1",
-        "http://[::1",
-    ],
-)
-def test_an_address_that_no_browser_can_use_is_refused(cli: CommandLine, url: str) -> None:
-    done = cli("console", "--url", url)
-    assert (2, "") == (done.code, done.out)
-    assert "'--url': must be an http:// or https:// address without a path" in done.err
+def test_an_address_that_no_browser_can_use_is_refused(cli: CommandLine) -> None:
+    for url in (
+        *("ftp://x", "ops.example.com", "https://", "https://me@ops"),
+        *("https://ops/console/", "https://ops?a=1", "http://[::1"),
+    ):
+        done = cli("console", "--url", url)
+        assert (2, "") == (done.code, done.out), url
+        assert "'--url': must be an http:// or https:// address without a path" in done.err
 
 
 def test_an_address_that_the_server_will_refuse_gets_a_warning(cli: CommandLine) -> None:
@@ -68,36 +56,33 @@ def test_an_address_that_the_server_will_refuse_gets_a_warning(cli: CommandLine)
     assert "PETSTORE_CONSOLE_HOSTS" not in cli.must("console").err
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "explained"),
-    [
+def test_settings_without_a_usable_address_are_explained(cli: CommandLine) -> None:
+    for name, value, explained in (
         ("ADMIN_PORT", "0", "--url"),
         ("CONSOLE", "off", "PETSTORE_CONSOLE is off"),
         *(("CONSOLE_HOSTS", value, "PETSTORE_CONSOLE_HOSTS") for value in ("http://ops", "ops:80", "a b", "*")),
-    ],
-)
-def test_settings_without_a_usable_address_are_explained(
-    name: str, value: str, explained: str, cli: CommandLine
-) -> None:
-    done = cli("console", **{f"PETSTORE_{name}": value})
-    assert (2, explained in done.err) == (done.code, True)
+    ):
+        done = cli("console", **{f"PETSTORE_{name}": value})
+        assert (2, explained in done.err) == (done.code, True), value
 
 
 @contextmanager
 def signed_in(server: Server, store: Path) -> Iterator[httpx2.Client]:
+    """A browser that is signed in to the console of a server, which then stops without an error."""
     link = petstore(store, "console", "--as", "ada", "--url", server.admin)
     assert 0 == link.returncode, link.stderr
     with httpx2.Client(follow_redirects=True) as browser:
         page = browser.get(link.stdout.strip())
         assert (200, True) == (page.status_code, "Overview" in page.text)
         yield browser
+    assert 0 == server.stop()
+    assert "Traceback" not in server.log.read_text()
 
 
 def answered(browser: httpx2.Client, server: Server) -> int:
     """The answered requests that the overview shows."""
-    found = re.search(r"<dt>Answered</dt><dd>([\d,]+)</dd>", browser.get(f"{server.admin}/console/").text)
-    assert found is not None
-    return int(found[1].replace(",", ""))
+    [number] = re.findall(r"<dt>Answered</dt><dd>([\d,]+)</dd>", browser.get(f"{server.admin}/console/").text)
+    return int(number.replace(",", ""))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -115,8 +100,6 @@ def test_a_server_shows_the_requests_of_all_its_processes(tmp_path: Path, worker
         ended = petstore(store, "console", "--end-sessions")
         assert "Sessions ended: 1." in ended.stdout
         assert 401 == browser.get(f"{server.admin}/console/").status_code
-        assert 0 == server.stop()
-        assert "Traceback" not in server.log.read_text()
 
 
 @pytest.mark.anyio
@@ -141,9 +124,7 @@ def begin_import(browser: httpx2.Client, server: Server, content: str) -> str:
 
 def form_token(browser: httpx2.Client, address: str) -> dict[str, str]:
     """The field that every form of a page has."""
-    found = re.search(r'name="(form_token)" value="([^"]+)"', browser.get(address).text)
-    assert found is not None
-    return {found[1]: found[2]}
+    return dict(re.findall(r'name="(form_token)" value="([^"]+)"', browser.get(address).text))
 
 
 def test_a_server_imports_an_uploaded_file_and_when_it_stops_ends_its_import_and_deletes_the_upload(
@@ -158,6 +139,4 @@ def test_a_server_imports_an_uploaded_file_and_when_it_stops_ends_its_import_and
         within(60, lambda: "The audit log has it as" in browser.get(address).text)
         assert {1: "pending", 2: "pending"} == statuses(store)
         begin_import(browser, server, large)
-        assert 0 == server.stop()
-        assert [] == list(temporary.iterdir())
-        assert "Traceback" not in server.log.read_text()
+    assert [] == list(temporary.iterdir())

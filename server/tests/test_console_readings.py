@@ -15,12 +15,11 @@ from petstore_server.console import rendering, sources
 from petstore_server.console.sources import SLOW, Cached, Reading, read_within
 from petstore_server.domain.audit import AuditEntry
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
-from testing.console import Console
+from testing.console import CURRENT, Console
 
 pytestmark = pytest.mark.anyio
 
 KNOWN: Any = rendering.ENVIRONMENT.get_template("macros.html").module.known  # type: ignore[attr-defined]
-PATIENT = {"old": 60.0, "missing": 60.0, "rest": 0.0}
 IMPATIENT = {"old": 0.01, "missing": 0.01, "rest": 1000.0}
 
 
@@ -52,25 +51,21 @@ async def test_a_value_that_takes_long_is_shown_later() -> None:
 
 
 async def test_concurrent_callers_share_a_value() -> None:
-    cached = Cached(AsyncMock(side_effect=[1, 2, 3]), **PATIENT)
+    cached = Cached(AsyncMock(side_effect=[1, 2, 3]), **CURRENT)
     assert [1, 1, 1] == [each.value for each in await asyncio.gather(*[cached.get() for _ in range(3)])]
 
 
 async def test_a_source_that_goes_down_leaves_the_last_value_with_the_reason() -> None:
     problem = Unreachable("The usage cannot be read", "refused", "Check Redis.")
-    cached = Cached(AsyncMock(side_effect=[7, problem, 8]), **PATIENT)
-    first, second, third = [await cached.get() for _ in range(3)]
-    assert (7, "") == (first.value, first.problem)
-    assert (7, True, "The usage cannot be read (refused). Check Redis.") == (
-        second.value,
-        second.age > 0,
-        second.problem,
-    )
-    assert (8, "") == (third.value, third.problem)
+    cached = Cached(AsyncMock(side_effect=[7, problem, 8]), **CURRENT)
+    readings = [await cached.get() for _ in range(3)]
+    shown = [(7, ""), (7, "The usage cannot be read (refused). Check Redis."), (8, "")]
+    assert shown == [(each.value, each.problem) for each in readings]
+    assert readings[1].age > 0
 
 
 async def test_a_value_that_cannot_be_read_at_all_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    value, _, reason = await Cached(AsyncMock(side_effect=RuntimeError("a defect")), **PATIENT).get()
+    value, _, reason = await Cached(AsyncMock(side_effect=RuntimeError("a defect")), **CURRENT).get()
     assert (None, "This cannot be read; the log of the server says why.") == (value, reason)
     assert ["console page lacks a value"] == [record.message for record in caplog.records]
 
