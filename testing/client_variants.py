@@ -1,6 +1,7 @@
 """Both client variants behind one interface, so that every test of behaviour runs with each."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -51,6 +52,20 @@ class Silent(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self.sent.set()
         await asyncio.Event().wait()
         raise AssertionError
+
+
+class Held(httpx2.BaseTransport):
+    """Delivers requests to a fake service, the first of them only after `release` is set."""
+
+    def __init__(self, fake: FakePetstore) -> None:
+        self._fake = fake
+        self.sent, self.release = threading.Event(), threading.Event()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if not self.sent.is_set():
+            self.sent.set()
+            assert self.release.wait(60)
+        return self._fake.handle_request(request)
 
 
 class Synchronous:

@@ -19,7 +19,7 @@ from petstore_client import APIConnectionError, AsyncClient, Client, Clock, Conf
 from petstore_client._gate import gate_for
 from petstore_client.testing import Answered, FakeClock, FakePetstore
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect, Own, faulty
+from testing.client_variants import Connect, Held, Own, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]
 JSON = {"content-type": "application/json"}
@@ -113,20 +113,12 @@ def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:
 
 def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
     fake = FakePetstore(ORDERS)
-    release, sent = threading.Event(), threading.Event()
-
-    class Held(httpx2.BaseTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            if not sent.is_set():
-                sent.set()
-                assert release.wait(60)
-            return fake.handle_request(request)
-
-    with fake.client(transport=Held(), timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
+    transport = Held(fake)
+    with fake.client(transport=transport, timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
         waiting = pool.submit(petstore.list_orders)
-        assert sent.wait(60)
+        assert transport.sent.wait(60)
         assert "500" == in_child(lambda: len(petstore.list_orders()))
-        release.set()
+        transport.release.set()
         assert ORDERS == waiting.result(10)
 
 

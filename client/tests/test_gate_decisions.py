@@ -188,13 +188,6 @@ def test_who_gives_up_is_never_decided_and_who_was_decided_cannot_give_up() -> N
     assert ["LEFT", "LEFT"] == places(second, waiting)
 
 
-@pytest.mark.parametrize("charged", [True, False])
-def test_a_lost_request_counts_only_if_it_was_charged(charged: bool) -> None:
-    gate = opened(remaining=2)
-    gate.leave(gate.enter(1.0), 1.0, **({"charged": True} if charged else {}))
-    assert ["PASSED", "WAITING" if charged else "PASSED"] == places(gate.enter(1.0), gate.enter(1.0))
-
-
 def test_a_probe_that_is_lost_opens_the_gate_only_where_no_limit_was_met() -> None:
     gate = Gate()
     gate.leave(gate.enter(0.0), 1.0)

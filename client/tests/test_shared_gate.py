@@ -1,16 +1,14 @@
 """Limits: nothing is sent early, and all clients with the same key share what they know."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx2
 import pytest
 
 from petstore_client import APIConnectionError, Order, RateLimitError, RateLimitEvent
 from petstore_client.testing import Dropped, FakePetstore, RateLimited
-from testing.client_variants import Connect, Silent, faulty
+from testing.client_variants import Connect, Held, Silent, faulty
 
 ORDERS = [Order(id=1)]
 
@@ -18,33 +16,18 @@ ORDERS = [Order(id=1)]
 @pytest.mark.anyio
 async def test_threads_and_tasks_share_a_gate() -> None:
     fake = FakePetstore(ORDERS)
-    release = threading.Event()
-    sent: list[str] = []
-
-    class Holding(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-        """Blocks requests until `release` is set."""
-
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            sent.append("thread")
-            assert release.wait(60)
-            return fake.handle_request(request)
-
-        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            sent.append("task")
-            return await fake.handle_async_request(request)
-
-    with fake.client(transport=Holding()) as client, ThreadPoolExecutor() as pool:
+    transport = Held(fake)
+    with fake.client(transport=transport) as client, ThreadPoolExecutor() as pool:
         blocked = pool.submit(client.list_orders)
-        while not sent:
-            pass
-        async with fake.async_client(transport=Holding()) as asynchronous:
+        assert transport.sent.wait(60)
+        async with fake.async_client() as asynchronous:
             calls = [asyncio.create_task(asynchronous.list_orders()) for _ in range(3)]
             await asyncio.sleep(0.05)
-            assert ["thread"] == sent
-            release.set()
+            assert [] == fake.requests
+            transport.release.set()
             assert [ORDERS] * 3 == await asyncio.gather(*calls)
         assert ORDERS == blocked.result(10)
-    assert ["thread", "task", "task", "task"] == sent
+    assert 4 == len(fake.requests)
 
 
 @pytest.mark.anyio

@@ -56,12 +56,17 @@ def test_orders_have_a_status_and_timestamps(connect: Connect) -> None:
         assert v2.Order(id=1, pet_id=3, ship_date=NOON, status="pending", updated_at=START, created_at=START) == first
         assert "shipped" == second.status
         assert first == petstore.v2.get_order(1)
+        fake.clock.sleep(60)
+        petstore.v2.cancel_order(1)
+        changed = petstore.v2.get_order(1)
+    assert ("cancelled", START) == (changed.status, changed.created_at)
+    assert START + timedelta(seconds=60) == changed.updated_at
     assert {
         "id": 1, "petId": 3, "shipDate": "2026-11-20T12:00:00Z", "status": "pending",
         "updatedAt": "2027-01-15T08:00:00Z", "createdAt": "2027-01-15T08:00:00Z",
     } == first.to_dict()  # fmt: skip
     assert isinstance(first, Order)
-    assert [("v2", "/store/orders"), ("v2", "/store/orders/1")] == [(r.version, r.path) for r in fake.requests]
+    assert [("v2", "/store/orders"), ("v2", "/store/orders/1")] == [(r.version, r.path) for r in fake.requests[:2]]
 
 
 def test_every_filter_is_sent_by_its_name(connect: Connect) -> None:
@@ -215,23 +220,6 @@ def test_a_page_may_be_large_but_not_endless(connect: Connect) -> None:
             petstore.v2.list_orders()
 
 
-def test_changes_are_followed_by_time_of_change(connect: Connect) -> None:
-    clock = FakeClock()
-    fake = FakePetstore([Order(id=number) for number in range(5)], clock=clock)
-    with connect(fake) as petstore:
-        seen = list(petstore.v2.iter_orders(sort="updatedAt"))
-        clock.advance(60)
-        petstore.v2.cancel_order(2)
-        fake.orders[9] = Order(id=9)
-        changed = list(
-            petstore.v2.iter_orders(sort="updatedAt", updated_from=seen[-1].updated_at + timedelta(seconds=1))
-        )
-    assert [(2, "cancelled"), (9, "pending")] == [(order.id, order.status) for order in changed]
-    assert START == changed[0].created_at
-    assert START + timedelta(seconds=60) == changed[0].updated_at
-    assert changed[0].updated_at < changed[1].updated_at == changed[1].created_at
-
-
 def test_an_unknown_order_is_not_found(connect: Connect) -> None:
     with connect(FakePetstore()) as petstore:
         for call in (petstore.v2.get_order, petstore.v2.cancel_order):
@@ -242,17 +230,13 @@ def test_an_unknown_order_is_not_found(connect: Connect) -> None:
 
 
 def test_a_cancel_of_version_2_follows_the_rule_for_lost_responses(connect: Connect) -> None:
-    fake = faulty([Order(id=1), Order(id=2)], Dropped(applied=True))
+    fake = faulty([Order(id=1)], Dropped(applied=True))
     with connect(fake) as petstore:
         petstore.v2.cancel_order(1)
         with pytest.raises(ConflictError) as caught:
             petstore.v2.cancel_order(1)
         assert not caught.value.may_have_been_applied
-        fake.then(*[Dropped()] * 5)
-        with pytest.raises(APIConnectionError) as lost:
-            petstore.v2.cancel_order(2)
-        assert lost.value.may_have_been_applied
-    assert {1, 2} == fake.cancelled
+    assert {1} == fake.cancelled
     assert {"v2"} == {request.version for request in fake.requests}
 
 

@@ -22,7 +22,7 @@ from petstore_client import (
 from petstore_client._types import SYSTEM_CLOCK, Clock
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve
-from testing.client_variants import Connect, Own, faulty
+from testing.client_variants import Connect, Held, Own, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]
 
@@ -89,19 +89,6 @@ def test_a_deadline_of_an_iteration_ends_with_its_first_order(connect: Connect) 
     assert fake.clock.monotonic() > 10
 
 
-def holding(fake: FakePetstore) -> tuple[httpx2.BaseTransport, threading.Event, threading.Event]:
-    """A transport that holds requests, and the events that it sets and waits for."""
-    sent, release = threading.Event(), threading.Event()
-
-    class Held(httpx2.BaseTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            sent.set()
-            assert release.wait(60)
-            return fake.handle_request(request)
-
-    return Held(), sent, release
-
-
 def test_closing_wakes_a_call_that_waits_for_a_limit() -> None:
     fake = faulty(ORDERS, Dropped(), RateLimited(60), clock=SYSTEM_CLOCK)
     waiting = threading.Event()
@@ -117,10 +104,10 @@ def test_closing_wakes_a_call_that_waits_for_a_limit() -> None:
 
 def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
     fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
-    transport, sent, release = holding(fake)
+    transport = Held(fake)
     with fake.client(transport=transport) as first, ThreadPoolExecutor() as pool:
         running = pool.submit(first.list_orders)
-        assert sent.wait(60)
+        assert transport.sent.wait(60)
         second = fake.client()
         waiting = pool.submit(second.list_orders)
         while not waiting.running():
@@ -128,7 +115,7 @@ def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
         second.close()
         with pytest.raises(PetstoreError, match="closed"):
             waiting.result(10)
-        release.set()
+        transport.release.set()
         assert ORDERS == running.result(10)
 
 
@@ -186,13 +173,13 @@ def test_a_second_event_loop_is_refused() -> None:
 
 def closed_while_in_flight(fake: FakePetstore) -> Future[None]:
     """A cancel whose client is closed after its request has been sent and before its response arrives."""
-    transport, sent, release = holding(fake)
+    transport = Held(fake)
     petstore = fake.client(transport=transport)
     with ThreadPoolExecutor() as pool:
         call = pool.submit(petstore.cancel_order, 1)
-        assert sent.wait(60)
+        assert transport.sent.wait(60)
         petstore.close()
-        release.set()
+        transport.release.set()
     return call
 
 
