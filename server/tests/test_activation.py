@@ -1,6 +1,5 @@
 """Sockets that systemd opens and hands to the service (sd_listen_fds(3)): a restart refuses no connection."""
 
-import json
 import os
 import signal
 import socket
@@ -20,7 +19,7 @@ import pytest
 
 from petstore_server.runtime import activation
 from petstore_server.settings import SettingsError
-from testing.process import PETSTORE, UNLIMITED, environment, new_key
+from testing.process import PETSTORE, UNLIMITED, environment, new_key, wait_until_serving
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE, end, kill, within
 
@@ -60,14 +59,6 @@ def log_of(store: Path) -> Path:
     return store.with_suffix(".log")
 
 
-def addresses(store: Path) -> tuple[str, str]:
-    """Wait until it serves; return the addresses of both ports."""
-    within(PATIENCE, lambda: '"event":"serving"' in log_of(store).read_text())
-    line = next(line for line in log_of(store).read_text().splitlines() if '"event":"serving"' in line)
-    entry = json.loads(line)
-    return entry["api"], entry["admin"]
-
-
 @contextmanager
 def listening(number: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
@@ -97,7 +88,8 @@ def test_a_restart_refuses_no_request_while_the_sockets_stay_open(tmp_path: Path
     with listening(2) as sockets, ThreadPoolExecutor(6) as threads:
         process = start(store, "public:admin", sockets, "--workers", str(workers), **settings)
         try:
-            assert (url(sockets[0]), url(sockets[1])) == addresses(store)
+            serving = wait_until_serving(process, log_of(store))
+            assert (url(sockets[0]), url(sockets[1])) == (serving["api"], serving["admin"])
             asked = [f"{url(sockets[0])}/v1/store/orders"] * 3 + [f"{url(sockets[1])}/livez"] * 3
             sending = [threads.submit(send, address) for address in asked]
             _wait_for(outcomes, 20)

@@ -164,13 +164,11 @@ def test_a_missing_choice_lists_what_can_be_chosen_on_one_line(
     assert cli(*arguments).err.endswith(f"\n\npetstore: {message}\n")
 
 
-def test_a_misspelt_or_invalid_setting_is_one_line(cli: CommandLine) -> None:
+def test_a_misspelt_setting_is_one_line_that_suggests_the_closest_one(cli: CommandLine) -> None:
     done = cli("orders", "list", PETSTORE_DATABASE_URI="x")
     assert (2, 1) == (done.code, len(done.err.splitlines()))
     assert "PETSTORE_DATABASE_URI" in done.err
-    assert "PETSTORE_DATABASE_URL" in done.err
-    bad = cli("orders", "list", "--json", PETSTORE_PORT="many")
-    assert (2, "invalid_settings") == (bad.code, bad.error()["code"])
+    assert "did you mean PETSTORE_DATABASE_URL" in done.err
 
 
 @pytest.mark.parametrize(
@@ -323,7 +321,7 @@ def test_the_operator_is_the_one_named_else_the_caller_of_sudo_else_the_user(
         assert f"operator:{os.getuid()}" == command_parts.operator().name
     monkeypatch.setenv("SUDO_USER", "caller")
     cli.must("accounts", "create", "b", "--plan", "free")
-    cli.must("accounts", "create", "c", "--plan", "free", "--as", "Ann Example")
+    cli.must("accounts", "create", "c", "--plan", "free", "--as", " Ann Example ")
     cli.must("orders", "import", "-", "--as", "Ann Example", stdin='{"id":1}')
     cli.must("orders", "cancel", "1", "--as", "Ann Example")
     actors = [entry["actor"] for entry in cli.must("audit", "--json").json_lines()]

@@ -12,10 +12,7 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
 from testing.cli import CommandLine
-from testing.process import UNLIMITED, new_key, petstore_json, serving
-from testing.redis_engine import shared_redis
 from testing.stores import opened
-from testing.subprocesses import within
 
 HOUR = Granularity.HOUR.start(time.time())
 
@@ -173,29 +170,6 @@ def test_an_account_named_like_a_command_can_be_shown(petstore: CommandLine) -> 
     petstore.must("accounts", "create", "top", "--plan", "free")
     save(petstore, "top", UsageCounts(7))
     assert [7] == [row["admitted"] for row in petstore.must("usage", "show", "top", "--json").json()["history"]]
-
-
-def test_two_servers_add_up_exactly_and_a_kill_loses_at_most_a_second(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
-    key, key_id = new_key(store, plan=UNLIMITED)
-
-    def counted() -> int:
-        """The requests in the usage history."""
-        return sum(row["admitted"] for row in petstore_json(store, "usage", "acme")["history"])
-
-    with serving(store, **redis) as one, serving(store, **redis) as other:
-        for server in (one, other):
-            with server.client(key) as client:
-                for _ in range(50):
-                    client.get("/v1/store/orders")
-            if server is one:
-                within(1.0, lambda: 50 == counted())
-                one.kill()
-        assert 0 == other.stop()
-    assert 100 == counted()
-    last_used = petstore_json(store, "keys", "show", key_id)["lastUsedAt"]
-    assert last_used in (str(format_unix(Granularity.HOUR.start(time.time() - ago))) for ago in (0, 60))
 
 
 @pytest.mark.parametrize("account", ["acme", None])

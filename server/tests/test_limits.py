@@ -213,11 +213,6 @@ def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute(memory:
     assert Outcome.LIMITED is ask(memory)
 
 
-def test_bans_survive_from_one_limiter_to_the_next(memory: MemoryLimiter) -> None:
-    memory.load({}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
-    assert Outcome.BANNED is ask(memory)
-
-
 def test_an_account_is_noted_once_until_it_is_saved(memory: MemoryLimiter) -> None:
     for _ in range(2):
         ask(memory, 3, limits=Limits(60, 1000))

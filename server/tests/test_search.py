@@ -1,13 +1,12 @@
 """Pages of orders: a walk finds every match once, also where pages end short because the work for a page is bounded."""
 
-import json
 from itertools import product
 
 import pytest
 
 from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.store import Store, pages
+from petstore_server.store import pages
 from testing import search_model
 from testing.search_model import SORTS, import_orders, in_order, instant, matches, model_of, position_of, walk
 from testing.stores import BY, Stores
@@ -22,10 +21,6 @@ def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page walks 10 orders, and sorts 3, at most."""
     monkeypatch.setattr(pages, "MAX_WORK", 10)
     monkeypatch.setattr(pages, "NARROW", 3)
-
-
-async def ids(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[int]:
-    return [json.loads(order.record)["id"] for order in await walk(store, filters, sort, limit)]
 
 
 @pytest.mark.usefixtures("small_bounds")

@@ -21,11 +21,6 @@ def test_the_defaults_are_valid() -> None:
     assert datetime(2027, 12, 1, tzinfo=UTC) == settings.pets_sunset
 
 
-def test_an_unknown_name_is_rejected_and_the_closest_one_suggested() -> None:
-    with pytest.raises(SettingsError, match=r"PETSTORE_DATABASE_URI .* did you mean PETSTORE_DATABASE_URL"):
-        read_settings({"PETSTORE_DATABASE_URI": "sqlite:///x.db"})
-
-
 def test_names_of_the_client_and_of_kubernetes_are_ignored() -> None:
     names = ("PETSTORE_API_KEY", "PETSTORE_SERVICE_HOST", "PETSTORE_SERVICE_PORT", "PETSTORE_PORT_8080_TCP_ADDR")
     read_settings(dict.fromkeys(names, "10.0.0.1"))

@@ -11,18 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.texts import check_note, hide_keys, looks_like_key, percent_decoded
+from petstore_server.domain.texts import hide_keys, looks_like_key, percent_decoded
 from testing.spelled_keys import spelled_keys
-
-
-def test_a_note_is_a_line_of_200_characters() -> None:
-    assert ["", "x" * 200] == [check_note(text) for text in ("", "x" * 200)]
-    for text in ("x" * 201, "a\nb"):
-        with pytest.raises(InvalidInput, match="A note is one line of at most 200 characters"):
-            check_note(text)
-    with pytest.raises(InvalidInput, match="The contact holds an API key"):
-        check_note("pso_live_x", "contact")
 
 
 def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:

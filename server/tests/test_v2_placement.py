@@ -1,7 +1,6 @@
 """Placing orders over HTTP: idempotency keys, concurrent duplicates, refusals, identifiers (D20)."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
 
@@ -18,23 +17,6 @@ WRITER = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
 ASKED = {"petId": 3, "quantity": 2}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
-
-
-def every_file(folder: Path) -> bytes:
-    """What all files in the folder hold: at least a store."""
-    content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    assert b"idempotency_keys" in content
-    return content
-
-
-@embedded
-async def test_an_api_key_that_is_sent_as_idempotency_key_is_not_stored(tmp_path: Path, service: Service) -> None:
-
-    key = await service.key(scopes=WRITER)
-    assert 201 == (await Buyer(service, key).place(key)).status_code
-    assert 201 == (again := await Buyer(service, key).place(key)).status_code
-    assert "true" == again.headers["idempotency-replayed"]
-    assert key[9:].encode() not in every_file(tmp_path)
 
 
 class Buyer:
