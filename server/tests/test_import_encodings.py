@@ -3,13 +3,13 @@
 import encodings.aliases
 import json
 from contextlib import suppress
-from itertools import product
+from itertools import chain, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petstore_server.imports.files import NOT_UTF8, UnreadableFile
+from petstore_server.imports.files import NOT_UTF8, Reject, Row, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from testing.cases import for_all
 from testing.cli import CommandLine
@@ -43,15 +43,20 @@ def test_every_encoding_that_can_be_given_is_read(encoding: str) -> None:
     assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects)
 
 
+@settings(max_examples=50)
 @given(
-    st.sampled_from(ENCODINGS),
-    st.lists(st.sampled_from([b"\n", b",", b"1", b"+AG", b"\x1b$B", b"~{", b"\x00"]) | st.binary(max_size=3)).map(
+    st.none() | st.sampled_from(ENCODINGS),
+    st.sampled_from(["id,petId\n", ""]),
+    st.binary(max_size=80)
+    | st.text(alphabet='1id,\r\n"; =sepx', max_size=30).map(str.encode)
+    | st.lists(st.sampled_from([b"\n", b",", b"1", b"+AG", b"\x1b$B", b"~{", b"\x00"]) | st.binary(max_size=3)).map(
         b"".join
     ),
 )
-def test_no_bytes_break_the_reading_in_any_encoding(encoding: str, content: bytes) -> None:
+def test_no_bytes_in_a_csv_break_the_reading_in_any_encoding(encoding: str | None, header: str, content: bytes) -> None:
     with suppress(UnreadableFile):
-        read("id,petId\n".encode(encoding) + content, ReadOptions("csv", encoding))
+        found = read(header.encode(encoding or "utf-8") + content, ReadOptions("csv", encoding))
+        assert min((each.line for each in chain[Row | Reject](found.rows, found.rejects)), default=2) >= 2
 
 
 @for_all(

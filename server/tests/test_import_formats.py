@@ -4,7 +4,6 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
 from petstore_server.imports import files, json_rows, kinds, running
-from petstore_server.imports.files import MAX_ROW_BYTES, Reject, Row, Source, UnreadableFile, line_blocks, open_source
+from petstore_server.imports.files import MAX_ROW_BYTES, Source, UnreadableFile, line_blocks, open_source
 from petstore_server.imports.options import ReadOptions
 from testing.allocations import traced
 from testing.cases import for_all
@@ -119,8 +118,9 @@ def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_
 def test_pets_come_from_every_format_and_are_compared_with_those_in_the_store(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "pets.csv").write_text('id;name;tag\n1;"Søren; the ""great""";dog\n2;;\n', "utf-8")
     cli.must("pets", "import", str(tmp_path / "pets.csv"))
+    pets = '[{"id":1,"name":"\\"Rex\\""},{"id":2},{"id":3}]'  # escaped quotes are not those of a repeated name
     for options in (["--dry-run"], []):
-        done = cli.must("pets", "import", "-", "--json", *options, stdin='[{"id":1,"name":"Rex"},{"id":2},{"id":3}]')
+        done = cli.must("pets", "import", "-", "--json", *options, stdin=pets)
         assert (1, 1, 1) == (done.json()["created"], done.json()["replaced"], done.json()["unchanged"])
     assert ["pets", "pets"] == [run["kind"] for run in cli.must("imports", "list", "--json").json()]
 
@@ -213,16 +213,6 @@ def test_an_array_is_refused_or_each_element_is_a_row_or_a_reject(text: str) -> 
     else:
         found = read(content.encode(), "json")
         assert len(elements) == len(found.rows) + len(found.rejects)
-
-
-@given(
-    st.sampled_from([b"id,petId\n", b""]),
-    st.binary(max_size=80) | st.text(alphabet='1id,\r\n"; =sepx', max_size=30).map(str.encode),
-)
-def test_no_bytes_in_a_csv_break_the_reading(header: bytes, content: bytes) -> None:
-    with suppress(UnreadableFile):
-        found = read(header + content, "csv")
-        assert min((each.line for each in chain[Row | Reject](found.rows, found.rejects)), default=2) >= 2
 
 
 @given(

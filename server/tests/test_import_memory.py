@@ -103,3 +103,4 @@ def test_elements_around_an_overlong_one_are_read() -> None:
         (reject.line, reject.reason) for reject in found.rejects
     ]
     assert [1, third, fourth] == [row.line for row in found.rows]
+    assert 65_536 == len(found.rejects[0].raw)

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -26,12 +25,14 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import FileImport
 from petstore_server.operations.audit import order_history, read_audit
 from petstore_server.store import Store
-from petstore_server.store.engine import NOW, Command
 from petstore_server.store.imports import SILENT_SECONDS
 from testing.cli import CommandLine
+from testing.damage import execute
 from testing.process import PETSTORE, environment
 from testing.stores import BY, Stores, log
 from testing.subprocesses import PATIENCE
+
+pytestmark = pytest.mark.anyio
 
 KEY = "pso_live_" + "a1B2c3D4" * 5
 
@@ -44,7 +45,6 @@ async def imported(store: Store, content: str, kind: Any = ORDERS, file: str = "
     return await store.imports.find(run.import_id)
 
 
-@pytest.mark.anyio
 async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(store: Store) -> None:
     await store.orders.import_batch([Order(1, 1), Order(2, 2)], "import-0", BY)
     rows = "".join(f'{{"id":{number},"petId":2}}\n' for number in range(1, 2_501))
@@ -65,7 +65,6 @@ async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(store: Store)
     assert {"file": "shop.jsonl", **counts, "rejected": 3} == (await log(store))[-1].after
 
 
-@pytest.mark.anyio
 async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store) -> None:
     rejected = await imported(store, '{"id":"x"}\n{"id":"y"}\n')
     assert ("finished", 2, 0) == (rejected.state, rejected.rejected, rejected.created)
@@ -84,7 +83,6 @@ async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store)
         await store.imports.find("import-none")
 
 
-@pytest.mark.anyio
 async def test_the_counts_are_those_of_what_was_committed(store: Store) -> None:
     """A batch that fails, after it has counted, leaves neither orders nor counts."""
 
@@ -98,13 +96,15 @@ async def test_the_counts_are_those_of_what_was_committed(store: Store) -> None:
     assert [Order(1)] == await store.orders.find_many([1, 2, 3])
 
 
-@pytest.mark.anyio
-async def test_a_run_that_gives_no_sign_of_life_was_interrupted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_gives_no_sign_of_life_was_interrupted(
+    each_backend: Stores, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence = "UPDATE petstore.imports SET seen_at = seen_at - %s"
     await store.imports.note("orders", "import-1", BY, "a.csv")
     assert "running" == (await store.imports.find("import-1")).state
-    await silence(store, SILENT_SECONDS - 3)
+    execute(each_backend, silence, int(SILENT_SECONDS) - 3)
     assert "running" == (await store.imports.find("import-1")).state
-    await silence(store, SILENT_SECONDS + 1)
+    execute(each_backend, silence, 4)
     assert "interrupted" == (await store.imports.find("import-1")).state
     assert ["interrupted"] == [run.state for run in (await store.imports.page(5)).imports]
     monkeypatch.setattr(running, "BEAT_SECONDS", 0.01)
@@ -114,15 +114,6 @@ async def test_a_run_that_gives_no_sign_of_life_was_interrupted(store: Store, mo
             await asyncio.sleep(0.01)
     beating.cancel()
     await asyncio.wait({beating})
-
-
-async def silence(store: Store, seconds: float) -> None:
-    """Have a run not seen for so many seconds."""
-
-    def work() -> Iterator[Command]:
-        yield Command(f"UPDATE petstore.imports SET seen_at = {NOW} - %s", (seconds,))
-
-    await store.imports._engine.transaction(work)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -157,7 +148,6 @@ def test_an_import_whose_progress_is_not_read_ends_and_one_that_was_killed_is_se
     assert orders
 
 
-@pytest.mark.anyio
 async def test_every_import_that_changed_an_order_is_found_and_no_other(each_backend: Stores) -> None:
     """Scattered orders in 20 imports of several batches, next to orders that were placed and cancelled."""
     chance = random.Random(3)
@@ -205,7 +195,6 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
 CHANGES = (ImportOutcome.CREATED, ImportOutcome.REPLACED)
 
 
-@pytest.mark.anyio
 async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         run = await imported(store, "{\n" * (MAX_KEPT_REJECTS + 1_500) + '{"id":1}\n')
@@ -220,7 +209,6 @@ async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backen
     assert 30 * 24 * 3600 == REJECTS_LIFETIME
 
 
-@pytest.mark.anyio
 async def test_imports_are_listed_page_by_page(store: Store) -> None:
     for number in range(7):
         actor = BY if number % 2 else Actor("operator:ada", 1.0)
@@ -267,7 +255,6 @@ def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None
     assert (5, "import_not_found") == (missing.code, missing.error()["code"])
 
 
-@pytest.mark.anyio
 async def test_the_name_of_the_file_may_hold_anything(store: Store) -> None:
     run = await imported(store, '{"id":1}\n', file="x" * 300 + f" {KEY} \udcff.csv")
     assert run.file.endswith(r" pso_live_[hidden] \udcff.csv")

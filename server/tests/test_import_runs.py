@@ -28,6 +28,8 @@ from testing.cli import CommandLine
 from testing.stores import BY, Stores
 from testing.subprocesses import PATIENCE
 
+pytestmark = pytest.mark.anyio
+
 
 async def ended(batches: AsyncIterator[None]) -> None:
     """Run an import to its end."""
@@ -35,7 +37,6 @@ async def ended(batches: AsyncIterator[None]) -> None:
         pass
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("meanwhile", ["nothing", "restore", "cancel"])
 async def test_an_import_says_that_the_store_was_restored_and_counts_what_is_stored_while_it_is_cancelled(
     tmp_path: Path, file_store: Stores, meanwhile: str
@@ -73,7 +74,6 @@ async def imported(store: Store, content: str, scratch: Store | None = None) -> 
     return run
 
 
-@pytest.mark.anyio
 async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +89,6 @@ async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(
         assert [Order(1, None, 5, DATE, False), Order(2, 8, 2, DATE), shipped, Order(4, None, 6)] == found
 
 
-@pytest.mark.anyio
 async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_ending() -> None:
     threads: list[threading.Thread] = []
 
@@ -102,14 +101,12 @@ async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_en
     assert {("petstore-read-ahead", True)} == {(thread.name, thread.daemon) for thread in threads}
 
 
-@pytest.mark.anyio
 async def test_a_json_record_replaces_all_fields(store: Store) -> None:
     await store.orders.import_batch([Order(1, 7, 2, DATE, False)], "import-1", BY)
     await imported(store, '{"id":1,"quantity":5}')
     assert Order(1, None, 5) == await store.orders.find(1)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("dry", [False, True])
 @pytest.mark.parametrize("replace_placed", [False, True])
 async def test_an_order_that_was_placed_is_replaced_only_on_request(
@@ -131,7 +128,6 @@ async def test_an_order_that_was_placed_is_replaced_only_on_request(
     assert [Order(1, None if dry else 3), Order(2, 1, 1)] == sorted(found)
 
 
-@pytest.mark.anyio
 async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(store: Store) -> None:
     """Identifiers just above the largest: those that were assigned meanwhile are rejected, the rest imported."""
     changes: list[Coroutine[Any, Any, Any]] = []
@@ -163,7 +159,6 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
     assert 2 == cli("orders", "import", str(tmp_path / "missing"), "--json", "--progress").code
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("options", "first", "commits"),
     [({}, 1_000, 6), ({"at_once": lambda: 1_000}, 1_000, 6), ({"at_once": lambda: 2_500}, 3_000, 2)],
@@ -184,7 +179,6 @@ async def test_rows_share_transactions_as_the_caller_asks(
         assert {"created": 5_445, "unchanged": 495, "replaced": 0, "rejected": 60} == run.counts
 
 
-@pytest.mark.anyio
 async def test_a_thread_whose_caller_has_given_up_ends_without_an_error() -> None:
     input_comes = threading.Event()
     _on_thread(input_comes.wait).cancel()

@@ -1,6 +1,5 @@
 """CSV as shops and spreadsheets export it: what is unambiguous is imported, for the rest there are options (D7)."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -242,13 +241,6 @@ def test_a_date_format_says_what_a_timestamp_means(date_format: str, text: str, 
     assert expected == Timestamps(BERLIN, date_format)(text)
 
 
-def forms(local: datetime) -> Iterator[str]:
-    """The local time as programs write it."""
-    for separator in "T", " ":
-        yield local.isoformat(separator)
-        yield f"{local.day:02d}.{local.month:02d}.{local.year:04d}{separator}{local:%H:%M:%S.%f}"
-
-
 @given(
     st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),  # noqa: DTZ001 - the offset follows
     st.integers(-14 * 60 + 1, 14 * 60 - 1).map(lambda minutes: timedelta(minutes=minutes)),
@@ -257,9 +249,11 @@ def test_every_form_of_a_time_means_the_same(local: datetime, offset: timedelta)
     sign, minutes = "-" if offset < timedelta() else "+", abs(offset) // timedelta(minutes=1)
     suffix = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
     expected = format_timestamp((local - offset).replace(tzinfo=UTC))
-    for form in forms(local):
-        assert expected == Timestamps()(form + suffix)
-        assert expected == Timestamps(parse_timezone(suffix))(form)
+    for separator in "T", " ":
+        dotted = f"{local.day:02d}.{local.month:02d}.{local.year:04d}{separator}{local:%H:%M:%S.%f}"
+        for form in local.isoformat(separator), dotted:
+            assert expected == Timestamps()(form + suffix)
+            assert expected == Timestamps(parse_timezone(suffix))(form)
 
 
 @given(st.text(alphabet="0123456789-/.:TZ +,", max_size=30))

@@ -1,8 +1,8 @@
 """Listing orders by status and pet, on one snapshot."""
 
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 
@@ -50,24 +50,17 @@ async def test_orders_are_found_by_status_and_pet_in_any_number(store: Store) ->
     assert pending[1:] == await found(store, Status.PENDING)
 
 
-@contextmanager
-def abandoned_generators() -> Iterator[list[AsyncGenerator[object]]]:
-    """The asynchronous generators that are left to the garbage collector before they end."""
-    abandoned: list[AsyncGenerator[object]] = []
-    usual = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(finalizer=abandoned.append)
-    try:
-        yield abandoned
-    finally:
-        sys.set_asyncgen_hooks(*usual)
-
-
 async def test_a_list_that_is_left_early_ends_its_transaction_at_once(store: Store) -> None:
     await fill(store)
-    with abandoned_generators() as abandoned:
+    abandoned: list[AsyncGenerator[object]] = []
+    usual = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=abandoned.append)  # gets those that are left to the garbage collector
+    try:
         assert 1 == len(await found(store, limit=1))
         async with aclosing(list_orders(store)) as batches:
             await anext(batches)
+    finally:
+        sys.set_asyncgen_hooks(*usual)
     assert [] == abandoned
 
 

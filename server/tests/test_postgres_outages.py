@@ -277,13 +277,11 @@ async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stor
     within(PATIENCE, lambda: not postgres.connections(postgres_stores.url.rpartition("/")[2]))
 
 
-async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
-    postgres_stores: Stores, postgres: PostgresEngine
-) -> None:
+async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(postgres_stores: Stores) -> None:
     async with filled(postgres_stores) as store:
         commits: list[int] = []
         store.engine.stats.committed = commits.append
-        with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
+        with psycopg.connect(postgres_stores.url) as other:
             other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
             began = time.perf_counter()
             changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(6)]
@@ -305,7 +303,7 @@ async def test_a_change_whose_attempts_or_neighbours_are_slow_is_refused_soon(
         opened_at(postgres_stores.url.replace(str(postgres.port), str(proxy.port))) as store,
     ):
         await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
-        with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
+        with psycopg.connect(postgres_stores.url) as other:
             other.execute("SELECT 1 FROM petstore.orders WHERE id = 8 FOR UPDATE")
             proxy.delay = 0.1
             began = time.perf_counter()
@@ -322,11 +320,9 @@ async def test_a_change_whose_attempts_or_neighbours_are_slow_is_refused_soon(
         await asyncio.gather(*under_way, return_exceptions=True)
 
 
-async def test_an_order_that_is_free_again_in_time_is_changed(
-    postgres_stores: Stores, postgres: PostgresEngine
-) -> None:
+async def test_an_order_that_is_free_again_in_time_is_changed(postgres_stores: Stores) -> None:
     async with filled(postgres_stores) as store:
-        with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
+        with psycopg.connect(postgres_stores.url) as other:
             other.execute("SELECT 1 FROM petstore.orders WHERE id IN (3, 4) FOR UPDATE")
             changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in (3, 4, 3)]
             await asyncio.sleep(0.2)

@@ -93,17 +93,9 @@ def test_a_fault_is_named_by_its_cause(error: Exception, reason: str) -> None:
     assert reason == _reason(error)
 
 
-@pytest.mark.parametrize(
-    ("error", "refused"),
-    [
-        (NoPermissionError(), True),
-        (ValueError(), True),
-        (ResponseError("LOADING"), False),
-        (OSError(), False),
-    ],
-)
-def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal(error: Exception, refused: bool) -> None:
-    assert refused is _is_refusal(error)
+def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal() -> None:
+    faults = NoPermissionError(), ValueError(), ResponseError("LOADING"), OSError()
+    assert [True, True, False, False] == [_is_refusal(fault) for fault in faults]
 
 
 def test_the_driver_repeats_no_call_and_bounds_only_connecting() -> None:

@@ -1,8 +1,8 @@
 """A store in a file that a command uses without an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,68 +13,49 @@ from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import OrderAlreadyCancelled
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.engines.sqlite import open_store
 from petstore_server.engines.sqlite.serial import SerialEngine
+from petstore_server.runtime.installation import opened_store
 from petstore_server.store import Store
 from petstore_server.store.engine import DAMAGED, Query, Work, at_once
 from testing.damage import overwrite
-from testing.stores import BY, opened, reason, write_locked
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """The file of a store with two pending orders."""
-
-    async def fill() -> None:
-        async with opened(tmp_path / "store.db") as store:
-            await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-
-    asyncio.run(fill())
-    return tmp_path / "store.db"
-
-
-@asynccontextmanager
-async def serial(path: Path) -> AsyncIterator[Store]:
-    store = await open_store(path, lambda _: None, create=False, upgrade=False, serial=True)
-    assert type(store.engine) is SerialEngine
-    try:
-        yield store
-    finally:
-        await store.close()
+from testing.stores import BY, reason, require_store_file, write_locked
 
 
 def use(path: Path, work: Callable[[Store], Awaitable[Any]]) -> Any:
     """The result of the work on the store, without an event loop."""
 
     async def run() -> Any:
-        async with serial(path) as store:
+        async with opened_store(f"sqlite:///{path}", serial=True) as store:
+            assert type(store.engine) is SerialEngine
             return await work(store)
 
     return at_once(run())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a store with two pending orders."""
+    require_store_file(tmp_path / "store.db")
+    use(tmp_path / "store.db", lambda store: store.orders.import_batch([Order(1), Order(2)], "import:1", BY))
+    return tmp_path / "store.db"
 
 
 async def statuses(store: Store) -> list[Status]:
     return [order.status async for batch in store.orders.scan() for order in batch]
 
 
-def test_what_returned_was_kept_and_is_read_in_each_way(path: Path) -> None:
-    assert Status.CANCELLED == use(path, lambda store: store.orders.change(1, CANCEL, BY)).status
-    assert 1 == len(use(path, lambda store: store.pets.import_batch([Pet(7, "Rex", None)], "import:2", BY)))
+def test_what_returned_was_kept_and_what_is_refused_changes_nothing(path: Path) -> None:
+    async def work(store: Store) -> None:
+        assert Status.CANCELLED is (await store.orders.change(1, CANCEL, BY)).status
+        with pytest.raises(OrderAlreadyCancelled):
+            await store.orders.change(1, CANCEL, BY)
+        assert 1 == len(await store.pets.import_batch([Pet(7, "Rex", None)], "import:2", BY))
+
+    use(path, work)
     assert [Status.CANCELLED, Status.PENDING] == use(path, statuses)
     assert "Rex" == use(path, lambda store: store.pets.find(7)).name
     about = AuditFilters(subjects=("order:1",))
     assert ["order.cancel"] == [entry.action for entry in use(path, lambda store: store.audit.page(about, 2)).entries]
-
-
-def test_what_is_refused_changes_nothing_and_the_next_change_is_made(path: Path) -> None:
-    async def work(store: Store) -> None:
-        await store.orders.change(1, CANCEL, BY)
-        with pytest.raises(OrderAlreadyCancelled):
-            await store.orders.change(1, CANCEL, BY)
-        await store.orders.change(2, CANCEL, BY)
-
-    use(path, work)
-    assert [Status.CANCELLED] * 2 == use(path, statuses)
 
 
 def test_a_change_waits_once_for_another_program_that_keeps_the_file_locked(path: Path) -> None:
@@ -125,14 +106,13 @@ def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:
 
 
 def test_a_closed_store_is_unavailable_and_has_no_log(path: Path) -> None:
-    async def work() -> None:
-        async with serial(path) as store:
-            pass
-        for asked in (store.orders.change(1, CANCEL, BY), store.orders.find(1), store.keys.list(), statuses(store)):
-            assert (await reason(asked)).endswith(" is closed")
-        assert [path] == list(path.parent.glob("store.db*"))
+    async def itself(store: Store) -> Store:
+        return store
 
-    at_once(work())
+    store = use(path, itself)
+    for asked in (store.orders.change(1, CANCEL, BY), store.orders.find(1), store.keys.list(), statuses(store)):
+        assert at_once(reason(asked)).endswith(" is closed")
+    assert [path] == list(path.parent.glob("store.db*"))
 
 
 def test_what_waits_is_ended_and_needs_an_event_loop() -> None:

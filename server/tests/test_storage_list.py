@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -28,17 +27,6 @@ BEGINNINGS = [order_id for order_id in range(-20_000, 20_000) if starts_piece(or
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 CHANGES = 150
 """Made while eight readers read the list again and again."""
-
-
-def elsewhere(url: str, work: Callable[[Store], Awaitable[object]]) -> None:
-    """Work on the store as another process does, and return when it is done."""
-
-    async def run() -> None:
-        async with opened_at(url) as store:
-            await work(store)
-
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, run()).result()
 
 
 def test_sql_and_python_agree_where_a_piece_starts() -> None:
@@ -148,10 +136,16 @@ async def test_a_list_is_read_in_one_snapshot(each_backend: Stores) -> None:
         await store.orders.import_batch([Order(number) for number in range(0, 10_000, 2)], "import:1", BY)
         numbers = iter(range(1, 10_000, 2))
 
-        async def change(other: Store) -> None:
-            await other.orders.import_batch([Order(next(numbers)), Order(9_000, 7)], "import:2", BY)
+        async def change() -> None:
+            async with opened_at(each_backend.url) as other:
+                await other.orders.import_batch([Order(next(numbers)), Order(9_000, 7)], "import:2", BY)
 
-        engine.meanwhile = lambda: elsewhere(each_backend.url, change)
+        def change_elsewhere() -> None:
+            """Change the store as another process does, and return when it is done."""
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, change()).result()
+
+        engine.meanwhile = change_elsewhere
         first = await listing.current()
         assert next(numbers) > 5  # changes were made after each statement
         engine.meanwhile = lambda: None

@@ -21,8 +21,6 @@ from petstore_server.engines.sqlite.connections import connect_writer
 from testing.damage import overwrite
 from testing.stores import locked, opening, refusal
 
-pytestmark = pytest.mark.anyio
-
 
 def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

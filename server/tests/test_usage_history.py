@@ -38,11 +38,8 @@ FIRST = 20_000 * DAY
 """The start of a day, in Unix seconds."""
 
 LIMITS = Limits(60, 1000)
+PRINCIPAL = Principal("key_a", 1, "acme", Plan.FREE, LIMITS, DEFAULT_SCOPES)
 ALL_TIME = 0, 1 << 40
-
-
-def principal(account: int = 1, key: str = "key_a") -> Principal:
-    return Principal(key, account, "acme", Plan.FREE, LIMITS, DEFAULT_SCOPES)
 
 
 def admitted(now: float) -> AccountDecision:
@@ -60,7 +57,7 @@ def record(recorder: UsageRecorder, now: float, **counts: int) -> None:
     }
     for kind, number in counts.items():
         for _ in range(number):
-            recorder.decided(principal(), "listOrders", decisions[kind])
+            recorder.decided(PRINCIPAL, "listOrders", decisions[kind])
 
 
 class TestRecorder:
@@ -68,18 +65,21 @@ class TestRecorder:
         recorder = UsageRecorder()
         record(recorder, FIRST + HOUR - 0.1, admitted=3, refused_minute=2, refused_day=1)
         record(recorder, FIRST + HOUR, admitted=1, refused_banned=4)
+        for number in range(5):
+            recorder.decided(None, "none", evaluate_address(number < 3, Count(FIRST, 1), float(FIRST)))
         taken = recorder.take()
         assert {
             (1, FIRST, "listOrders"): UsageCounts(admitted=3, refused_minute=2, refused_day=1),
             (1, FIRST + HOUR, "listOrders"): UsageCounts(admitted=1, refused_banned=4),
         } == taken.accounts
+        assert {FIRST: KeylessCounts(refused_key=3, refused_address=2)} == taken.keyless
         assert {"key_a": FIRST + HOUR} == taken.keys
         assert NO_ACTIVITY == recorder.take()
 
     def test_what_an_account_uses_and_its_key_are_recorded_once_an_hour_until_they_are_saved(self) -> None:
         recorder = UsageRecorder()
         record(recorder, FIRST + HOUR, admitted=1)
-        recorder.decided(principal(), "none", admitted(FIRST + HOUR))
+        recorder.decided(PRINCIPAL, "none", admitted(FIRST + HOUR))
         taken = recorder.take()
         assert {(1, "listOrders"): FIRST + HOUR, (1, "v1.*"): FIRST + HOUR} == taken.uses
         assert {"key_a": FIRST + HOUR} == taken.keys
@@ -94,15 +94,15 @@ class TestRecorder:
         again = recorder.take()
         assert (taken.uses, taken.keys) == (again.uses, again.keys)
         for now in (FIRST + HOUR, FIRST):  # the clock was set back
-            recorder.decided(principal(), "listOrders", admitted(now))
-            recorder.decided(principal(), "getPet", admitted(now))
+            recorder.decided(PRINCIPAL, "listOrders", admitted(now))
+            recorder.decided(PRINCIPAL, "getPet", admitted(now))
         assert {(1, "getPet"): FIRST + HOUR} == recorder.take().uses
         record(recorder, FIRST + 2 * HOUR, refused_minute=1)
         later = recorder.take()
         assert {(1, "listOrders"): FIRST + 2 * HOUR, (1, "v1.*"): FIRST + 2 * HOUR} == later.uses
         assert {"key_a": FIRST + 2 * HOUR} == later.keys
 
-    def test_each_response_is_counted_in_its_class_for_its_operation(self) -> None:
+    def test_each_response_is_counted_in_its_class_also_after_the_counts_of_its_request_were_taken(self) -> None:
         classes = {
             "cancelled": [204],
             "succeeded": [200, 201],
@@ -117,22 +117,10 @@ class TestRecorder:
         for field, statuses in classes.items():
             recorder = UsageRecorder()
             record(recorder, FIRST, admitted=1)
+            assert {(1, FIRST, "listOrders"): UsageCounts(1)} == recorder.take().accounts
             for status in statuses:
-                recorder.responded(principal(), "getPet", status)
-            assert UsageCounts(**{field: len(statuses)}) == recorder.take().accounts[1, FIRST, "getPet"]
-
-    def test_a_response_after_the_counts_of_its_request_were_taken_is_in_the_next_ones(self) -> None:
-        recorder = UsageRecorder()
-        record(recorder, FIRST, admitted=1)
-        assert {(1, FIRST, "listOrders"): UsageCounts(1)} == recorder.take().accounts
-        recorder.responded(principal(), "listOrders", 200)
-        assert {(1, FIRST, "listOrders"): UsageCounts(succeeded=1)} == recorder.take().accounts
-
-    def test_requests_without_a_valid_key_are_counted_together(self) -> None:
-        recorder = UsageRecorder()
-        for number in range(5):
-            recorder.decided(None, "none", evaluate_address(number < 3, Count(FIRST, 1), float(FIRST)))
-        assert Activity({}, {FIRST: KeylessCounts(refused_key=3, refused_address=2)}, {}) == recorder.take()
+                recorder.responded(PRINCIPAL, "getPet", status)
+            assert {(1, FIRST, "getPet"): UsageCounts(**{field: len(statuses)})} == recorder.take().accounts
 
     def test_what_is_put_back_is_added_hour_by_hour_and_a_key_keeps_its_latest_hour(self) -> None:
         recorder = UsageRecorder()
@@ -163,8 +151,7 @@ def activity(account: int, start: int, admitted: int = 1, operation: str = "list
 
 async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as other:
-        await add_key(one)
-        account = (await one.accounts.find("zoo")).id
+        account = (await one.accounts.create("zoo", Plan.FREE, LIMITS, BY)).id
         saving = [each.usage.save({}, [], activity(account, FIRST, 3, cancelled=1)) for each in [one, other] * 20]
         await asyncio.gather(*saving)
         assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
@@ -239,8 +226,7 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
     source = random.Random(3)
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     async with each_backend.opened() as one, each_backend.opened() as other:
-        await add_key(one)
-        account = (await one.accounts.find("zoo")).id
+        account = (await one.accounts.create("zoo", Plan.FREE, LIMITS, BY)).id
         for hour in range(0, 8 * 24, 3):
             counts = UsageCounts(*[source.randrange(9) for _ in UsageCounts._fields])
             start, operation = FIRST + hour * HOUR, source.choice(("listOrders", "getPet", "none"))
@@ -351,8 +337,7 @@ def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(store: Store) -> None:
-    await add_key(store)
-    account = (await store.accounts.find("zoo")).id
+    account = (await store.accounts.create("zoo", Plan.FREE, LIMITS, BY)).id
     await store.usage.save({}, [], activity(account, FIRST, 7))
     late = FIRST + 1800
     assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.HOUR)).rows[FIRST].admitted
