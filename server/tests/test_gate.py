@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import httpx2
 import pytest
 
-from petstore_server.domain.accounts import Limits, Plan, suspend
+from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
@@ -279,6 +279,26 @@ async def test_keys_that_do_not_work_get_one_response_and_known_ones_are_logged_
     seen = [line for line in lines if line["event"] == "key refused"]
     assert expected == [(line["key"], line["account"], line["state"], line["request_id"]) for line in seen]
     assert "pso_" not in json.dumps(lines)
+
+
+async def test_a_change_of_access_takes_effect_after_one_background_round(service: Service) -> None:
+
+    account = await service.account()
+    key, key_id = await service.key_and_id(account)
+    store, statuses = service.backend.store, []
+
+    async def ask() -> None:
+        await service.background_round()
+        statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
+
+    await ask()
+    await store.accounts.change(account, suspend(service.actor.at), service.actor)
+    await ask()
+    await store.accounts.change(account, RESUME, service.actor)
+    await ask()
+    await store.keys.change(key_id, revoke(service.actor.at), service.actor)
+    await ask()
+    assert [200, 401, 200, 401] == statuses
 
 
 @embedded

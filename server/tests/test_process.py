@@ -127,8 +127,7 @@ def test_what_the_command_line_changes_the_server_shows_at_once(each_deployment:
             assert 6 == petstore(store, "orders", "ship", "1").returncode
 
 
-def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(each_deployment: Deployment) -> None:
-    store = each_deployment
+def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(store: Path) -> None:
     with serving(store) as server:
         key, key_id = new_key(store)
         with server.client(key) as client:
