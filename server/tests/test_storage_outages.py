@@ -191,10 +191,10 @@ async def test_what_may_take_long_to_read_does_not_hold_up_others(
 async def test_reads_share_a_connection_and_the_threads_of_a_store_end_with_it(
     tmp_path: Path, connections_made: list[apsw.Connection]
 ) -> None:
-    threads: list[str] = []
+    threads: list[threading.Thread] = []
 
     def note_thread(items: Sequence[int] = ()) -> Work[Sequence[int]]:
-        threads.append(threading.current_thread().name)
+        threads.append(threading.current_thread())
         yield Query("SELECT 1")
         return items
 
@@ -205,8 +205,8 @@ async def test_reads_share_a_connection_and_the_threads_of_a_store_end_with_it(
         await store.engine.transaction(note_thread)
         assert 7 == await store.engine.submit(note_thread, 7, 0)
         assert (made, 0) == (len(connections_made), store.engine.stats.old_primaries())
-    assert ["petstore-read", "petstore-write", "MainThread"] == [name.partition("_")[0] for name in threads]
-    assert [] == [thread.name for thread in threading.enumerate() if thread.name.startswith("petstore-")]
+    assert ["petstore-read", "petstore-write", "MainThread"] == [thread.name.partition("_")[0] for thread in threads]
+    assert [False, False, True] == [thread.is_alive() for thread in threads]
 
 
 async def test_closing_finishes_what_is_queued_and_the_list_that_is_being_read(store: Store) -> None:
