@@ -49,7 +49,8 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
 
 def form_token(session_token: str, page: str) -> str:
     """The token that the forms of a page carry; `page` is a random text, so that no two pages have the same."""
-    return f"{page}.{_mac(session_token, b'form:' + page.encode())}"
+    mac = _mac(session_token, b"form:" + page.encode())
+    return f"{page}.{mac}"
 
 
 def is_form_token(given: str, session_token: str) -> bool:
