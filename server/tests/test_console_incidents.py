@@ -12,6 +12,8 @@ from prometheus_client.core import CounterMetricFamily
 
 from petstore_server.console import sources
 from petstore_server.console.rendering import minutes
+from petstore_server.console.sources import SLOW, Cached, Reading
+from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
@@ -29,6 +31,16 @@ pytestmark = pytest.mark.anyio
 NO_REDIS = {"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"}
 REDIS_PROBLEM = "The usage cannot be read from Redis at redis://127.0.0.1:1/0 ("
 PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]
+SAYS_THAT_IT_IS_MISSING = [SLOW, "Last backup: not known", "than can be counted quickly"]
+MANY_PAGES = [
+    *PAGES,
+    "/?period=week",
+    "/orders?complete=false",
+    "/keys/key_one",
+    "/keys/key_one/revoke",
+    "/audit?subject=zoo",
+]
+MORE_PAGES = ["/?period=week", "/keys/key_one", "/accounts/zoo?period=month", "/orders?complete=false"]
 
 
 async def signed_in(console: Console) -> Browser:
@@ -89,6 +101,34 @@ async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(file_store
             assert "This was not read in time: its source is slow, or down." in page
             assert [known, known] == ["Not known." in page, "Requests per minute in the last hour" in page]
         ended.set()
+
+
+@pytest.mark.parametrize("path", MANY_PAGES)
+async def test_a_page_shows_what_it_has_whichever_of_its_sources_does_not_respond(
+    console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    reads = silent = 0
+
+    def or_silence(read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def reading(source: Visit | Cached[Any], *work: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            if reads != silent:
+                return await read(source, *work)
+            if work:  # a coroutine that nothing will await
+                work[0].close()
+            return Reading(problem=SLOW)
+
+        return reading
+
+    monkeypatch.setattr(Visit, "read", or_silence(Visit.read))
+    monkeypatch.setattr(Cached, "get", or_silence(Cached.get))
+    while reads >= silent:
+        reads, silent = 0, silent + 1
+        response = await browser.http.get(f"/console{path}")
+        assert response.status_code in (200, 503), (path, silent)
+        assert reads < silent or any(text in response.text for text in SAYS_THAT_IT_IS_MISSING), (path, silent)
+    assert silent > 1
 
 
 async def test_the_overview_is_there_while_the_store_is_down_and_says_since_when(console: Console) -> None:

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -46,7 +45,8 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
     with ExitStack() as stack:
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
-            folder = Path(tempfile.gettempdir(), f"petstore-demo-{secrets.token_hex(4)}")
+            # Python's `gettempdir` would try the directory with a file that a signal may leave there.
+            folder = Path(os.environ.get("TMPDIR") or "/tmp", f"petstore-demo-{secrets.token_hex(4)}")  # noqa: S108
             stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come at any time
             folder.mkdir(0o700)
             settings = replace(settings, database_url=f"sqlite:///{folder}/demo.db", redis_url=None, workers=1)
