@@ -13,7 +13,7 @@ import apsw
 from petstore_server.batching import Batcher
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.serial import Job, SerialEngine
-from petstore_server.store.engine import Damage, Item, Perform, Result, Work
+from petstore_server.store.engine import Item, Perform, Result, Work, in_background
 
 BULK_GAP_SECONDS = 0.01  # pause after a bulk transaction, so that others can write; a busy server misses 3 ms
 
@@ -27,8 +27,7 @@ class SqliteEngine(SerialEngine):
     _writer: ThreadPoolExecutor
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.damage = Damage(self._note_damage)
+        super().__init__(path, in_background)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
         wait, event_loop = connections.patience(connections.BUSY_SECONDS), threading.get_ident()
         self._writing.set_busy_handler(lambda tries: threading.get_ident() != event_loop and wait(tries))
@@ -55,10 +54,8 @@ class SqliteEngine(SerialEngine):
     async def close(self) -> None:
         self._closed = True
         await self._batcher.close()
-        await self.damage.close()
         for threads in self._writer, self._readers:
             await asyncio.to_thread(threads.shutdown)
-        await asyncio.to_thread(self._writing.close)
         await super().close()
 
     async def _call(self, threads: Executor | None, function: Callable[..., Result], *arguments: object) -> Result:

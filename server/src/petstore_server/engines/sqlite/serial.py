@@ -48,11 +48,11 @@ class SerialEngine:
     _readers: "Executor | None" = None
     _writer: "Executor | None" = None
 
-    def __init__(self, path: Path) -> None:
-        """Open a file that has the latest schema. Raises apsw.Error, OSError."""
+    def __init__(self, path: Path, begin: Callable[[Any], object] = at_once) -> None:
+        """Open a file that has the latest schema. `begin` runs the note of damage. Raises apsw.Error, OSError."""
         self.dialect = dialect
         self.stats = Stats()
-        self.damage = Damage(self._note_damage, at_once)
+        self.damage = Damage(self._note_damage, begin)
         self._path = path
         self._inline = connections.connect_inline(path)
         self._cursor = self._inline.cursor()  # making one takes a fifth of the time of a short read
@@ -127,7 +127,8 @@ class SerialEngine:
 
     async def close(self) -> None:
         self._closed = True
-        self._writing.close()
+        await self.damage.close()
+        await self._call(None, self._writing.close)
         for connection in (*self._idle, self._inline):
             with suppress(apsw.Error):
                 connection.close()
