@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,18 @@ def test_the_bounds_of_these_connections_are_documented() -> None:
     assert 10 == servers._ADMIN_HEAD_SECONDS
 
 
+@asynccontextmanager
+async def serving_admin(respond: Any) -> AsyncIterator[tuple[AdminServer, Any]]:
+    """An admin server that responds as the application `respond`, with its address; stopped at the end."""
+    server = AdminServer(respond)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.create_task(server.serve([listener]))
+        await server.wait_until_started()
+        yield server, listener.getsockname()
+        server.should_exit = True
+        await task
+
+
 @pytest.mark.parametrize(
     "sent",
     [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1\r\n\r\nGET / HT"],
@@ -178,11 +192,8 @@ async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
-    server = AdminServer(respond)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(server.serve([listener]))
-        await server.wait_until_started()
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
+    async with serving_admin(respond) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
         writer.write(sent[:9])
         for _ in range(3):  # so that it comes in two pieces
             await asyncio.sleep(0)
@@ -195,8 +206,6 @@ async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
         assert sent.endswith(b"HT") == received.startswith(b"HTTP/1.1 200")
         assert b"server:" not in received
         writer.close()
-        server.should_exit = True
-        await task
 
 
 @pytest.mark.parametrize("seconds", [0.1, PATIENCE])
@@ -211,22 +220,17 @@ async def test_a_stop_ends_idle_connections_and_new_ones_after_their_first_reque
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
-    server = AdminServer(respond)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(server.serve([listener]))
-        await server.wait_until_started()
-        (idle, write_idle), (new, write_new) = [await asyncio.open_connection(*listener.getsockname()) for _ in "12"]
-        async with asyncio.timeout(PATIENCE):
-            write_idle.write(asked)
-            assert (await idle.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-            server.should_exit = True
-            assert b"" == await idle.read()
-            if seconds == PATIENCE:
-                write_new.write(asked)
-                assert (await new.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-                write_new.close()
-            else:
-                assert b"" == await new.read()
-            await task
-        write_new.close()
-        write_idle.close()
+    async with asyncio.timeout(PATIENCE), serving_admin(respond) as (server, address):
+        (idle, write_idle), (new, write_new) = [await asyncio.open_connection(*address) for _ in "12"]
+        write_idle.write(asked)
+        assert (await idle.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        server.should_exit = True
+        assert b"" == await idle.read()
+        if seconds == PATIENCE:
+            write_new.write(asked)
+            assert (await new.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            write_new.close()
+        else:
+            assert b"" == await new.read()
+    write_new.close()
+    write_idle.close()
