@@ -130,14 +130,18 @@ class NoIdentifierLeft(DomainError):
 
 
 class ServiceUnavailable(DomainError):
-    """The store cannot be used now. `reason`, and `explanation` in sentences, are for operators, not for responses."""
+    """The store cannot be used now. `reason`, and `explanation` in sentences, are for operators, not for responses.
+
+    `damaged`: because damage to it was seen, perhaps by another process.
+    """
 
     code = "service_unavailable"
     message = "The service is temporarily unavailable; retry after the seconds in Retry-After."
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, damaged: bool = False) -> None:
         super().__init__()
         self.reason = reason
+        self.damaged = damaged
         self.explanation = f"{reason[:1].upper()}{reason[1:]}."
 
 

@@ -22,7 +22,6 @@ from petstore_server.runtime.backend import require_servable
 from petstore_server.runtime.installation import is_served, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
-from petstore_server.store.engine import DAMAGED
 
 _QUICK_TO_READ = 200_000_000  # bytes of a store that can be read in a few seconds
 
@@ -136,7 +135,7 @@ async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool
             return [CheckResult("store", "fail", reason, f"{remedy} To create a new store:", "migrate")]
         if isinstance(error, StoreOutdated):
             return [CheckResult("store", "fail", reason, "Bring it to this version's schema.", "migrate")]
-        if isinstance(error, StoreDamaged) or reason.endswith(f"{DAMAGED}."):
+        if isinstance(error, StoreDamaged) or (isinstance(error, ServiceUnavailable) and error.damaged):
             return [CheckResult("store", "fail", reason, *_after_damage(settings))]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
     return [*results, await asyncio.to_thread(_integrity, settings, in_full=in_full)]

@@ -125,7 +125,7 @@ class Damage:
         """Raise ServiceUnavailable if there is damage, `noted` or not."""
         self.reason = self.reason or noted
         if self.reason is not None:
-            raise ServiceUnavailable(self.reason)
+            raise ServiceUnavailable(self.reason, damaged=True)
 
     async def close(self) -> None:
         """Finish the note."""
