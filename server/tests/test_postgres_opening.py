@@ -79,7 +79,7 @@ def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Store
             admin.execute("DROP ROLE clerk")
 
 
-async def test_a_check_names_triggers_and_the_orders_that_are_not_as_the_service_writes_them(
+async def test_a_check_names_triggers_rules_and_the_orders_that_are_not_as_the_service_writes_them(
     postgres_stores: Stores,
 ) -> None:
     async with postgres_stores.opened() as store:
@@ -89,8 +89,10 @@ async def test_a_check_names_triggers_and_the_orders_that_are_not_as_the_service
     set_record(postgres_stores, 2, '{"id":7}')
     execute(postgres_stores, "CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
     execute(postgres_stores, "CREATE TRIGGER spy BEFORE UPDATE ON petstore.orders FOR EACH ROW EXECUTE FUNCTION spy()")
+    execute(postgres_stores, "CREATE RULE hide AS ON DELETE TO petstore.keys DO INSTEAD NOTHING")
     assert [
         "The table orders has a trigger, spy, which another program has added: drop it.",
+        "The table keys has a rule, hide, which another program has added: drop it.",
         "Order 1 has a record in another form than the service writes.",
         "Order 2 has a record that names order 7.",
     ] == await check(postgres_stores.url)

@@ -48,9 +48,9 @@ def read_order(record: str, status: str, order_id: int | None = None, reference:
     return order
 
 
-def trigger_problem(name: str, table: str) -> str:
-    """Return what is wrong with a trigger, in plain words: no store has one, and it may change any order."""
-    return f"The table {table} has a trigger, {name}, which another program has added: drop it."
+def trigger_problem(name: str, table: str, kind: str = "trigger") -> str:
+    """Return what is wrong with a trigger or rule, in plain words: no store has one, and it may change any order."""
+    return f"The table {table} has a {kind}, {name}, which another program has added: drop it."
 
 
 def order_problem(row: Row) -> str | None:

@@ -28,8 +28,9 @@ _TABLES = """
     WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
 """
 _TRIGGERS = """
-    SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+    SELECT tgname, relname, 'trigger' FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
     WHERE relnamespace = 'petstore'::regnamespace AND NOT tgisinternal
+    UNION ALL SELECT rulename, tablename, 'rule' FROM pg_rules WHERE schemaname = 'petstore'
 """
 _STATE = """
     SELECT name, setting FROM pg_settings
@@ -77,7 +78,7 @@ async def check(url: str, share: Share | None = None) -> list[str]:
         SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
         async with driver.transaction(), driver.cursor("checked") as orders:
             triggers = await (await driver.execute(_TRIGGERS)).fetchall()
-            problems = [trigger_problem(name, table) for name, table in triggers]
+            problems = [trigger_problem(*trigger) for trigger in triggers]
             await orders.execute(f"{CHECKED} ORDER BY id")
             while len(problems) < MAX_PROBLEMS and (page := await orders.fetchmany(5_000)):
                 problems += filter(None, map(order_problem, page))
