@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
 from testing.deployment import Deployment
 from testing.process import new_key, serving
+from testing.public_server import until
 from testing.service import Service
 from testing.stores import BY, api_key
 from testing.subprocesses import PATIENCE, within
@@ -165,16 +167,26 @@ def test_the_bounds_of_these_connections_are_documented() -> None:
     assert 10 == servers._ADMIN_HEAD_SECONDS
 
 
+ASKED = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
 @asynccontextmanager
-async def serving_admin(respond: Any) -> AsyncIterator[tuple[AdminServer, Any]]:
-    """An admin server that responds as the application `respond`, with its address; stopped at the end."""
+async def admin_server(seconds: float = 0) -> AsyncIterator[tuple[AdminServer, tuple[str, int]]]:
+    """An admin server that answers each request after so many seconds, and its address; stopped at the end."""
+
+    async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        assert "127.0.0.1" == scope["client"][0]
+        await asyncio.sleep(seconds)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
     server = AdminServer(respond)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve([listener]))
         await server.wait_until_started()
         yield server, listener.getsockname()
         server.should_exit = True
-        await task
+        await asyncio.wait_for(task, PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +197,7 @@ async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(servers, "_ADMIN_HEAD_SECONDS", 0.3)
-
-    async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        assert "127.0.0.1" == scope["client"][0]
-        await asyncio.sleep(0.6)  # a response may take longer than a head
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
-
-    async with serving_admin(respond) as (_, address):
+    async with admin_server(0.6) as (_, address):  # a response may take longer than a head
         reader, writer = await asyncio.open_connection(*address)
         writer.write(sent[:9])
         for _ in range(3):  # so that it comes in two pieces
@@ -214,23 +219,39 @@ async def test_a_stop_ends_idle_connections_and_new_ones_after_their_first_reque
 ) -> None:
     assert 1 == servers._FIRST_REQUEST_SECONDS
     monkeypatch.setattr(servers, "_FIRST_REQUEST_SECONDS", seconds)
-    asked = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-
-    async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
-
-    async with asyncio.timeout(PATIENCE), serving_admin(respond) as (server, address):
+    async with admin_server() as (server, address), asyncio.timeout(PATIENCE):
         (idle, write_idle), (new, write_new) = [await asyncio.open_connection(*address) for _ in "12"]
-        write_idle.write(asked)
+        write_idle.write(ASKED)
         assert (await idle.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         server.should_exit = True
         assert b"" == await idle.read()
         if seconds == PATIENCE:
-            write_new.write(asked)
+            write_new.write(ASKED)
             assert (await new.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-            write_new.close()
         else:
             assert b"" == await new.read()
-    write_new.close()
-    write_idle.close()
+        write_new.close()
+        write_idle.close()
+
+
+async def test_a_stop_answers_a_request_that_came_while_the_process_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its timers are due then before it has read anything."""
+    loop = asyncio.get_running_loop()
+    call_later, due = loop.call_later, asyncio.Queue[Callable[[], object]]()
+
+    def pause(seconds: float, call: Callable[..., object], *values: Any) -> asyncio.TimerHandle | None:
+        if seconds != servers._FIRST_REQUEST_SECONDS:
+            return call_later(seconds, call, *values)
+        due.put_nowait(partial(call, *values))
+        return None
+
+    monkeypatch.setattr(loop, "call_later", pause)
+    async with admin_server() as (server, address), asyncio.timeout(PATIENCE):
+        with socket.create_connection(address) as client:
+            await until(lambda: bool(server.server_state.connections))
+            server.should_exit = True
+            timer = await due.get()
+            client.sendall(ASKED)
+            timer()
+            client.setblocking(False)
+            assert (await loop.sock_recv(client, 4096)).startswith(b"HTTP/1.1 200 ")

@@ -31,6 +31,7 @@ DRAIN_SECONDS = 8
 MAX_ADMIN_CONNECTIONS = 64
 _ADMIN_HEAD_SECONDS = 10.0
 _FIRST_REQUEST_SECONDS = 1.0  # for which a new connection to the admin port is kept while the server stops
+_LAST_READ_SECONDS = 0.05
 _WARNING_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -92,8 +93,8 @@ class AdminConnection(H11Protocol):
     def shutdown(self) -> None:
         """End after the request that is answered or, on a new connection, after one that is on its way."""
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None:
-            self.loop.call_later(_FIRST_REQUEST_SECONDS, self._end)
+        if cycle is None:  # a second timer: after a pause of the process, one may be due before the loop has read
+            self.loop.call_later(_FIRST_REQUEST_SECONDS, self.loop.call_later, _LAST_READ_SECONDS, self._end)
         else:
             super().shutdown()
 
