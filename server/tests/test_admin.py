@@ -3,10 +3,11 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -68,6 +69,36 @@ async def test_a_store_that_does_not_respond_in_two_seconds_makes_the_process_un
         assert {"status": "unavailable", "reason": reason} == (await get(service, "/readyz")).json()
 
 
+@pytest.mark.settings(PETSTORE_DRAIN_DELAY_SECONDS="0")
+@pytest.mark.parametrize("error", [None, OSError("too many files")])
+async def test_a_server_is_ready_once_its_admin_port_responds_and_drains_when_that_or_its_companion_ends(
+    service: Service, error: OSError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    tasks = asyncio.all_tasks()
+
+    class Slow(AdminServer):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await asyncio.sleep(0.01)
+            if error:
+                raise error
+            await super().startup(sockets)
+            begun.append("admin port")
+
+    async def on_ready() -> None:
+        begun.append("ready")
+
+    monkeypatch.setattr(servers, "AdminServer", Slow)
+    for name in ("gc", "sys"):  # which the process of the tests keeps as they are
+        monkeypatch.setattr(servers, name, Mock())
+    with socket.create_server(("127.0.0.1", 0)) as public, socket.create_server(("127.0.0.1", 0)) as admin:
+        given = service.settings, service.application, public, on_ready
+        with pytest.raises(OSError, match="too many files") if error else nullcontext():
+            await servers.run(*given, admin=admin, companion=partial(asyncio.sleep, 0))
+    assert ([] if error else ["admin port", "ready"]) == begun
+    assert (True, tasks) == (service.application.draining, asyncio.all_tasks())
+
+
 async def test_the_root_lists_every_path_that_is_served(service: Service) -> None:
     root = await get(service, "/")
     assert 200 == root.status_code
@@ -93,9 +124,15 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
         await add
     assert {"": START} == values(text, "petstore_start_timestamp_seconds")
     assert {} == values(text, "petstore_postgresql")
+    assert 0.0 == values(text, "petstore_accounts_using")['{operation="listOrders"}']
     without_redis = ("limit_decisions_local_total", "limits_degraded", "limit_counts_lost_total", "clock_ahead_seconds")
     assert [{"": 0.0}] * 4 == [values(text, f"petstore_{name}") for name in without_redis]
     assert [f'{{commit="{commit()}",version="{__version__}"}}'] == list(values(text, "petstore_build_info"))
+
+
+@pytest.mark.settings(PETSTORE_USAGE_HOURLY_RETENTION_DAYS="0", PETSTORE_USAGE_DAILY_RETENTION_DAYS="0")
+async def test_without_a_usage_history_a_scrape_shows_no_use(service: Service) -> None:
+    assert {} == values((await get(service, "/metrics")).text, "petstore_accounts_using")
 
 
 @pytest.mark.parametrize("each_deployment", ["scaled-out"], indirect=True)
@@ -213,12 +250,35 @@ async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
         writer.close()
 
 
+async def test_the_connection_that_waits_longest_for_a_request_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
+        try:
+            connection[1].write(ASKED)
+            return (await connection[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return False
+
+    monkeypatch.setattr(servers, "MAX_ADMIN_CONNECTIONS", 2)
+    async with admin_server() as (_, address), asyncio.timeout(PATIENCE):
+        silent, answered = [await asyncio.open_connection(*address) for _ in "12"]
+        assert await is_answered(answered)
+        third = await asyncio.open_connection(*address)
+        assert await is_answered(third)
+        assert [False, True] == [await is_answered(each) for each in (silent, answered)]
+        last = await asyncio.open_connection(*address)
+        assert [True, False, True] == [await is_answered(each) for each in (last, third, answered)]
+        for _, writer in (silent, answered, third, last):
+            writer.close()
+
+
 @pytest.mark.parametrize("seconds", [0.1, PATIENCE])
 async def test_a_stop_ends_idle_connections_and_new_ones_after_their_first_request_or_a_second(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     assert 1 == servers._FIRST_REQUEST_SECONDS
     monkeypatch.setattr(servers, "_FIRST_REQUEST_SECONDS", seconds)
+    for others in ("_ADMIN_HEAD_SECONDS", "DRAIN_SECONDS"):
+        monkeypatch.setattr(servers, others, 2 * PATIENCE)
     async with admin_server() as (server, address), asyncio.timeout(PATIENCE):
         (idle, write_idle), (new, write_new) = [await asyncio.open_connection(*address) for _ in "12"]
         write_idle.write(ASKED)

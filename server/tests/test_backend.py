@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, call
 
 import pytest
 
@@ -14,8 +14,10 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity
+from petstore_server.runtime import backend
+from petstore_server.runtime.backend import compact_history
 from petstore_server.runtime.installation import sqlite_path
-from petstore_server.settings import SettingsError
+from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
 from testing.deployment import Deployment
@@ -128,14 +130,30 @@ async def test_the_history_is_complete_while_counts_are_saved(each_deployment: D
 
 
 async def test_the_background_tasks_of_a_process_delete_what_is_old(
-    each_deployment: Deployment, service: Service
+    each_deployment: Deployment, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = service.backend.store
+    parts = store.orders, store.imports
+    forgets = [AsyncMock(wraps=part.forget) for part in parts]
+    for part, forget in zip(parts, forgets, strict=True):
+        monkeypatch.setattr(part, "forget", forget)
     await service.client.get(ORDERS, headers=bearer(await service.key()))
     await service.backend.save()
     service.clock.now += 2000 * DAY
     for task in service.application.background:
         await task.work()
+    kept = service.clock.now - DAY, service.clock.now - 30 * DAY
+    assert [[call(time, backend._MAX_FORGOTTEN)] for time in kept] == [forget.mock_calls for forget in forgets]
     assert {} == await service.backend.history(1, 0, int(service.clock.now), Granularity.DAY)
+
+
+async def test_a_day_of_the_usage_history_is_compacted_at_a_time_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
+    monkeypatch.setattr(asyncio, "sleep", pause := AsyncMock())
+    usage = AsyncMock(**{"compact.side_effect": [True, True, False]})
+    await compact_history(usage, settings, 9 * DAY + 1)
+    assert [call.compact(7 * DAY, 4 * DAY)] * 3 == usage.mock_calls
+    assert [call(backend._COMPACT_GAP_SECONDS)] * 2 == pause.mock_calls
 
 
 @pytest.mark.settings(**STRICT)

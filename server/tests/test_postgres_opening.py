@@ -11,8 +11,8 @@ import pytest
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.engines.postgres import check, opening
-from petstore_server.runtime.installation import require_driver
-from petstore_server.settings import SettingsError
+from petstore_server.runtime.installation import redis_counters, require_driver
+from petstore_server.settings import SettingsError, read_settings
 from testing.cli import CommandLine
 from testing.damage import execute, set_record
 from testing.engines import PostgresEngine
@@ -106,10 +106,16 @@ def test_commands_for_a_file_name_the_programs_for_a_database(tmp_path: Path) ->
     assert [] == list(tmp_path.iterdir())
 
 
-def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"requirements/scale-out\.lock"):
-        require_driver("postgresql://host/db")
+def test_without_a_driver_the_line_says_why_it_is_needed_and_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing: list[str] = []
+    monkeypatch.setattr("importlib.util.find_spec", missing.append)
+    for reason, need in (
+        ("A URL names PostgreSQL", lambda: require_driver("postgresql://host/db")),
+        ("PETSTORE_REDIS_URL is set", lambda: redis_counters(read_settings({}))),
+    ):
+        with pytest.raises(SettingsError, match=rf"^{reason}, but .* requirements/scale-out\.lock$"):
+            need()
+    assert ["psycopg", "redis"] == missing
 
 
 @pytest.mark.parametrize(("version", "refused"), [(149_999, True), (150_000, False)])

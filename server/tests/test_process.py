@@ -313,6 +313,27 @@ def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path) ->
         assert 0 == server.stop()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("number", "terminal", "stops"),
+    [
+        (signal.SIGTERM, False, True),
+        (signal.SIGINT, False, True),
+        (signal.SIGHUP, True, True),
+        (signal.SIGHUP, False, False),
+    ],
+)
+async def test_a_signal_stops_the_server(
+    number: signal.Signals, terminal: bool, stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "_has_terminal", lambda: terminal)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored
+    stop = servers.stop_signals()
+    signal.raise_signal(number)
+    await asyncio.sleep(0.01)
+    assert stops == stop.is_set()
+
+
 def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: Path) -> None:
     put_orders(store, 20)
     key, _ = new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)

@@ -18,10 +18,12 @@ from unittest.mock import AsyncMock
 import httpx2
 import msgspec
 import pytest
+from prometheus_client.core import Metric
 
-from petstore_server.api.admin import Readiness
+from petstore_server.api.admin import DRAINING, Readiness
 from petstore_server.runtime import servers
 from petstore_server.runtime import workers as supervision
+from petstore_server.settings import read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.process import (
     UNLIMITED,
@@ -234,8 +236,8 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
 METRICS = "# TYPE served counter\nserved_total 3.0\n# TYPE open gauge\nopen 7.0\n"
 
 
-def samples(worker: supervision.Worker) -> dict[str, float]:
-    return {sample.name: sample.value for metric in worker.metrics() for sample in metric.samples}
+def samples(metrics: list[Metric]) -> dict[str, float]:
+    return {sample.name: sample.value for metric in metrics for sample in metric.samples}
 
 
 @pytest.mark.anyio
@@ -248,13 +250,34 @@ async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_com
     asking = asyncio.create_task(worker.report())
     await asyncio.sleep(0)  # it asks
     await asyncio.sleep(0)
-    assert {"served_total": 3.0, "open": 7.0} == samples(worker)
+    assert {"served_total": 3.0, "open": 7.0} == samples(worker.metrics())
     await worker.ended()
-    assert {"served_total": 3.0} == samples(worker)
+    assert {"served_total": 3.0} == samples(worker.metrics())
     reader.feed_data(msgspec.json.encode(supervision.WorkerReport(Readiness(True, {}), METRICS)) + b"\n")
     assert await asking
-    assert {"served_total": 3.0} == samples(worker)
+    assert {"served_total": 3.0} == samples(worker.metrics())
     theirs.close()
+
+
+@pytest.mark.anyio
+async def test_what_workers_and_their_supervisor_count_is_summed_and_their_state_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported = "# TYPE petstore_log_lines_lost_total counter\npetstore_log_lines_lost_total 3.0\npetstore_ready 1.0\n"
+    monkeypatch.setattr(supervision, "lost_lines", lambda: 2)
+    together = supervision.Workers([cast(Any, None)] * 2, {})
+    for worker, report in zip(together._workers, [supervision.WorkerReport(OK, ""), None], strict=True):
+        worker._latest = METRICS + reported
+        monkeypatch.setattr(worker, "report", AsyncMock(return_value=report))
+    assert samples(await together.collect()) == {
+        "served_total": 6.0,
+        "open": 14.0,
+        "petstore_log_lines_lost_total": 8.0,
+        "petstore_build_info": 1.0,
+        "petstore_ready": 0.0,
+        "petstore_worker_restarts_total": 0.0,
+        "petstore_workers": 1.0,
+    }
 
 
 OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "degraded", "reason": "redis"})
@@ -273,7 +296,42 @@ def test_workers_together_are_as_ready_as_the_least_ready(
     reported: list[Readiness | None], expected: Readiness
 ) -> None:
     reports = [each and supervision.WorkerReport(each, "") for each in reported]
-    assert expected == supervision.Workers([], {})._evaluate(reports)
+    together = supervision.Workers([], {})
+    assert expected == together._evaluate(reports)
+    together.stop(signal.SIGTERM)
+    assert DRAINING == together._evaluate(reports)
+
+
+@pytest.mark.anyio
+async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_before_it_stops_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    stop, ended, done, tasks = asyncio.Event(), asyncio.Event(), list[object](), asyncio.all_tasks()
+
+    class Slow(servers.AdminServer):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await asyncio.sleep(0.01)
+            await super().startup(sockets)
+            done.append("admin port")
+
+    def on_ready() -> None:
+        done.append("ready")
+        stop.set()
+
+    def signal_all(number: int) -> None:
+        done.append((number, [each.fileno() for each in listeners]))
+        ended.set()
+
+    together = AsyncMock(run=asyncio.Event().wait, ended=ended.wait, stop=signal_all)
+    monkeypatch.setattr(supervision, "AdminServer", Slow)
+    monkeypatch.setattr(supervision, "stop_signals", lambda: stop)
+    monkeypatch.setattr(supervision, "Workers", lambda *_: together)
+    with socket.create_server(("127.0.0.1", 0)) as admin:
+        settings = read_settings({"PETSTORE_CONSOLE": "off"})
+        await supervision.serve_with_workers(settings, {}, listeners, admin, on_ready)
+    assert ["admin port", "ready", (signal.SIGTERM, [-1, -1]), (signal.SIGKILL, [-1, -1])] == done
+    assert tasks == asyncio.all_tasks()
 
 
 def test_a_stop_ends_a_worker_that_starts_too(store: Path, redis: str) -> None:

@@ -113,7 +113,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{in_words(name)} {_plain(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_plain, value)) if all(not isinstance(item, dict) for item in value) else f"{len(value):,}"
+        return ", ".join(map(_plain, value))
     return "–" if value is None else plain_times(str(value))
 
 

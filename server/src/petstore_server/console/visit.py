@@ -86,9 +86,9 @@ class Visit:
 
     @property
     def page_number(self) -> int:
-        """The number of the page of a list in the URL, 1 if it is not one."""
+        """The number of the page of a list in the URL; 1 if that is not a number."""
         text = self.parameter("page")
-        return max(1, int(text[:6])) if text.isascii() and text.isdigit() else 1
+        return int(text[:6]) if text.isdecimal() else 1
 
     def filters(self, *names: str) -> Form:
         """The filters of a list as they were typed."""
