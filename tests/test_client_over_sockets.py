@@ -29,10 +29,11 @@ from petstore_client import (
     PetstoreError,
 )
 from petstore_client.testing import FakeClock, FakePetstore
+from petstore_server.api.v2_changes import MAX_HELD_FOR_KEY
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, put_orders, serving
 from testing.served_fake import served
-from testing.subprocesses import within
+from testing.subprocesses import PATIENCE, within
 
 
 def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
@@ -117,12 +118,13 @@ def test_more_followers_than_a_key_may_have_are_asked_to_wait(tmp_path: Path) ->
         Client(f"{server.api}/v1", api_key=key) as client,
         ThreadPoolExecutor(6) as pool,
     ):
-        client.list_orders()
-        followers = [client.v2.follow_changes(after="now") for _ in range(6)]
+        token = next(client.v2.follow_changes()).next
+        followers = [client.v2.follow_changes(after=token) for _ in range(6)]
         first = [pool.submit(next, follower) for follower in followers]
-        time.sleep(1)
+        held, answered = "petstore_held_requests", 'petstore_requests_total{operation="v2.listChanges",status="200"}'
+        within(PATIENCE, lambda: (now := server.metrics())[held] == MAX_HELD_FOR_KEY and now[answered] > 1)
         client.cancel_order(3000)
-        assert [[3000]] * 6 == [[order.id for order in each.result(30).data] for each in first]
+        assert [[3000]] * 6 == [[order.id for order in each.result(PATIENCE).data] for each in first]
 
 
 def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Deployment) -> None:

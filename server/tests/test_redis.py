@@ -246,12 +246,15 @@ async def exact_again(one: FallbackLimiter) -> None:
         await asyncio.sleep(0.25)
 
 
-async def test_a_process_that_was_paused_reads_the_response_that_has_arrived_meanwhile(own: RedisEngine) -> None:
+async def test_a_process_that_was_paused_reads_the_response_that_has_arrived_meanwhile(
+    own: RedisEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", 2.0)
     async with limiter(own.url) as one:
         with own.frozen():
             deciding = asyncio.create_task(one.admit(principal()))
             await asyncio.sleep(0.05)
-        time.sleep(1.5)  # noqa: ASYNC251 - pauses the process, while Redis responds
+        time.sleep(2.0)  # noqa: ASYNC251 - pauses the process, while Redis responds
         assert Outcome.ADMITTED is (await deciding).outcome
         assert (None, 0) == (one.fault, one.local_decisions)
 
