@@ -547,14 +547,11 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert "petstore-client: the command needs click: pip install 'click>=8.2'\n" == done.stderr
 
 
-def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:
-    code = """
+RUNNING = """
 import weakref
-from petstore_client.cli import console, main
+from petstore_client.cli import console
 
 class Object: pass
-
-def ctrl_c(_=None): raise KeyboardInterrupt
 
 def run(*_):
     held = Object()
@@ -563,9 +560,18 @@ def run(*_):
     ctrl_c()
 
 console.run = run
-main()
 """
-    done = python("-c", code)
+LOADING = """
+from sys import meta_path
+from types import SimpleNamespace
+meta_path.insert(0, SimpleNamespace(find_spec=ctrl_c))
+"""
+
+
+@pytest.mark.parametrize("arrives", [RUNNING, LOADING], ids=["running", "loading"])
+def test_ctrl_c_shows_no_traceback_wherever_it_arrives(arrives: str) -> None:
+    define = "from petstore_client.cli import main\ndef ctrl_c(*_): raise KeyboardInterrupt\n"
+    done = python("-c", f"{define}{arrives}main()")
     assert (130, "") == (done.returncode, done.stderr)
 
 

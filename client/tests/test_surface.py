@@ -198,10 +198,11 @@ def test_importing_the_package_needs_only_httpx2_and_msgspec() -> None:
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
+        ("import petstore_client.cli", {"logging", "msgspec", "petstore_client.errors"}),  # nothing handles Ctrl-C yet
         ("from petstore_client.cli.command import petstore_client", {"asyncio", "httpx2", "ssl"}),
         ("from petstore_client import Client; Client('http://x.test/v1', api_key='key')", {"asyncio", "click"}),
     ],
-    ids=["command", "client"],
+    ids=["entry point", "command", "client"],
 )
 def test_only_what_is_used_is_loaded(code: str, absent: set[str]) -> None:
     code += "; import sys; print(*sys.modules)"

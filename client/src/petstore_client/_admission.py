@@ -15,6 +15,7 @@ from petstore_client._types import RateLimitEvent, ResponseEvent
 from petstore_client.errors import EndedBy, KeyBannedError, RateLimitError
 
 log = logging.getLogger("petstore_client")
+log.addHandler(logging.NullHandler())
 
 _OF_THE_ACCOUNT = frozenset({304, 400, 403, 404, 409, 410, 415, 422, 429})
 _BANNED = "api_key_banned"
