@@ -11,12 +11,12 @@ from unittest.mock import AsyncMock, call
 import pytest
 
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity
 from petstore_server.runtime import backend
 from petstore_server.runtime.backend import compact_history
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.installation import read_counters, sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
@@ -63,17 +63,32 @@ async def test_usage_that_is_counted_locally_while_redis_is_away_is_not_saved(de
     async with running(deployment, PETSTORE_REDIS_URL=shared_redis().empty()) as service:
         assert service.backend.shared is not None
         await service.backend.shared.counters.close()
+        for _ in range(2):  # the first one finds it
+            status, shown = await service.application.readiness()
+            reason = f"each process counts limits by itself: {service.backend.shared.fault}"
+            assert (True, {"status": "degraded", "reason": reason}) == (status, shown)
         response = await service.client.get(ORDERS, headers=bearer(await service.key()))
         assert (200, 1) == (response.status_code, service.backend.shared.local_decisions)
         await service.backend.save()
         assert {} == await service.backend.store.usage.all()
 
 
-async def test_a_redis_that_refuses_its_user_is_reported_in_one_sentence(deployment: Deployment) -> None:
+async def test_settings_that_cannot_be_served_are_reported_in_one_sentence(deployment: Deployment) -> None:
     url = shared_redis().url.replace("//", "//unknown:wrong@")
-    with pytest.raises(SettingsError, match=r"^PETSTORE_REDIS_URL names a Redis that cannot be used: [^.]+\.$"):
-        async with running(deployment, PETSTORE_REDIS_URL=url):
+    for settings, reported in (
+        ({"PETSTORE_REDIS_URL": url}, r"PETSTORE_REDIS_URL names a Redis that cannot be used: [^.]+\."),
+        ({"PETSTORE_WORKERS": "2"}, "More than one worker needs Redis .*"),
+    ):
+        with pytest.raises(SettingsError, match=f"^{reported}$"):
+            async with running(deployment, **settings):
+                pass
+    absent = (
+        "The usage cannot be read from Redis at redis://127.0.0.1:1/0 (Connection refused). Check PETSTORE_REDIS_URL"
+    )
+    with pytest.raises(Unreachable) as unreachable:
+        async with read_counters(read_settings({"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"})):
             pass
+    assert f"{absent}, and that Redis runs." == unreachable.value.explanation
 
 
 @pytest.mark.settings(**STRICT)

@@ -13,21 +13,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import apsw
 import pytest
 
 from petstore_server.cli import db
+from petstore_server.domain.errors import (
+    NoStore,
+    ServiceUnavailable,
+    StoreDamaged,
+    StoreOutdated,
+    StoreUnusable,
+)
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import DAY
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
-from petstore_server.operations.health import check_backups, check_clock
+from petstore_server.operations import health_machine
+from petstore_server.operations.health import CheckResult, check_backups, check_clock
 from petstore_server.operations.health_machine import LARGE_LOG, check_disk
+from petstore_server.runtime import health
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.maintenance import check
-from petstore_server.settings import read_settings
+from petstore_server.settings import SettingsError, read_settings
 from testing.cli import CommandLine
 from testing.documents import parse_yaml
 from testing.engines import PostgresEngine
@@ -153,6 +162,53 @@ def test_doctor_names_the_store_that_is_missing_and_says_what_to_do(tmp_path: Pa
     for named in ("disk is mounted", "PETSTORE_DATABASE_URL", "petstore db migrate"):
         assert named in found["remedy"]
     assert [] == list(tmp_path.iterdir())
+
+
+MOUNT = "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right."
+RESTORE = "Stop all servers, restore the latest sound backup, then start them."
+CORRECT = "Correct that, then check again."
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize(
+    ("error", "message", "advice"),
+    [
+        (
+            NoStore("There is none.", "Make one."),
+            "There is none. Make one.",
+            (f"{MOUNT} To create a new store:", "migrate"),
+        ),
+        (
+            StoreOutdated("It is old.", "Migrate it."),
+            "It is old. Migrate it.",
+            ("Bring it to this version's schema.", "migrate"),
+        ),
+        (StoreDamaged("It is damaged.", "Restore it."), "It is damaged. Restore it.", (RESTORE, "restore")),
+        (StoreUnusable("It is new.", "Update this."), "It is new. Update this.", (CORRECT, None)),
+        (ServiceUnavailable("it is locked"), "It is locked.", (CORRECT, None)),
+        (ServiceUnavailable("it is damaged", damaged=True), "It is damaged.", (RESTORE, "restore")),
+        (SettingsError("A driver is missing."), "A driver is missing.", (CORRECT, None)),
+    ],
+)
+def test_doctor_says_what_to_do_about_a_store_that_cannot_be_opened(
+    cli: CommandLine,
+    error: Exception,
+    message: str,
+    advice: tuple[str, str | None],
+    moved: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that a server holds and that was moved away gets no advice that would put another one in its place."""
+    if moved and isinstance(error, StoreUnusable):
+        message = error.problem
+        advice = (MOUNT, None) if isinstance(error, NoStore) else advice
+    monkeypatch.setattr(health, "named_store", Mock(side_effect=error))
+    server = CheckResult("server", "fail" if moved else "ok", "A server runs.")
+    monkeypatch.setattr(health_machine, "check_server", Mock(return_value=[server]))
+    found = asyncio.run(
+        examine(read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}"}), time.time, in_full=False)
+    )
+    assert [("store", "fail", message, *advice, "")] == [tuple(each) for each in found if each.check == "store"]
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import re
 import resource
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from petstore_server.runtime.application import _allowed_connections
-from petstore_server.runtime.installation import rows_at_once
+from petstore_server.runtime.installation import counts_elsewhere, rows_at_once
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
 from testing.stores import locked
 
@@ -188,11 +189,15 @@ def test_the_limit_on_open_files_is_raised_for_the_connections_and_bounds_them(
     assert [limits, *raised] == seen
 
 
-def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: Path) -> None:
+def test_transactions_of_an_import_are_short_where_requests_may_wait_and_only_a_redis_may_have_the_usage(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "store.db"
     settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{path}"})
-    assert rows_at_once(settings) > 1
+    assert (True, False) == (rows_at_once(settings) > 1, counts_elsewhere(settings))
     for shared in (False, True):
         with locked(path, shared=shared):
-            assert 1 == rows_at_once(settings)
-    assert 1 == rows_at_once(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))
+            assert (1, shared) == (rows_at_once(settings), counts_elsewhere(settings))
+    settings = read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"})
+    assert (1, True) == (rows_at_once(settings), counts_elsewhere(settings))
+    assert not counts_elsewhere(replace(settings, redis_url="redis://db/0"))

@@ -35,6 +35,7 @@ from testing.process import (
     serving_as,
 )
 from testing.redis_engine import shared_redis
+from testing.stores import new_store_file
 from testing.subprocesses import PATIENCE, busy, descendants, within
 from testing.wire import before, codes, send_all
 
@@ -241,22 +242,33 @@ def samples(metrics: list[Metric]) -> dict[str, float]:
 
 
 @pytest.mark.anyio
-async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_comes_later_is_not_counted() -> None:
-    ours, theirs = socket.socketpair()
-    worker = supervision.Worker(1, cast(Any, None), {})
-    reader, writer = await asyncio.open_unix_connection(sock=ours)
-    ended = AsyncMock(returncode=1, wait=AsyncMock(return_value=1))
-    worker._process, worker._channel, worker._latest = ended, (reader, writer), METRICS
+async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_comes_later_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = msgspec.json.encode(supervision.WorkerReport(Readiness(True, {}), METRICS)) + b"\n"
+    theirs: list[socket.socket] = []
+
+    async def spawn(_: object, listener: int, channel: int) -> AsyncMock:
+        theirs.append(socket.socket(fileno=os.dup(channel)))
+        theirs[0].sendall(report)
+        return AsyncMock(returncode=1, wait=AsyncMock(return_value=1))
+
+    monkeypatch.setattr(supervision.Worker, "_spawn", spawn)
+    with socket.socket() as listener:
+        worker = supervision.Worker(1, listener, {})
+        await worker.start()
+    assert {"served_total": 3.0, "open": 7.0} == samples(worker.metrics())
     asking = asyncio.create_task(worker.report())
     await asyncio.sleep(0)  # it asks
     await asyncio.sleep(0)
-    assert {"served_total": 3.0, "open": 7.0} == samples(worker.metrics())
-    await worker.ended()
+    assert worker._channel is not None
+    reader, _ = worker._channel
+    assert 1 == await worker.ended()
     assert {"served_total": 3.0} == samples(worker.metrics())
-    reader.feed_data(msgspec.json.encode(supervision.WorkerReport(Readiness(True, {}), METRICS)) + b"\n")
+    reader.feed_data(report)
     assert await asking
     assert {"served_total": 3.0} == samples(worker.metrics())
-    theirs.close()
+    theirs[0].close()
 
 
 @pytest.mark.anyio
@@ -304,8 +316,9 @@ def test_workers_together_are_as_ready_as_the_least_ready(
 
 @pytest.mark.anyio
 async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_before_it_stops_the_workers(
-    monkeypatch: pytest.MonkeyPatch,
+    store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    new_store_file(store)
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     stop, ended, done, tasks = asyncio.Event(), asyncio.Event(), list[object](), asyncio.all_tasks()
 
@@ -319,18 +332,24 @@ async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_
         done.append("ready")
         stop.set()
 
+    async def run_console(_: object) -> None:
+        done.append("console")
+        await asyncio.Event().wait()
+
     def signal_all(number: int) -> None:
-        done.append((number, [each.fileno() for each in listeners]))
-        ended.set()
+        done.append((number, [each.fileno() for each in listeners], ended.is_set()))
+        asyncio.get_running_loop().call_later(0.01, ended.set)
 
     together = AsyncMock(run=asyncio.Event().wait, ended=ended.wait, stop=signal_all)
     monkeypatch.setattr(supervision, "AdminServer", Slow)
+    monkeypatch.setattr(supervision, "run_console", run_console)
     monkeypatch.setattr(supervision, "stop_signals", lambda: stop)
     monkeypatch.setattr(supervision, "Workers", lambda *_: together)
     with socket.create_server(("127.0.0.1", 0)) as admin:
-        settings = read_settings({"PETSTORE_CONSOLE": "off"})
+        settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{store}"})
         await supervision.serve_with_workers(settings, {}, listeners, admin, on_ready)
-    assert ["admin port", "ready", (signal.SIGTERM, [-1, -1]), (signal.SIGKILL, [-1, -1])] == done
+    assert ["console", "admin port", "ready"] == done[:3]
+    assert [(signal.SIGTERM, [-1, -1], False), (signal.SIGKILL, [-1, -1], True)] == done[3:]
     assert tasks == asyncio.all_tasks()
 
 
