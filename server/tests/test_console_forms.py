@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from http.cookies import SimpleCookie
+from typing import Any
 from unittest.mock import AsyncMock, patch
 
 import pytest
@@ -11,8 +13,10 @@ from starlette.requests import Request
 from petstore_server.console import visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit, set_plan
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
+from petstore_server.domain.orders import Order
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
 
@@ -27,6 +31,61 @@ def form(browser: Browser, action: str) -> dict[str, str]:
     found = re.findall(rf'<form method="post" action="/console{action}".*?</form>', browser.page, re.DOTALL)[0]
     chosen = re.findall(r'<select[^>]* name="(\w+)".*?value="(\w+)" selected', found, re.DOTALL)
     return dict(chosen + re.findall(r'<input[^>]* name="(\w+)"(?: type="\w+")? value="([^"]*)"', found))
+
+
+FORMS: list[tuple[str, str, dict[str, Any]]] = [
+    ("/accounts", "/accounts", {"name": "new{0}", "plan": "free"}),
+    ("/accounts/zoo{0}", "/accounts/zoo{0}/plan", {"plan": "pro"}),
+    ("/accounts/zoo{0}", "/accounts/zoo{0}/details", {"note": "renews in March"}),
+    ("/accounts/zoo{0}/suspend", "/accounts/zoo{0}/suspend", {}),
+    ("/accounts/zoo{0}/close", "/accounts/zoo{0}/close", {}),
+    ("/accounts/zoo{0}", "/accounts/zoo{0}/keys", {"scope": "orders:read"}),
+    ("/keys/key_{0}/rotate", "/keys/key_{0}/rotate", {}),
+    ("/keys/key_{0}/revoke", "/keys/key_{0}/revoke", {}),
+    ("/keys/key_{0}", "/keys/key_{0}/unban", {}),
+    ("/bans", "/bans", {"key": ["key_{0}", "key_other{0}"]}),
+    ("/orders", "/orders/ship", {"order": ["{0}", "-{0}"]}),
+]
+
+
+@pytest.mark.parametrize(("page", "action", "fields"), FORMS, ids=[action for _, action, _ in FORMS])
+async def test_a_form_fails_only_where_it_changed_nothing_whichever_call_of_the_store_fails(
+    page: str, action: str, fields: dict[str, Any], console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = failing = 0
+
+    def or_failure(name: str) -> Callable[..., Awaitable[Any]]:
+        call = getattr(console.store.engine, name)
+
+        async def called(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == failing:
+                raise ServiceUnavailable("the disk is full")
+            return await call(*arguments, **options)
+
+        return called
+
+    while calls >= failing:
+        calls, failing = 0, failing + 1
+        for name in (f"{failing}", f"other{failing}"):
+            await add_key(console.store, name, f"zoo{name}")
+            await console.store.usage.save({}, [Ban(f"key_{name}", int(START) - 10, int(START) + 110, 2)])
+        await console.store.orders.import_batch([Order(failing), Order(-failing)], "import:1", BOB)
+        await browser.get(page.format(failing))
+        data = {
+            name: value.format(failing) if isinstance(value, str) else [each.format(failing) for each in value]
+            for name, value in (form(browser, action.format(failing)) | fields).items()
+        }
+        before = len(await log(console.store))
+        with monkeypatch.context() as patched:
+            for name in ("query", "read", "submit"):
+                patched.setattr(console.store.engine, name, or_failure(name))
+            calls = 0
+            response = await browser.http.post("/console" + action.format(failing), data=data)
+        assert response.status_code in (200, 303, 503), response.text
+        assert (response.status_code != 503) is (len(await log(console.store)) > before), failing
+    assert failing > 3
 
 
 async def test_a_reload_of_the_page_with_a_new_key_makes_no_second_key_ever(each_backend: Stores) -> None:

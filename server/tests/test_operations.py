@@ -107,23 +107,6 @@ async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(store: 
     assert ["order:3", "order:2"] == [entry.subject for entry in page.entries]
 
 
-async def test_closing_again_revokes_the_keys_that_an_interrupted_call_left(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await account(store)
-    await issue(store)
-
-    async def fail(*_: Any) -> None:
-        raise ServiceUnavailable("the disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.keys, "change", fail)
-        with pytest.raises(ServiceUnavailable):
-            await accounts.close_account(store, "acme", ACTOR)
-    closed, revoked = await accounts.close_account(store, "acme", ACTOR)
-    assert ("closed", 1) == (closed.state, revoked)
-
-
 URL = {"BASE_URL": "https://api.example.com/v1"}
 DEPLOYED = URL | {"TRUSTED_PROXIES": "10.0.0.0/8,2001:db8::/32"}
 PORTS = DEPLOYED | {"PORT": "18099", "ADMIN_PORT": "18099"}

@@ -153,7 +153,7 @@ def close(name: str, yes: bool) -> None:
     """
     if not yes:
         confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")
-    account, revoked = with_store(lambda store: operations.close_account(store, name, operator()))
+    account, revoked = with_store(lambda store: store.accounts.close(name, operator()))
     _show(account)
     comment(f"Revoked {plural(revoked, 'key')}.")
 

@@ -12,14 +12,17 @@ _MAX_QUOTED = 60
 
 
 class DomainError(Exception):
-    """Anything the service refuses. `code` is for programs; `message` has a {} for each of the `values`, in order."""
+    """Anything the service refuses. `code` is for programs; `message` has a {} for each of the `values`, in order.
+
+    `explanation` is what operators are told.
+    """
 
     code = "internal_error"
     message = "{}"
 
     def __init__(self, *values: object) -> None:
         self.values = values
-        self.message = self.message.format(*values)
+        self.message = self.explanation = self.message.format(*values)
         super().__init__(self.message)
 
 
@@ -130,7 +133,7 @@ class NoIdentifierLeft(DomainError):
 
 
 class ServiceUnavailable(DomainError):
-    """The store cannot be used now. `reason`, and `explanation` in sentences, are for operators, not for responses.
+    """The store cannot be used now. `reason`, and `explanation` in sentences, are not for responses.
 
     `damaged`: because damage to it was seen, perhaps by another process.
     """

@@ -1,9 +1,8 @@
-"""Accounts and their keys: create and close accounts, report their windows; issue, rotate and find keys."""
+"""Accounts and their keys: create accounts, report their windows; issue, rotate and find keys."""
 
 import secrets
 from typing import NamedTuple
 
-from petstore_server.domain import accounts
 from petstore_server.domain import keys as key_rules
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.audit import Actor
@@ -42,20 +41,6 @@ async def create_account(
     return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note)
 
 
-async def close_account(store: Store, name: str, actor: Actor) -> tuple[Account, int]:
-    """End an account for good; return it, and how many keys were revoked. Raises AccountNotFound.
-
-    Its history is kept, and its name is not free again. Closing again revokes what an interrupted call left.
-    """
-    account = await store.accounts.change(name, accounts.close(actor.at), actor)
-    revoked = 0
-    for key in await store.keys.list(name):
-        if key.revoked_at is None:
-            await store.keys.change(key.id, key_rules.revoke(actor.at), actor)
-            revoked += 1
-    return account, revoked
-
-
 def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowReport, ...]:
     """Both windows of the account at `now` (Unix seconds); one that has ended is reported as not open."""
     counts = roll_window(usage.minute, MINUTE, now), roll_window(usage.day, DAY, now)
@@ -89,8 +74,7 @@ async def issue_key(
         created_at=actor.at,
         expires_at=expires_at,
     )
-    await store.keys.create(key, actor)
-    return IssuedKey(await store.keys.find(key.id), secret)
+    return IssuedKey(await store.keys.create(key, actor), secret)
 
 
 async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor) -> IssuedKey:

@@ -1,9 +1,10 @@
 """Access: accounts with their plans and limits; API keys, and which of them are valid."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from petstore_server.domain import keys
+from petstore_server.domain import accounts, keys
 from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
@@ -11,7 +12,17 @@ from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNot
 from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Successor
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Command, Part, Query, Row, Work, one, snapshot, transaction
+from petstore_server.store.engine import (
+    Command,
+    Part,
+    Query,
+    Row,
+    Work,
+    bulk_transaction,
+    one,
+    snapshot,
+    transaction,
+)
 
 ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1")
 """Reports a change of accounts, keys or bans to all processes. Last in a transaction: it locks the store's only row."""
@@ -102,15 +113,23 @@ class Accounts(Part):
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
         """Apply the transition and return the account after it. Raises AccountNotFound, AccountClosed."""
-        before = _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound, name))
-        after = transition.apply(before)
-        if after == before:
-            return before
-        changing = str(after.plan), *after.limits, after.suspended_at, after.contact, after.note, after.closed_at
-        yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
-        yield record(actor, transition.action, f"account:{name}", difference(before.fields(), after.fields()))
-        yield ACCESS_CHANGED
-        return after
+        return (yield from _change_account(name, transition, actor))
+
+    @bulk_transaction
+    def close(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
+        """End an account for good; return it, and how many keys were revoked. Raises AccountNotFound.
+
+        Its history is kept, and its name is not free again.
+        """
+        found = yield from find_account(name)
+        # Keys are locked before the account and the store, as by other changes of keys.
+        yield Query("SELECT 1 FROM petstore.keys WHERE account_id = %s FOR UPDATE", (found.id,))
+        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (found.id,))
+        account = yield from _change_account(name, accounts.close(actor.at), actor)
+        revoke = keys.revoke(actor.at)
+        for key in map(_key, rows):
+            yield from _update_key(revoke.action, key, revoke.apply(key), actor)
+        return account, len(rows)
 
 
 class Keys(Part):
@@ -128,14 +147,14 @@ class Keys(Part):
 
     @transaction
     def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
-        """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
+        """Store a key of the account `key.account`, and return it. Raises AccountNotFound, AccountClosed."""
         account = require_open((yield from find_account(key.account)))
         yield _insert_key(key, account.id)
         allowed = {"account": key.account, "environment": str(key.environment), "scopes": sorted(key.scopes)}
         created = {**allowed, "note": key.note, "expires_at": key.expires_at}
         yield record(actor, "key.create", f"key:{key.id}", Change(None, created))
         yield ACCESS_CHANGED
-        return key
+        return replace(key, account_suspended=account.suspended_at is not None)
 
     async def find(self, key_id: str) -> ApiKey:
         """Return the key with this id. Raises KeyNotFound."""
@@ -209,6 +228,18 @@ class Keys(Part):
 def save_ban(ban: Ban) -> Query:
     """Store a ban; no row is returned if it is stored already."""
     return Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))
+
+
+def _change_account(name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
+    before = _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound, name))
+    after = transition.apply(before)
+    if after == before:
+        return before
+    changing = str(after.plan), *after.limits, after.suspended_at, after.contact, after.note, after.closed_at
+    yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
+    yield record(actor, transition.action, f"account:{name}", difference(before.fields(), after.fields()))
+    yield ACCESS_CHANGED
+    return after
 
 
 def find_account(name: str) -> Work[Account]:

@@ -17,7 +17,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts
-from petstore_server.operations.accounts import close_account, create_account, report_windows
+from petstore_server.operations.accounts import create_account, report_windows
 from petstore_server.operations.audit import account_subjects
 from petstore_server.operations.usage import AccountSort, page_of_accounts
 
@@ -198,7 +198,7 @@ async def resume(visit: Visit) -> Response:
 
 async def close(visit: Visit) -> Response:
     await visit.form()
-    account, revoked = await close_account(visit.store, visit.path["name"], visit.actor)
+    account, revoked = await visit.store.accounts.close(visit.path["name"], visit.actor)
     keys = f"{revoked:,} key" + ("" if revoked == 1 else "s")
     return visit.redirect_with_notice(account_path(account.name), f"Closed {account.name}, and revoked {keys}.")
 

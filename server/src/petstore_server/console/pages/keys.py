@@ -7,7 +7,7 @@ from petstore_server.console.pages.accounts import show as show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import unless_changed
-from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable
 from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
@@ -94,6 +94,11 @@ async def lift_bans(visit: Visit) -> Response:
             lifted += 1
         except Conflict as error:
             problems.append(error.message)
+        except ServiceUnavailable as error:
+            if not lifted:
+                raise
+            problems.append(f"{error.explanation} The bans below are still in force.")
+            break
     if not lifted and not problems:
         raise InvalidInput("No key is selected; go back and select at least one.")
     bans = f"{lifted:,} ban" + ("" if lifted == 1 else "s")

@@ -9,7 +9,15 @@ from petstore_server.console.rendering import actions, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import Transition
-from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
+from petstore_server.domain.errors import (
+    Conflict,
+    DomainError,
+    InvalidInput,
+    InvalidOrderId,
+    NotFound,
+    OrderConflict,
+    ServiceUnavailable,
+)
 from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
 from petstore_server.domain.timestamps import file_stamp, microseconds
@@ -85,14 +93,20 @@ async def change(action: str, visit: Visit) -> Response:
         return visit.page("cancel.html", ids=ids, form=form, back=_back(form))
     done, transition = _actions(visit)[action]
     outcomes = [outcome async for outcome in operations.change_orders(visit.store, ids, transition, visit.actor)]
-    refused = [(order_id, outcome) for order_id, outcome in outcomes if not isinstance(outcome, Order)]
-    changed = len(outcomes) - len(refused)
+    changed = sum(isinstance(outcome, Order) for _, outcome in outcomes)
+    refused = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, NotFound | Conflict)]
+    unusable = [outcome for _, outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
+    if unusable and not changed:
+        raise unusable[0]
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *refusal) for refusal in refused[:_MAX_REASONS]]
     if len(refused) > _MAX_REASONS:
         lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
-    return visit.redirect_with_notice(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
+    if unusable:
+        lines.append(f"{unusable[0].explanation} The list shows which of the other orders were changed.")
+    kind = "ok" if changed == len(ids) else "warn" if changed else "bad"
+    return visit.redirect_with_notice(_back(form), *lines, kind=kind)
 
 
 async def export(visit: Visit) -> Response:
