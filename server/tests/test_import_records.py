@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.errors import ImportNotFound
+from petstore_server.domain.errors import ImportNotFound, ServiceUnavailable
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportRun, Rejected
 from petstore_server.domain.orders import CANCEL, ImportOutcome, Order, Placement
 from petstore_server.imports import running
@@ -63,6 +64,16 @@ async def test_a_run_has_one_record_and_one_entry_in_the_audit_log(store: Store)
     assert ["import-0", run.id] == [entry.subject for entry in await log(store)]
     counts = {"created": 2_498, "replaced": 1, "unchanged": 1}
     assert {"file": "shop.jsonl", **counts, "rejected": 3} == (await log(store))[-1].after
+
+
+async def test_the_record_of_an_import_that_the_store_ended_says_why(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.orders, "import_batch", AsyncMock(side_effect=ServiceUnavailable("the disk is full")))
+    with pytest.raises(ServiceUnavailable):
+        await imported(store, '{"id":1}\n')
+    [run] = (await store.imports.page(10)).imports
+    assert ("failed", "The disk is full.") == (run.state, run.error)
 
 
 async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store) -> None:

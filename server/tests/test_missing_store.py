@@ -17,7 +17,7 @@ COMMANDS = [
     ["accounts", "list"],
     ["keys", "create", "acme"],
     ["keys", "list"],
-    ["orders", "import", "-"],
+    ["orders", "import", "-", "--rejects", "rejects.jsonl"],
     ["orders", "import", "-", "--dry-run"],
     ["orders", "export", "-"],
     ["orders", "list"],

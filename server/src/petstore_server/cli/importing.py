@@ -1,10 +1,11 @@
 """What the import commands do and print. Only they import this module, because it loads much."""
 
 import gc
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,15 +82,27 @@ async def scratch_store() -> AsyncIterator[Store]:
             yield store
 
 
-def _created(name: str | None, source: str, *, force: bool) -> AbstractContextManager[TextIO | None]:
-    """The rejects file, written line by line so that an interrupted import loses none of it. Raises Conflict."""
+@contextmanager
+def _created(name: str | None, source: str, *, force: bool) -> Iterator[TextIO | None]:
+    """The rejects file, written line by line so that an interrupted import loses none of it. Raises Conflict.
+
+    A new one that is empty when the import fails is removed, so that the command can be repeated.
+    """
     if name is None:
-        return nullcontext()
+        yield None
+        return
     path = Path(name)
     if source != STDIN and path.exists() and path.samefile(source):
         raise click.UsageError("--rejects names the file that is imported; choose another file.")
     require_writable(name, force=force)
-    return path.open("w" if path.exists() else "x", encoding="utf-8", buffering=1, newline="\n")
+    is_new = not path.exists()
+    with path.open("x" if is_new else "w", encoding="utf-8", buffering=1, newline="\n") as file:
+        try:
+            yield file
+        except BaseException:
+            if is_new and not os.fstat(file.fileno()).st_size:
+                path.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import DomainError, InvalidField, ServiceUnavailable
+from petstore_server.domain.errors import InvalidField, ServiceUnavailable
 from petstore_server.domain.imports import Rejected
 from petstore_server.domain.orders import ImportOutcome
 from petstore_server.domain.texts import hide_keys
@@ -163,7 +163,7 @@ class FileImport(Generic[T]):
             yield
             state, error = ("failed", HISTORY_CHANGED) if self.history_changed else ("finished", None)
         except Exception as failure:
-            message = failure.message if isinstance(failure, DomainError) else f"{type(failure).__name__}: {failure}"
+            message = getattr(failure, "explanation", f"{type(failure).__name__}: {failure}")
             state, error = "failed", hide_keys(message)
             raise
         finally:
