@@ -96,8 +96,13 @@ def _postgres() -> PostgresEngine:
 
 
 @pytest.fixture(name="unhurried")
-def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls to PostgreSQL wait for as long as a busy machine takes. Modules that test their time limits override it."""
+def _unhurried(patient: None) -> None:
+    """What a test over PostgreSQL does with time limits: `patient`. Modules that test the limits override it."""
+
+
+@pytest.fixture(name="patient")
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls to PostgreSQL wait for as long as a busy machine takes."""
     for name in ("READ", "SNAPSHOT", "WRITE"):
         options: Options = getattr(postgres_engine, name)
         begin, replaced = re.subn("'1[01]00'", f"'{PATIENCE * 1000:.0f}'", options.begin)
