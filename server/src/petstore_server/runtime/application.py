@@ -33,7 +33,7 @@ from petstore_server.runtime.backend import Backend, BackgroundTask, background_
 from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import account_usage, all_usage
 from petstore_server.server.listener import PublicServer
-from petstore_server.server.state import REFUSED, Deadlines
+from petstore_server.server.state import REFUSED
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.telemetry.logs import lost_lines
@@ -99,10 +99,11 @@ class Application:
         self.draining = True
         self.changes.end()
 
-    def public_server(self, deadlines: Deadlines | None = None) -> PublicServer:
+    def public_server(self) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
-        server = PublicServer(self.gate.respond, self._clock, connections, deadlines, self.authenticator.account_of)
+        owner_of = self.authenticator.account_of
+        server = PublicServer(self.gate.respond, self._clock, connections, owner_of=owner_of)
         self._servers.append(server)
         return server
 

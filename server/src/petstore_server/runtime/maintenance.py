@@ -38,8 +38,7 @@ def check(settings: Settings) -> list[str]:
 
 
 async def postgres_state(settings: Settings) -> dict[str, str]:
-    """What `engines.postgres.opening.state` returns."""
-    require_driver(settings.database_url)
+    """What `engines.postgres.opening.state` returns, of a store that was opened."""
     from petstore_server.engines import postgres
 
     return await postgres.state(settings.database_url, partial(share_newest, settings))
