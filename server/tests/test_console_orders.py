@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -16,6 +17,7 @@ from petstore_server.console.rendering import actions
 from petstore_server.console.sources import Reading, read_within
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.operations.audit import ACTIONS
@@ -370,6 +372,20 @@ async def test_an_order_that_was_not_changed_is_explained_with_a_link(console: C
     assert f"Nothing was changed. {reason} Completed the order: operator bob:2, 2 min ago. Show it" in page
     assert 'class="notice notice-bad"' in browser.page
     assert 'href="/console/orders/1">Show it' in browser.page
+
+
+async def test_what_was_done_before_the_store_failed_is_reported(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1), Order(2))
+    await browser.get("/orders")
+    outcomes = [Order(1), ServiceUnavailable("the disk is full")]
+    with patch.object(console.store.orders, "change", AsyncMock(side_effect=outcomes)):
+        await browser.submit("/orders/ship", {"order": ["1", "2"]})
+    text = "The disk is full. The list shows which of the other orders were changed."
+    assert ("warn", ["Shipped 1 order.", text]) == browser.notice
+    with patch.object(console.store.keys, "change", AsyncMock(side_effect=[api_key("one"), *outcomes[1:]])):
+        await browser.submit("/bans", {"key": ["key_one", "key_two"]})
+    lifted = "Lifted 1 ban; these keys work again within a second."
+    assert ("warn", [lifted, "The disk is full. The bans below are still in force."]) == browser.notice
 
 
 async def test_imports_are_listed_with_what_became_of_each(console: Console, browser: Browser) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import apsw
 import pytest
@@ -18,7 +19,9 @@ from petstore_server.engines.sqlite import connections, migrate
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
+from petstore_server.runtime import maintenance
 from petstore_server.store import Store
+from testing.cli import CommandLine
 from testing.damage import overwrite
 from testing.stores import BY, add_key, body, locked, log, opened
 
@@ -326,6 +329,22 @@ async def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, proble
     assert [] == check(path)
     execute(path, "PRAGMA ignore_check_constraints = ON", statement)
     assert problem in " ".join(check(path))
+
+
+def test_a_store_that_another_program_keeps_locked_is_not_called_unsound(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.must("db", "check")
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
+    with closing(apsw.Connection(str(cli.store))) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE; UPDATE store SET damage = NULL").fetchall()
+        done = cli("db", "check")
+        assert (1, "") == (done.code, done.out)
+        assert "another program keeps it locked. Try again when it has finished." in done.err
+    monkeypatch.setattr(maintenance, "check", Mock(side_effect=StoreUnusable("It is locked.", "Try again.")))
+    assert "The store was not read in full: It is locked. Try again." in cli("doctor", "--json").out
+    monkeypatch.undo()
+    assert "The store is sound." in cli.must("db", "check").out
 
 
 def test_a_check_finds_files_that_are_not_stores(tmp_path: Path) -> None:

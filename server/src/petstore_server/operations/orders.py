@@ -32,7 +32,10 @@ async def list_orders(
 async def change_orders(
     store: Store, order_ids: Sequence[int], transition: Transition[Order], actor: Actor
 ) -> AsyncIterator[tuple[int, Order | DomainError]]:
-    """Apply the transition to each order; yield its id with the order or its error. An error of the store ends it."""
+    """Apply the transition to each order; yield its id with the order or its error.
+
+    An error of the store is yielded once, and ends it: all further orders get it too.
+    """
     import asyncio  # lists and exports start without it
 
     async def change(order_id: int) -> Order | DomainError:
@@ -44,9 +47,14 @@ async def change_orders(
     rest = iter(order_ids)
     while batch := list(islice(rest, _AT_ONCE)):
         outcomes = await asyncio.gather(*map(change, batch))
+        unusable = None
         for changed in zip(batch, outcomes, strict=True):
-            yield changed
-        if any(isinstance(outcome, ServiceUnavailable) for outcome in outcomes):
+            if isinstance(changed[1], ServiceUnavailable):
+                unusable = unusable or changed
+            else:
+                yield changed
+        if unusable:
+            yield unusable
             return
 
 

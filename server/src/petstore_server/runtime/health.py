@@ -151,7 +151,12 @@ def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
     file = store_file(settings)
     if not in_full or file is None or file.stat().st_size > _QUICK_TO_READ:
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
-    problems = maintenance.check(settings)
+    try:
+        problems = maintenance.check(settings)
+    except StoreUnusable as error:
+        return CheckResult(
+            "integrity", "fail", f"The store was not read in full: {error.message}", action="check store"
+        )
     if not problems:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
     message = f"The store was read in full and is not sound: {problems[0]}"

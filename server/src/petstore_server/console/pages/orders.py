@@ -95,16 +95,16 @@ async def change(action: str, visit: Visit) -> Response:
     outcomes = [outcome async for outcome in operations.change_orders(visit.store, ids, transition, visit.actor)]
     changed = sum(isinstance(outcome, Order) for _, outcome in outcomes)
     refused = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, NotFound | Conflict)]
-    unusable = [outcome for _, outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
-    if unusable and not changed:
-        raise unusable[0]
+    unusable = next((outcome for _, outcome in outcomes if isinstance(outcome, ServiceUnavailable)), None)
+    if unusable is not None and not changed:
+        raise unusable
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *refusal) for refusal in refused[:_MAX_REASONS]]
     if len(refused) > _MAX_REASONS:
         lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
-    if unusable:
-        lines.append(f"{unusable[0].explanation} The list shows which of the other orders were changed.")
+    if unusable is not None:
+        lines.append(f"{unusable.explanation} The list shows which of the other orders were changed.")
     kind = "ok" if changed == len(ids) else "warn" if changed else "bad"
     return visit.redirect_with_notice(_back(form), *lines, kind=kind)
 

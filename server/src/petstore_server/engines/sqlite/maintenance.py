@@ -105,21 +105,24 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
 
 
 def check(path: Path) -> list[str]:
-    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none.
+    """What is wrong with the store, in plain words; empty if it is sound.
+
+    Raises StoreUnusable if there is none, or if it cannot be read for another reason, such as a lock.
 
     Damage to the file is noted in it, so that no process accepts a change.
     """
     path = path.resolve()
     opening.require_place(path, file_too=True)
-    try:
-        with closing(connect_reader(path)) as connection, transaction(connection):
-            problems = list(islice(_problems(connection, path), MAX_PROBLEMS))
-        damaged = any(problem.startswith(_DAMAGED) for problem in problems)
-    except apsw.Error as error:
-        problems = [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
-        damaged = isinstance(error, apsw.CorruptError)
-    except StoreUnusable as error:
-        return [error.message]
+    with opening.unusable_on_error(path):
+        try:
+            with closing(connect_reader(path)) as connection, transaction(connection):
+                problems = list(islice(_problems(connection, path), MAX_PROBLEMS))
+            damaged = any(problem.startswith(_DAMAGED) for problem in problems)
+        except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
+            problems = [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
+            damaged = isinstance(error, apsw.CorruptError)
+        except StoreUnusable as error:
+            return [error.message]
     if damaged:
         with suppress(apsw.Error, OSError), closing(connect_writer(path)) as connection:
             connection.execute(translated(Damage.NOTE), (f"{_DAMAGED.lower()}{DAMAGED}",))
