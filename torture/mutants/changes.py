@@ -207,6 +207,8 @@ def _changes(place: _Place) -> Iterator[ast.AST]:  # noqa: C901 - one case for e
             yield _with(node, value=ast.Constant(None))
         case ast.Call(ast.Name(name)) if name in _FUNCTIONS:
             yield _with(node, func=ast.Name(_FUNCTIONS[name], ast.Load()))
+        case ast.Call(ast.Name("suppress")):  # errors in any order
+            pass
         case ast.Call(args=[first, second, *rest]) if not isinstance(first, ast.Starred):
             yield _with(node, args=[second, first, *rest])
         case ast.Break():
