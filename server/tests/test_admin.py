@@ -111,6 +111,7 @@ async def test_the_root_lists_every_path_that_is_served(service: Service) -> Non
 
 async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
     store = service.backend.store
+    _, connection = await asyncio.open_connection("127.0.0.1", service.transport.port)
     for have, add in (
         ((0, 0, 0), store.orders.import_batch([Order(1)], "import:1", BY)),
         ((1, 0, 0), store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)),
@@ -124,6 +125,8 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
         await add
     assert {"": START} == values(text, "petstore_start_timestamp_seconds")
     assert {} == values(text, "petstore_postgresql")
+    assert {"": 1.0} == values(text, "petstore_connections ")
+    connection.close()
     assert 0.0 == values(text, "petstore_accounts_using")['{operation="listOrders"}']
     without_redis = ("limit_decisions_local_total", "limits_degraded", "limit_counts_lost_total", "clock_ahead_seconds")
     assert [{"": 0.0}] * 4 == [values(text, f"petstore_{name}") for name in without_redis]

@@ -21,6 +21,8 @@ import pytest
 from prometheus_client.core import Metric
 
 from petstore_server.api.admin import DRAINING, Readiness
+from petstore_server.console.application import Console
+from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime import servers
 from petstore_server.runtime import workers as supervision
 from petstore_server.settings import read_settings
@@ -332,8 +334,8 @@ async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_
         done.append("ready")
         stop.set()
 
-    async def run_console(_: object) -> None:
-        done.append("console")
+    async def run_console(console: Console) -> None:
+        done.append(type(console.sources.store.engine))
         await asyncio.Event().wait()
 
     def signal_all(number: int) -> None:
@@ -348,7 +350,7 @@ async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_
     with socket.create_server(("127.0.0.1", 0)) as admin:
         settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{store}"})
         await supervision.serve_with_workers(settings, {}, listeners, admin, on_ready)
-    assert ["console", "admin port", "ready"] == done[:3]
+    assert [SqliteEngine, "admin port", "ready"] == done[:3]
     assert [(signal.SIGTERM, [-1, -1], False), (signal.SIGKILL, [-1, -1], True)] == done[3:]
     assert tasks == asyncio.all_tasks()
 
