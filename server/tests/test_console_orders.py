@@ -344,7 +344,9 @@ async def test_the_search_box_leads_to_what_it_names(console: Console, browser: 
         ("abc-7f", "/audit?request=abc-7f"),
         ("zo o", "/accounts?search=zo+o"),
     ):
-        assert f"/console{path}" == await browser.led_to("/search", {"q": text})
+        for _ in range(2):
+            assert f"/console{path}" == await browser.led_to("/search", {"q": text})
+            console.sources.submissions.clear()  # some seconds later
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(

@@ -174,7 +174,7 @@ class Visit:
             if len(body) > _MAX_FORM:
                 raise RefusedRequest(413, "The form is too large", "Nothing was changed. Send less at a time.")
         try:
-            fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+            fields = parse_qsl(body.decode(), max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise InvalidInput("The form cannot be read; go back and try again.") from None
         require_storable(value for _, value in fields)
