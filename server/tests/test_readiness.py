@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx2
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres.connections import DAMAGE
+from petstore_server.engines.postgres.pool import Pool
 from petstore_server.store.engine import Damage, Query
 from testing.cli import CommandLine
 from testing.engines import running_engine
@@ -103,7 +105,8 @@ def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(cli: CommandLin
     for settings in ({}, scaled_out):
         assert 1 == cli(*create, **settings).code
         assert "start the servers again" in cli.must("db", "check", **settings).err
-        assert "" == cli.must("db", "check", **settings).err
+        with patch.object(Pool, "fault", return_value="a table is locked"):  # as it was just before
+            assert "" == cli.must("db", "check", **settings).err
         cli.must(*create, **settings)
 
 

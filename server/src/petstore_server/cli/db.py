@@ -56,7 +56,7 @@ def check() -> None:
         click.get_current_context().exit(FAILURE)
 
     async def clear_damage(store: Store) -> None:
-        if store.engine.fault() is not None:
+        if store.engine.damage.reason is not None:
             await store.engine.damage.note(None)  # the store was read in full and is sound
             comment("The note of damage was taken back: start the servers again, which then accept changes.")
 
