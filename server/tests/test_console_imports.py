@@ -11,7 +11,7 @@ import tempfile
 from html import unescape
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
 
@@ -107,7 +107,8 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
     assert [1, 2, 3] == await ids_of(console)
     assert ([], 2) == (files(uploads_folder), open_below(uploads_folder)), "the file and its rejects have no name"
 
-    text = await imported(browser, path)
+    with patch.object(import_jobs, "TemporaryFile", side_effect=OSError):  # on a full disk
+        text = await imported(browser, path)
     assert "Created 1 Replaced 1 Unchanged 1 Rejected 2" in text
     assert [1, 2, 3, 4] == await ids_of(console)
     entry = [entry for entry in await log(console.store) if entry.action == "orders.import"][-1]

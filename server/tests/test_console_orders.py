@@ -258,6 +258,8 @@ async def test_orders_are_exported(console: Console, browser: Browser) -> None:
     assert "Orders are exported as csv, jsonl, json." in await browser.get("/orders/export?format=xml", 400)
     lines = {file_format: len(text.splitlines()) for file_format, text in texts.items()}
     assert (2001, 2000, 2000) == (lines["csv"], lines["jsonl"], len(json.loads(texts["json"])))
+    with patch.object(console.store.engine, "snapshot", side_effect=ServiceUnavailable("the disk is full")):
+        assert "The disk is full." in await browser.get("/orders/export", 503)
 
 
 async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(

@@ -183,8 +183,6 @@ class ImportJobs:
 
     def _start(self, job: ImportJob, operator: str, state: State) -> None:
         job.state, job.report, job.error, job.started_at = state, ImportProgress(), None, self._clock()
-        job.rejects.close()
-        job.rejects = TemporaryFile()  # noqa: SIM115 - closed with the job
         if job.expiry is not None:
             job.expiry.cancel()
         job.work = asyncio.create_task(self._work(job, operator))

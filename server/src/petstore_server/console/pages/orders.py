@@ -1,5 +1,6 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -120,8 +121,16 @@ async def export(visit: Visit) -> Response:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    parts = (part async for part, _ in operations.export_orders(visit.store, file_format, query.filters))
-    return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
+    parts = operations.export_orders(visit.store, file_format, query.filters)
+    begin = [await anext(parts), await anext(parts)]  # before the response begins, so that a failure has its page
+
+    async def content() -> AsyncIterator[bytes]:
+        for part, _ in begin:
+            yield part
+        async for part, _ in parts:
+            yield part
+
+    return StreamingResponse(content(), headers=headers, media_type=EXPORTS[file_format])
 
 
 def _actions(visit: Visit) -> dict[str, tuple[str, Transition[Order]]]:
