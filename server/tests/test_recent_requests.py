@@ -60,13 +60,14 @@ async def test_errors_are_counted_by_operation_and_status_the_most_first() -> No
 
 async def test_requests_older_than_an_hour_are_left_out() -> None:
     source = Source()
-    source.statuses = {"200": 100}
+    source.statuses, source.buckets = {"200": 100}, {"0.001": 100, "0.1": 100}
     for _ in range(61):
         source.now += SAMPLE_SECONDS
         await source.recent.sample()
-    source.statuses = {"200": 107}
+    source.statuses, source.buckets = {"200": 107}, {"0.001": 101, "0.1": 107}
     report = await source.recent.report()
     assert 7 == report.total.answered
+    assert {50: 0.1, 95: 0.1, 99: 0.1} == report.percentiles
     assert 60 == len(report.intervals)
     assert source.now - 3540 == report.total.start
 

@@ -128,8 +128,7 @@ async def _receive(request: Request) -> FormData:
 
 
 def _text(form: FormData, name: str) -> str:
-    value = form.get(name, "")
-    return value.replace("\0", "").strip() if isinstance(value, str) else ""
+    return str(form.get(name, "")).replace("\0", "").strip()
 
 
 def _file(form: FormData) -> tuple[IO[bytes], str, int]:
