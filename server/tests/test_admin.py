@@ -1,6 +1,7 @@
 """The admin port of one process: what it reports by itself, and the bounds of its connections (D1)."""
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
@@ -125,6 +126,7 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
         await add
     assert {"": START} == values(text, "petstore_start_timestamp_seconds")
     assert {} == values(text, "petstore_postgresql")
+    assert {"petstore_"} == {re.sub("# (HELP|TYPE) ", "", line)[:9] for line in text.splitlines()}
     assert {"": 1.0} == values(text, "petstore_connections ")
     connection.close()
     assert 0.0 == values(text, "petstore_accounts_using")['{operation="listOrders"}']
