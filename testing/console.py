@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
@@ -14,14 +14,17 @@ import httpx2
 from prometheus_client.core import Metric
 from starlette.applications import Starlette
 
+from petstore_server.console import sources, visit
 from petstore_server.console.sources import Cached, Sources
 from petstore_server.domain.audit import Actor
+from petstore_server.operations import monitor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.clock import Clock
 from testing.kept_templates import keep_templates
 from testing.stores import Stores
+from testing.subprocesses import PATIENCE
 
 HOST = "127.0.0.1:8081"
 keep_templates()
@@ -157,10 +160,17 @@ def _text(page: str) -> str:
 async def running_console(
     stores: Stores, environ: Mapping[str, str] | None = None, waits: Mapping[str, float] = CURRENT
 ) -> AsyncIterator[Console]:
-    """A console over the store, opened at the beginning of the test's time."""
+    """A console over the store, opened at the beginning of the test's time.
+
+    With the default `waits`, its pages wait for all that they show for as long as a busy machine takes.
+    """
     clock = Clock(START)
     service = Service()
-    async with stores.opened() as store:
+    async with AsyncExitStack() as opened:
+        store = await opened.enter_async_context(stores.opened())
+        if waits is CURRENT:
+            for module, name in ((visit, "PAGE_SECONDS"), (sources, "_SESSION_SECONDS"), (monitor, "_LIVE_SECONDS")):
+                opened.enter_context(patch.object(module, name, PATIENCE))
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
         defaults: Any = Cached.__init__.__kwdefaults__
         with patch.dict(defaults, waits):

@@ -426,17 +426,23 @@ def test_the_command_of_an_import_is_that_of_this_installation() -> None:
 async def test_uploads_are_read_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
-    program = "import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(0.3); os.rmdir(sys.argv[1]); print('{}')"
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "at work")))
+    at_work, allowed = tmp_path / "at work", tmp_path / "allowed"
+    program = (
+        "import os, sys, time; os.mkdir(sys.argv[1])\n"
+        "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
+        "os.rmdir(sys.argv[1]); print('{}')"
+    )
+    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(at_work), str(allowed)))
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
     *paths, stopped, deleted = [await upload(browser, GOOD) for _ in "abcd"]
-    nothing = "0% of the file, after 0 s. This page is loaded again every 2 seconds. Stop loading it again"
-    outcome = "Created 0 Replaced 0 Unchanged 0 Rejected 0"
-    assert f"Checking what the file would do 0% {nothing} {outcome}" in await browser.get(paths[1])
+    begun, again = r"0% of the file, after \d+ s\.", "This page is loaded again every 2 seconds. Stop loading it again"
+    nothing = f"Checking what the file would do 0% {begun} {again} Created 0 Replaced 0 Unchanged 0 Rejected 0"
+    assert re.search(nothing, await browser.get(paths[1]))
     assert "Nothing was changed. Upload it again" in await browser.submit(f"{stopped}/stop")
     job = console.sources.imports.all()[0]
     await browser.submit(f"{deleted}/discard")
     assert "stopped" == job.state
+    allowed.touch()
     assert [False, False] == ["It failed" in await finished(browser, path) for path in paths]
 
 

@@ -1,6 +1,7 @@
 """One request of an operator, and what pages do with it: read, render, read forms, redirect with a notice."""
 
 import asyncio
+import math
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Coroutine
@@ -98,7 +99,7 @@ class Visit:
         """A time that was typed, a duration before or after now among them; None for none. Raises InvalidInput."""
         return parse_when(text, datetime.fromtimestamp(self.now, UTC), past=past) if text else None
 
-    async def read(self, work: Coroutine[Any, Any, T], seconds: float = PAGE_SECONDS) -> Reading[T]:
+    async def read(self, work: Coroutine[Any, Any, T], seconds: float = math.inf) -> Reading[T]:
         """Read something that the page can do without, in the time that is left for the page."""
         return await read_within(work, min(seconds, self._ends - asyncio.get_running_loop().time()))
 
