@@ -22,8 +22,8 @@ from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.domain.orders import CANCEL, Status
-from petstore_server.engines.postgres import open_store as open_postgres_store
-from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
+from petstore_server.engines import postgres
+from petstore_server.engines.sqlite import lock_for_serving, migrate
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
 from petstore_server.store.listing import OrderList
@@ -144,7 +144,7 @@ def _store_file() -> bytes:
     """An empty store as SQLite writes it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
-        migrate(path, lambda line: None)
+        migrate(path)
         return path.read_bytes()
 
 
@@ -174,11 +174,11 @@ def opening(at: Path | str, *, create: bool = False, upgrade: bool = False) -> l
 
     async def run() -> None:
         if isinstance(at, Path) or is_sqlite(at):
-            path = at if isinstance(at, Path) else sqlite_path(at)
-            store = await open_store(path, lines.append, create=create, upgrade=upgrade)
+            migrate(at if isinstance(at, Path) else sqlite_path(at), lines.append, create=create, upgrade=upgrade)
         else:
-            store = await open_postgres_store(at, lines.append, create=create, upgrade=upgrade)
-        await store.close()
+            await postgres.migrate(at, lines.append, create=create, upgrade=upgrade)
+        async with opened_store(f"sqlite:///{at}" if isinstance(at, Path) else at):
+            pass
 
     asyncio.run(run())
     return lines

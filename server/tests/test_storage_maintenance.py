@@ -385,7 +385,7 @@ async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of
 
 def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(directory_of_the_service: Path) -> None:
     path = directory_of_the_service / "store.db"
-    migrate(path, lambda line: None)
+    migrate(path)
     log = path.with_name("store.db-wal")
     log.touch(mode=0o600)
     [result] = check_files(path)
@@ -398,7 +398,7 @@ def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(d
 
 def test_the_doctor_finds_what_this_user_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store.db"
-    migrate(path, lambda line: None)
+    migrate(path)
     monkeypatch.setattr(os, "access", lambda place, mode: place != path or not mode & os.W_OK)
     remedy = f"Run as the owner of {path}, or let this user read and write it."
     assert [("permissions", "fail", f"This user cannot read and write {path}.", remedy)] == [
@@ -437,7 +437,7 @@ async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_th
 
 def test_each_connection_has_the_settings_that_its_use_needs(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    migrate(path, lambda line: None)
+    migrate(path)
     every = {"foreign_keys": 1}  # references between tables are checked
     reading = every | {"query_only": 1, "cache_size": -8000}
     for connect, settings in (

@@ -189,7 +189,7 @@ def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
 def test_a_store_that_is_created_meanwhile_is_not_taken_for_that_of_another_program(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
-    creating = threading.Thread(target=migrate, args=(path, lambda line: None))
+    creating = threading.Thread(target=migrate, args=(path,))
 
     def create(_: object, sql: str, __: object) -> bool:
         if "schema_version" in sql:

@@ -53,12 +53,12 @@ async def opened_store(
     if is_sqlite(url):
         from petstore_server.engines import sqlite
 
-        store = await sqlite.open_store(sqlite_path(url), lambda _: None, create=create, upgrade=migrate, serial=serial)
+        store = await sqlite.open_store(sqlite_path(url), create=create, upgrade=migrate, serial=serial)
     else:
         require_driver(url)
         from petstore_server.engines import postgres
 
-        store = await postgres.open_store(url, lambda _: None, share, create=create, upgrade=migrate)
+        store = await postgres.open_store(url, share, create=create, upgrade=migrate)
     try:
         with suppress(ServiceUnavailable):  # what uses the store reports that
             await store.access_version()  # learns of damage

@@ -41,16 +41,19 @@ _STATE = """
 """
 
 
-async def open_store(
-    url: str, announce: Callable[[str], None], share: Share | None = None, *, create: bool, upgrade: bool
-) -> Store:
+async def open_store(url: str, share: Share | None = None, *, create: bool, upgrade: bool) -> Store:
     """Open the store after `migrate`, which the arguments are for. Raises StoreUnusable."""
-    await migrate(url, announce, share, create=create, upgrade=upgrade)
+    await migrate(url, share=share, create=create, upgrade=upgrade)
     return Store(PostgresEngine(url, Timelines(share)))
 
 
 async def migrate(
-    url: str, announce: Callable[[str], None], share: Share | None = None, *, create: bool = True, upgrade: bool = True
+    url: str,
+    announce: Callable[[str], None] = lambda _: None,
+    share: Share | None = None,
+    *,
+    create: bool = True,
+    upgrade: bool = True,
 ) -> tuple[int, int]:
     """Make a missing store, or bring an older one up to date, as `sqlite.migrate` does. Raises StoreUnusable."""
     where = f"in {place(url)}"

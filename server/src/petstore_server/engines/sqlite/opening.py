@@ -35,14 +35,12 @@ _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they co
 kept_descriptors: dict[tuple[int, int], list[int]] = defaultdict(list)
 
 
-async def open_store(
-    path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool, serial: bool = False
-) -> Store:
+async def open_store(path: Path, *, create: bool, upgrade: bool, serial: bool = False) -> Store:
     """Open the store after `migrate`, which the other arguments are for; `serial`: for use without an event loop.
 
     Raises StoreUnusable.
     """
-    migrate(path, announce, create=create, upgrade=upgrade)
+    migrate(path, create=create, upgrade=upgrade)
     path = path.resolve()  # noqa: ASYNC240 - a start has nothing else to do meanwhile
     with unusable_on_error(path):
         if serial:
@@ -53,7 +51,7 @@ async def open_store(
 
 
 def migrate(
-    path: Path, announce: Callable[[str], None], *, create: bool = True, upgrade: bool = True
+    path: Path, announce: Callable[[str], None] = lambda _: None, *, create: bool = True, upgrade: bool = True
 ) -> tuple[int, int]:
     """Make a missing store where `create`, bring an older one up to date where `upgrade`.
 
