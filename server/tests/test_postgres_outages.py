@@ -121,7 +121,7 @@ async def connect_all(store: Store) -> None:
 
 
 async def reported_lock(change: Callable[[], Awaitable[object]]) -> str:
-    """Why a change of a locked order is refused, soon each time: after the machine stood still, it is no response."""
+    """Why a change of a locked order is refused, soon each time; not for lack of a response, as after a pause."""
     while True:
         began = time.perf_counter()
         found = await reason(change())

@@ -14,7 +14,7 @@ _MAX_QUOTED = 60
 class DomainError(Exception):
     """Anything the service refuses. `code` is for programs; `message` has a {} for each of the `values`, in order.
 
-    `explanation` is what operators are told.
+    `explanation` is what operators see.
     """
 
     code = "internal_error"
