@@ -314,24 +314,15 @@ def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path) ->
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("number", "terminal", "stops"),
-    [
-        (signal.SIGTERM, False, True),
-        (signal.SIGINT, False, True),
-        (signal.SIGHUP, True, True),
-        (signal.SIGHUP, False, False),
-    ],
-)
-async def test_a_signal_stops_the_server(
-    number: signal.Signals, terminal: bool, stops: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(servers, "_has_terminal", lambda: terminal)
+async def test_signals_stop_a_server_and_sighup_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored
-    stop = servers.stop_signals()
-    signal.raise_signal(number)
-    await asyncio.sleep(0.01)
-    assert stops == stop.is_set()
+    on_terminal = [(number, True) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    for number, terminal in (*on_terminal, (signal.SIGHUP, False)):
+        monkeypatch.setattr(servers, "_has_terminal", lambda terminal=terminal: terminal)
+        stop = servers.stop_signals()
+        signal.raise_signal(number)
+        await asyncio.sleep(0.01)
+        assert terminal == stop.is_set()
 
 
 def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: Path) -> None:

@@ -158,7 +158,8 @@ def test_the_doctor_of_a_store_that_cannot_be_opened_leaves_no_trace_in_redis(tm
         "PETSTORE_REDIS_URL": shared_redis().empty(),
     }
     done = petstore(tmp_path / "missing.db", "doctor", "--json", **settings)
-    assert (1, []) == (done.returncode, shared_redis().client.keys("*"))
+    assert (1, [], []) == (done.returncode, shared_redis().client.keys("*"), list(tmp_path.iterdir()))
+    assert f"There is no store at {tmp_path}/missing.db." in done.stdout
 
 
 def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_deployment: Deployment) -> None:
