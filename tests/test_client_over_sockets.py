@@ -29,11 +29,10 @@ from petstore_client import (
     PetstoreError,
 )
 from petstore_client.testing import FakeClock, FakePetstore
-from petstore_server.api.v2_changes import MAX_HELD_FOR_KEY
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, put_orders, serving
 from testing.served_fake import served
-from testing.subprocesses import PATIENCE, within
+from testing.subprocesses import within
 
 
 def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
@@ -107,24 +106,6 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
         assert {7: "pending"}.items() <= {
             order.id: order.status for order in next(client.v2.follow_changes()).data
         }.items()
-
-
-def test_more_followers_than_a_key_may_have_are_asked_to_wait(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    put_orders(store, 1, first=3000)
-    key, _ = new_key(store, plan=UNLIMITED)
-    with (
-        serving(store) as server,
-        Client(f"{server.api}/v1", api_key=key) as client,
-        ThreadPoolExecutor(6) as pool,
-    ):
-        token = next(client.v2.follow_changes()).next
-        followers = [client.v2.follow_changes(after=token) for _ in range(6)]
-        first = [pool.submit(next, follower) for follower in followers]
-        held, answered = "petstore_held_requests", 'petstore_requests_total{operation="v2.listChanges",status="200"}'
-        within(PATIENCE, lambda: (now := server.metrics())[held] == MAX_HELD_FOR_KEY and now[answered] > 1)
-        client.cancel_order(3000)
-        assert [[3000]] * 6 == [[order.id for order in each.result(PATIENCE).data] for each in first]
 
 
 def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Deployment) -> None:
@@ -215,15 +196,6 @@ def test_a_truncated_body_is_never_accepted_as_complete(length: int | None, comp
             got.extend(client.iter_orders())
     assert caught.value.truncated
     assert [Order(id=number) for number in range(len(got))] == got
-
-
-def test_a_chunked_body_is_read_to_its_end() -> None:
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:10], BODY[10:5000], BODY[5000:]))
-    with (
-        peer(head(chunks + b"0\r\n\r\n", None, "Transfer-Encoding: chunked")) as (url, _),
-        Client(url, api_key="key") as client,
-    ):
-        assert 2000 == len(list(client.iter_orders()))
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,6 @@ def statuses(raw: bytes) -> list[int]:
     return [response.status for response in wire.responses(raw)]
 
 
-def test_a_websocket_handshake_gets_the_same_response_as_any_request(served: Served) -> None:
-    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
-    with served.server.connect() as connection:
-        sent = served.head("GET", "/v1/anything", *upgrade) + wire.head("GET", "/v1/anything", *upgrade)
-        assert [404, 401] == statuses(exchange(connection, sent, last=True))
-
-
 def test_a_body_is_ignored_up_to_64_kib_and_413_beyond_and_the_connection_goes_on(served: Served) -> None:
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
     framed = [(f"Content-Length: {size}", b"x" * size) for size in (65_536, 65_537, 10_000_000)]

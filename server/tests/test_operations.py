@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import InvalidInput, OrderAlreadyCancelled, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, admin_port, orders
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import read_audit, shown_fields
@@ -41,14 +39,6 @@ async def issue(store: Store, expires_at: float | None = None, note: str = "") -
         note=note,
         actor=ACTOR,
     )
-
-
-def test_a_window_that_has_ended_is_reported_as_unused() -> None:
-    account = Account(1, "acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], NOW)
-    usage = Usage(Count(int(NOW) - 10, 7), Count(int(NOW) - 90_000, 900))
-    minute, day = accounts.report_windows(account, usage, NOW)
-    assert ("minute", 7, 60, 53, int(NOW) + 50) == minute
-    assert ("day", 0, 1000, 1000, None) == day
 
 
 async def test_several_orders_are_each_changed_or_reported(store: Store) -> None:
