@@ -1,6 +1,7 @@
 """The admin port of one process: what it reports by itself, and the bounds of its connections (D1)."""
 
 import asyncio
+import math
 import re
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -24,11 +25,10 @@ from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
 from testing.deployment import Deployment
-from testing.process import new_key, serving
 from testing.public_server import until
 from testing.service import Service
 from testing.stores import BY, api_key
-from testing.subprocesses import PATIENCE, within
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -173,36 +173,6 @@ async def test_health_and_metrics_are_read_under_addresses_and_known_names_and_n
             assert status == (await get(service, path, host)).status_code, (host, path)
 
 
-def is_open(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
-
-
-def test_silent_connections_are_bounded_and_both_ports_respond(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    key, _ = new_key(store)
-    with serving(store) as server, server.client(key) as client:
-        address = ("127.0.0.1", int(server.admin.rpartition(":")[2]))
-        silent = []
-        for number in range(300):
-            silent.append(socket.create_connection(address, timeout=PATIENCE))
-            silent[-1].setblocking(False)
-            if number % 2:
-                silent[-1].sendall(b"GET /readyz HTTP/1.1\r\nHost: ")
-        try:
-            within(10, lambda: sum(map(is_open, silent)) == MAX_ADMIN_CONNECTIONS)
-            assert 200 == httpx2.get(f"{server.admin}/readyz", timeout=PATIENCE).status_code
-            assert 200 == client.get("/v1/store/orders").status_code
-            assert 1 == server.log.read_text().count('"event":"admin connections closed"')
-        finally:
-            for each in silent:
-                each.close()
-
-
 def test_the_bounds_of_these_connections_are_documented() -> None:
     text = " ".join(Path("docs/operating.md").read_text("utf-8").split())
     assert f"At most {MAX_ADMIN_CONNECTIONS} connections to this port are open, and each has ten seconds" in text
@@ -255,7 +225,9 @@ async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
         writer.close()
 
 
-async def test_the_connection_that_waits_longest_for_a_request_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_are_bounded_and_the_one_that_waits_longest_for_a_request_makes_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
         try:
             connection[1].write(ASKED)
@@ -264,8 +236,10 @@ async def test_the_connection_that_waits_longest_for_a_request_makes_room(monkey
             return False
 
     monkeypatch.setattr(servers, "MAX_ADMIN_CONNECTIONS", 2)
+    monkeypatch.setattr(servers.AdminConnection, "_warned_at", -math.inf)
     async with admin_server() as (_, address), asyncio.timeout(PATIENCE):
         silent, answered = [await asyncio.open_connection(*address) for _ in "12"]
+        silent[1].write(ASKED[:9])
         assert await is_answered(answered)
         third = await asyncio.open_connection(*address)
         assert await is_answered(third)
@@ -274,6 +248,7 @@ async def test_the_connection_that_waits_longest_for_a_request_makes_room(monkey
         assert [True, False, True] == [await is_answered(each) for each in (last, third, answered)]
         for _, writer in (silent, answered, third, last):
             writer.close()
+    assert 1 == caplog.messages.count("admin connections closed")
 
 
 @pytest.mark.parametrize("seconds", [0.1, PATIENCE])
