@@ -36,7 +36,7 @@ from testing.process import (
     serving,
     serving_as,
 )
-from testing.redis_engine import shared_redis
+from testing.redis_engine import shared_redis, wait_for_redis
 from testing.stores import new_store_file
 from testing.subprocesses import PATIENCE, busy, descendants, within
 from testing.wire import before, codes, send_all
@@ -60,7 +60,7 @@ def server(request: pytest.FixtureRequest, store: Path, redis: str) -> Iterator[
     fork = getattr(request, "param", True)
     # However slowly the machine sends a burst, no request is a strike.
     settings = {"PETSTORE_REDIS_URL": redis, "PETSTORE_BAN_GRACE_SECONDS": "600"}
-    with serving_as(store, ["--workers", "2"], settings, fork_workers=fork) as server:
+    with serving_as(store, ["--workers", "2"], settings, wait_for_redis, fork_workers=fork) as server:
         yield server
         server.stop()
 
