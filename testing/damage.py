@@ -17,6 +17,14 @@ def overwrite(path: Path, part: slice, byte: bytes = b"\xff") -> None:
     path.write_bytes(content)
 
 
+def damage_table(path: Path, name: str) -> None:
+    """Fill the page at which a table begins in the file of a store with zeros."""
+    with closing(apsw.Connection(str(path))) as file:
+        page = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).get
+        size = file.pragma("page_size")
+    overwrite(path, slice((page - 1) * size, page * size), b"\0")
+
+
 def set_record(stores: Stores, order_id: int, record: str) -> None:
     """Put this record into an order."""
     execute(stores, "UPDATE petstore.orders SET record = %s WHERE id = %s", record, order_id)

@@ -14,6 +14,7 @@ from petstore_server.engines.postgres.connections import DAMAGE
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.store.engine import Damage, Query
 from testing.cli import CommandLine
+from testing.damage import damage_table
 from testing.engines import running_engine
 from testing.process import UNLIMITED, new_key, petstore, put_orders, serving
 from testing.redis_engine import shared_redis
@@ -70,7 +71,7 @@ def test_damage_that_a_check_finds_stops_changes(cli: CommandLine, command: list
 async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:
         await one.orders.import_batch([Order(1)], "import:1", BY)
-        two.engine.damage.seen("its file is damaged")
+        two.engine.damage.seen(ServiceUnavailable("its file is damaged"))
         await two.engine.damage.close()
         assert REMEDY in (two.engine.fault() or "")
         await one.access_version()  # as a server does several times a second
@@ -118,9 +119,12 @@ def test_the_doctor_says_what_to_do_about_damage(cli: CommandLine, scaled_out: d
     for remedy, settings in (("restore FILE", {}), ("promote a replica. petstore db check", scaled_out)):
         found = {each["check"]: each for each in cli("doctor", "--json", **settings).json()}
         assert ("fail", True) == (found["store"]["level"], remedy in found["store"]["remedy"])
-    cli.store.write_bytes(b"damaged" * 10_000)
-    found = {each["check"]: each for each in cli("doctor", "--json").json()}
-    assert "petstore db restore FILE" in found["store"]["remedy"]
+    cli.execute("UPDATE store SET damage = NULL")
+    damage_table(cli.store, "clock")
+    for _ in range(2):
+        found = {each["check"]: each for each in cli("doctor", "--json").json()}
+        assert "petstore db restore FILE" in found["store"]["remedy"]
+        cli.store.write_bytes(b"damaged" * 10_000)
 
 
 async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(postgres_stores: Stores) -> None:

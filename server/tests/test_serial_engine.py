@@ -17,7 +17,7 @@ from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.runtime.installation import opened_store
 from petstore_server.store import Store
 from petstore_server.store.engine import DAMAGED, Query, Work, at_once
-from testing.damage import overwrite
+from testing.damage import damage_table
 from testing.stores import BY, reason, require_store_file, write_locked
 
 
@@ -89,10 +89,7 @@ def test_many_changes_have_room_for_the_pages_of_indexes(path: Path) -> None:
 
 
 def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:
-    with closing(apsw.Connection(str(path))) as file:
-        page = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'orders'").get
-        size = file.pragma("page_size")
-    overwrite(path, slice((page - 1) * size, page * size), b"\0")
+    damage_table(path, "orders")
 
     async def work(store: Store) -> list[str]:
         met = await reason(statuses(store))

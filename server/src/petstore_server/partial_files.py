@@ -40,7 +40,7 @@ def partial_file(target: Path) -> Iterator[Path]:
             error.filename = str(target)
         raise
     finally:
-        _remove(partial.with_name(partial.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
+        _remove(partial.with_name(partial.name + suffix) for suffix in ("", *_COMPANIONS))
 
 
 def put_in_place(file: Path, target: Path, *, replace: bool) -> None:

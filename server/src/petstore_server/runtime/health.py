@@ -85,8 +85,7 @@ async def _content(settings: Settings, store: Store, seen: _Seen) -> list[CheckR
     now, with_tools = seen.clock(), store_file(settings) is None
     seen.last_change = await store.audit.last_change()
     results = [result async for result in health.check_partners(store, now)]
-    with suppress(ServiceUnavailable):  # the orders are damaged: the check of integrity reports that
-        results += [result async for result in health.check_identifiers(store)]
+    results += [result async for result in health.check_identifiers(store)]
     results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
     if with_tools:
         state = await maintenance.postgres_state(settings)

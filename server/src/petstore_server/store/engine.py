@@ -111,10 +111,11 @@ class Damage:
         self._begin = begin
         self._noting: Any = None
 
-    def seen(self, reason: str) -> None:
-        """Refuse changes from now on, here and, as soon as it is noted, in every process."""
+    def seen(self, error: ServiceUnavailable) -> None:
+        """Refuse changes from now on, here and, as soon as it is noted, in every process. `error` says what it is."""
+        error.damaged = True
         if self.reason is None:
-            self.reason = reason + DAMAGED
+            self.reason = error.reason + DAMAGED
             self._noting = self._begin(self._note(self.reason))
 
     async def _note(self, reason: str) -> None:

@@ -53,7 +53,7 @@ class Pool:
         late = ServiceUnavailable(connections.NO_RESPONSE)
         explained = late if connection.timed_out else connections.unavailable(error)
         if isinstance(error, connections.DAMAGE):
-            self.damage.seen(explained.reason)
+            self.damage.seen(explained)
         if not (connection.timed_out and self.fault()):  # an answer says more than none
             self._last_fault = explained.reason, self._loop.time()
         return explained

@@ -152,7 +152,7 @@ class SerialEngine:
         """What an error becomes; damage is noted."""
         explained = unavailable(error)
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            self.damage.seen(explained.reason)
+            self.damage.seen(explained)
         return explained
 
     async def _note_damage(self, reason: str | None) -> None:
