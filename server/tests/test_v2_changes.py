@@ -338,6 +338,14 @@ async def test_while_the_store_does_not_answer_a_request_is_held_until_its_time_
         monkeypatch.setattr(search, "clock", clock)
         await service.orders(Order(1))
         assert 200 == (await lasting).status_code
+    await client.page()
+    async with client.held(1) as ending:
+        monkeypatch.setattr(search, "clock", broken)
+        assert (503, "service_unavailable") == code(await ending)
+        monkeypatch.setattr(search, "clock", clock)
+    async with client.held(30) as stopped:
+        service.application.drain()
+        assert 200 == (await stopped).status_code
 
 
 # Histories

@@ -62,6 +62,7 @@ class Changes:
         """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
         values = LIST_CHANGES.read(call.request.query)
         clock = await self._store.search.clock()
+        self._fault = None
         token = values["after"]
         if token is None or token == NOW:
             token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
