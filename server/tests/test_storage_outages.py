@@ -1,6 +1,7 @@
 """What becomes of requests when the store fails, and that service recovers when the cause goes."""
 
 import asyncio
+import errno
 import os
 import resource
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import apsw
 import pytest
@@ -41,6 +43,19 @@ def full_disk(path: Path) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_an_error_of_a_file_is_reported_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, words in (
+        (OSError(errno.ENFILE, "Too many"), "the limit on open files is reached"),
+        (OSError(errno.EACCES, "Permission denied"), "Permission denied"),
+        (OSError("odd"), "odd"),
+        (apsw.CantOpenError("x"), "its file, or the log files next to it, cannot be opened"),
+        (apsw.SQLError("no such table: x"), "SQLite reports no such table: x"),
+    ):
+        assert words == connections.plain_words(error)
+    monkeypatch.setattr(os, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many")))
+    assert "the limit on open files is reached" == connections.plain_words(apsw.CantOpenError("x"))
 
 
 async def refused(store: Store, order_ids: range) -> list[ServiceUnavailable]:
