@@ -17,7 +17,7 @@ import pytest
 from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from petstore_server.imports import files
+from petstore_server.imports import files, running
 from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
@@ -165,8 +165,9 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
     ids=["by default", "1000", "2500"],
 )
 async def test_rows_share_transactions_as_the_caller_asks(
-    file_store: Stores, options: dict[str, Any], first: int, commits: int
+    file_store: Stores, options: dict[str, Any], first: int, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(running, "BEAT_SECONDS", PATIENCE)  # a sign of life would be one more commit
     rows = b"\n".join(b'{"id":%d}' % (number % 5_500) if number % 100 != 50 else b"{" for number in range(6_000))
     async with file_store.opened() as store:
         sizes: list[int] = []

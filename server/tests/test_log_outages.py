@@ -16,7 +16,7 @@ import pytest
 
 from testing.preloaded import PetstoreProcess
 from testing.process import Server, begin_demo, environment, new_key, petstore, petstore_json
-from testing.redis_engine import shared_redis
+from testing.redis_engine import shared_redis, wait_for_redis
 from testing.subprocesses import PATIENCE, busy, kill, within
 
 ORDERS = "/v1/store/orders"
@@ -29,7 +29,7 @@ def serving_with_a_log_reader(store: Path, *options: str, **more: str) -> Iterat
     pipe = store.with_suffix(".log")
     os.mkfifo(pipe)
     arguments = ["serve", "--port", "0", "--admin-port", "0", *options]
-    process = PetstoreProcess(arguments, environment(store, **STRICT, **more), Path(os.devnull), pipe)
+    process = PetstoreProcess(arguments, environment(store, **STRICT, **more), Path(os.devnull), pipe, wait_for_redis)
     log = pipe.open()  # once the process has opened it
     try:
         entry = next(json.loads(line) for line in log if '"event":"serving"' in line)

@@ -370,6 +370,7 @@ async def test_exports_and_long_reads_leave_connections_to_requests(postgres_sto
         assert 1 == len(await store.accounts.list())
 
 
+@pytest.mark.usefixtures("patient")
 async def test_connections_that_are_all_in_use_are_the_reported_reason(postgres_stores: Stores) -> None:
     async with open_pool(postgres_stores) as pool, AsyncExitStack() as reads:
         for _ in range(CONNECTIONS):

@@ -41,7 +41,7 @@ from testing.process import (
     statuses,
     wait_until_serving,
 )
-from testing.redis_engine import shared_redis
+from testing.redis_engine import shared_redis, wait_for_redis
 from testing.stores import new_store_file
 from testing.subprocesses import PATIENCE, busy, demo_output, descendants, end, kill, within
 from testing.wire import before, send_all
@@ -157,7 +157,7 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         windows = petstore_json(store, "accounts", "show", "acme")["windows"]
         return windows[0]["used"], [banned["id"] for banned in petstore_json(store, "keys", "list", "--banned")]
 
-    with serving(store, **quick) as server:
+    with serving_as(store, [], quick, wait_for_redis) as server:
         with server.client(key) as client:
             for _ in range(60):
                 client.get(ORDERS)
