@@ -1,4 +1,4 @@
-"""A `PublicServer` with a handler of the test, and clients that read as slowly as a test wants."""
+"""A `PublicServer` with a handler of the test, and clients that read as slowly as a test wants; a slow admin port."""
 
 import asyncio
 import socket
@@ -11,6 +11,7 @@ import pytest
 
 from petstore_server.api.errors import error_response
 from petstore_server.api.representation import body_response
+from petstore_server.runtime.servers import AdminServer
 from petstore_server.server import listener as listening
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
@@ -91,3 +92,17 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.005)
+
+
+def begin_slowly(monkeypatch: pytest.MonkeyPatch, begun: list[Any], error: OSError | None = None) -> None:
+    """Admin servers note in `begun` when they have started, which takes them a while; or they raise the error."""
+    startup = AdminServer.startup
+
+    async def start(server: AdminServer, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.sleep(0.01)
+        if error:
+            raise error
+        await startup(server, sockets)
+        begun.append("admin port")
+
+    monkeypatch.setattr(AdminServer, "startup", start)

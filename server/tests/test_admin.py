@@ -25,7 +25,7 @@ from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
 from testing.deployment import Deployment
-from testing.public_server import until
+from testing.public_server import begin_slowly, until
 from testing.service import Service
 from testing.stores import BY, api_key
 from testing.subprocesses import PATIENCE
@@ -78,18 +78,10 @@ async def test_a_server_is_ready_once_its_admin_port_responds_and_drains_when_th
     begun: list[str] = []
     tasks = asyncio.all_tasks()
 
-    class Slow(AdminServer):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await asyncio.sleep(0.01)
-            if error:
-                raise error
-            await super().startup(sockets)
-            begun.append("admin port")
-
     async def on_ready() -> None:
         begun.append("ready")
 
-    monkeypatch.setattr(servers, "AdminServer", Slow)
+    begin_slowly(monkeypatch, begun, error)
     for name in ("gc", "sys"):  # which the process of the tests keeps as they are
         monkeypatch.setattr(servers, name, Mock())
     with socket.create_server(("127.0.0.1", 0)) as public, socket.create_server(("127.0.0.1", 0)) as admin:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -362,14 +362,6 @@ def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
     assert set(parse_yaml(text)["paths"]) == set(contract["paths"])
     second = cli.must("openapi", "--api", "v2", "--json", PETSTORE_BASE_URL="https://api.example.com/v1").json()
     assert ("2.0.0-beta.1", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
-
-
-def test_doctor_says_once_that_the_store_cannot_be_used(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
-    with closing(apsw.Connection(str(cli.store))) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        found = results(cli)["store"]
-    assert ("fail", "The store cannot be used: another program keeps it locked.") == found
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from testing.process import (
     serving,
     serving_as,
 )
+from testing.public_server import begin_slowly
 from testing.redis_engine import shared_redis, wait_for_redis
 from testing.stores import new_store_file
 from testing.subprocesses import PATIENCE, busy, descendants, within
@@ -318,12 +319,6 @@ async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     stop, ended, done, tasks = asyncio.Event(), asyncio.Event(), list[object](), asyncio.all_tasks()
 
-    class Slow(servers.AdminServer):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await asyncio.sleep(0.01)
-            await super().startup(sockets)
-            done.append("admin port")
-
     def on_ready() -> None:
         done.append("ready")
         stop.set()
@@ -337,7 +332,7 @@ async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_
         asyncio.get_running_loop().call_later(0.01, ended.set)
 
     together = AsyncMock(run=asyncio.Event().wait, ended=ended.wait, stop=signal_all)
-    monkeypatch.setattr(supervision, "AdminServer", Slow)
+    begin_slowly(monkeypatch, done)
     monkeypatch.setattr(supervision, "run_console", run_console)
     monkeypatch.setattr(supervision, "stop_signals", lambda: stop)
     monkeypatch.setattr(supervision, "Workers", lambda *_: together)
