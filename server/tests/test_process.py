@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -318,8 +319,11 @@ async def test_signals_stop_a_server_and_sighup_only_on_a_terminal(monkeypatch: 
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored
     on_terminal = [(number, True) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     for number, terminal in (*on_terminal, (signal.SIGHUP, False)):
-        monkeypatch.setattr(servers, "_has_terminal", lambda terminal=terminal: terminal)
-        stop = servers.stop_signals()
+        with monkeypatch.context() as patched:
+            opening = Mock(side_effect=[os.dup(0) if terminal else OSError("no such device")])
+            patched.setattr(os, "open", opening)
+            stop = servers.stop_signals()
+        opening.assert_called_once_with("/dev/tty", os.O_RDONLY)
         signal.raise_signal(number)
         await asyncio.sleep(0.01)
         assert terminal == stop.is_set()

@@ -171,7 +171,7 @@ def stop_signals() -> asyncio.Event:
 def _has_terminal() -> bool:
     """Whether a terminal controls this process."""
     try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        os.close(os.open("/dev/tty", os.O_RDONLY))
     except OSError:
         return False
     return True
