@@ -9,10 +9,8 @@ import pytest
 
 from petstore_client import Client
 from testing.forked_commands import petstore_in
-from testing.process import PETSTORE, UNLIMITED, new_key, put_orders, serving
+from testing.process import UNLIMITED, new_key, put_orders, serving
 from testing.subprocesses import PATIENCE, environment_with
-
-COMMAND = str(PETSTORE.with_name("petstore-client"))
 
 
 @pytest.fixture(name="environ", scope="module")
@@ -37,18 +35,6 @@ def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
     assert (0, "") == (done.returncode, done.stderr)
     assert list(range(1, 10_001)) == [json.loads(line)["id"] for line in done.stdout.splitlines()]
     assert 10_000 == len(json.loads(run(environ, "orders", "list", "--json").stdout))
-
-
-def test_a_closed_pipe_ends_the_command_quietly(environ: dict[str, str]) -> None:
-    with subprocess.Popen(
-        [COMMAND, "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout
-        assert process.stderr
-        process.stdout.readline()
-        process.stdout.close()
-        assert b"" == process.stderr.read()
-    assert 141 == process.returncode
 
 
 CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]

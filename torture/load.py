@@ -102,13 +102,7 @@ async def _connection(load: Load, requests: Iterator[bytes], measured: Measured,
 
 
 async def _skip_body(reader: asyncio.StreamReader, head: bytes, *, slow: bool) -> None:
-    lowered = head.lower()
-    if b"transfer-encoding: chunked" in lowered:
-        while size := int(await reader.readuntil(b"\r\n"), 16):
-            await reader.readexactly(size + 2)
-        await reader.readexactly(2)
-        return
-    left = int(lowered.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    left = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
     while left:
         left -= len(await reader.read(min(left, _CHUNK if slow else 1 << 20)))
         if slow:

@@ -184,16 +184,6 @@ def test_a_compression_that_was_not_requested_is_rejected(connect: Connect) -> N
     assert "gzip" == fake.requests[0].headers["accept-encoding"]
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-def test_both_ways_of_listing_return_all_orders(connect: Connect, compressed: bool) -> None:
-    fake = FakePetstore(ORDERS)
-    listed = Answered(200, gzip.compress(BODY), {**JSON, "content-encoding": "gzip"})
-    with connect(fake) as petstore:
-        fake.then(*[listed] * 2 * compressed)
-        assert ORDERS == petstore.list_orders()
-        assert ORDERS == list(petstore.iter_orders())
-
-
 @pytest.mark.parametrize("fault", [Dropped(), CutOff(0), CutOff(20), Failing(503), RateLimited(5)], ids=repr)
 def test_an_iteration_is_retried_until_the_first_order(connect: Connect, fault: Fault) -> None:
     fake = faulty(ORDERS, fault)

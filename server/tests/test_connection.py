@@ -17,8 +17,6 @@ from testing.subprocesses import busy
 
 TARGET = "/v1/store/orders"
 ORDERS = 40_000
-FLOODING = "127.0.0.2"
-"""The address of tests that send more requests without a valid key than one address may."""
 GARBAGE = b"\x00garbage\r\n\r\n"
 
 
@@ -160,26 +158,6 @@ def test_thousands_of_pipelined_requests_are_answered_in_order(served: Served) -
     assert 200 == last.status
 
 
-def test_other_clients_are_served_while_some_pipeline_without_end(served: Served) -> None:
-    flood = served.head("GET", "/v1/x") * 100
-    flooding = [served.server.connect() for _ in range(5)]
-    try:
-        for connection in flooding:
-            connection.setblocking(False)
-        for _ in range(20):
-            for connection in flooding:
-                with suppress(BlockingIOError):
-                    connection.send(flood)
-                with suppress(BlockingIOError):
-                    connection.recv(1 << 20)
-            began = time.monotonic()
-            assert [404] == served.exchange(served.head("GET", "/v1/x", "Connection: close"))
-            assert time.monotonic() - began < 1 + busy()
-    finally:
-        for connection in flooding:
-            connection.close()
-
-
 def test_a_response_to_a_client_that_is_still_sending_is_not_lost_in_a_reset(served: Served) -> None:
     for _ in range(5):
         with served.server.connect() as connection:
@@ -198,30 +176,6 @@ def test_resets_in_the_middle_of_a_list_do_no_harm(served: Served) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         connection.close()
     assert [200] == served.exchange(served.head("GET", TARGET, "Connection: close"))
-
-
-def test_a_flood_of_headers_ends_the_connection_and_leaves_memory_flat(served: Served) -> None:
-    before = served.server.memory()
-    with served.server.connect() as connection:
-        with pytest.raises(OSError, match=r"."):  # noqa: PT012 - it breaks at some point of the flood
-            connection.sendall(served.head("GET", TARGET)[:-2] + b"X-Long: ")
-            for _ in range(100_000):
-                connection.sendall(b"x" * 1000)
-            raise OSError("the flood was taken whole")
-        assert connection.fileno() >= 0
-    assert served.server.memory() - before < 16 * 2**20
-
-
-def test_many_distinct_bad_keys_leave_memory_flat(served: Served) -> None:
-    before = served.server.memory()
-    with served.server.connect(FLOODING) as connection:
-        for batch in range(60):
-            keys = [f"pso_live_{batch * 200 + number:033d}" for number in range(200)]
-            connection.sendall(b"".join(wire.head("GET", "/v1/x", key=key) for key in keys))
-            seen = b""
-            while seen.count(b"HTTP/1.1 ") < 200:
-                seen += connection.recv(1 << 20)
-    assert served.server.memory() - before < 16 * 2**20
 
 
 def test_many_connections_of_every_kind_leave_memory_bounded(served: Served) -> None:

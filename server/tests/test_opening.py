@@ -32,12 +32,6 @@ def test_a_missing_store_is_created_and_announced_once(each_backend: Stores) -> 
     assert (LATEST, LATEST) == migrate(each_backend.url)
 
 
-def test_a_missing_store_is_not_made_by_those_who_only_read(each_backend: Stores) -> None:
-    for upgrade in (False, True):
-        assert "There is no store" in refusal(each_backend.url, upgrade=upgrade)
-    assert not (each_backend.is_sqlite and sqlite_path(each_backend.url).exists())
-
-
 def test_a_store_of_a_newer_program_is_refused(each_backend: Stores) -> None:
     opening(each_backend.url, create=True)
     newer = LATEST + 1

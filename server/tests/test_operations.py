@@ -6,9 +6,9 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.errors import InvalidInput, OrderAlreadyCancelled, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
-from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.operations import accounts, admin_port, orders
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import read_audit, shown_fields
@@ -39,16 +39,6 @@ async def issue(store: Store, expires_at: float | None = None, note: str = "") -
         note=note,
         actor=ACTOR,
     )
-
-
-async def test_several_orders_are_each_changed_or_reported(store: Store) -> None:
-    given = [Order(number, status=Status.PENDING) for number in range(1, 251)]
-    await store.orders.import_batch(given, "import", ACTOR)
-    ids = [*range(1, 251), 999, 7]
-    outcomes = [each async for each in orders.change_orders(store, ids, CANCEL, ACTOR)]
-    assert ids == [order_id for order_id, _ in outcomes]
-    assert {Status.CANCELLED} == {each.status for _, each in outcomes[:250] if isinstance(each, Order)}
-    assert [OrderNotFound, OrderAlreadyCancelled] == [type(each) for _, each in outcomes[250:]]
 
 
 async def test_orders_after_a_failure_of_the_store_are_not_tried(

@@ -174,16 +174,6 @@ async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(sto
     assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
 
 
-async def test_requests_without_a_key_have_a_history_of_their_own(store: Store) -> None:
-    for hour in (FIRST, FIRST + HOUR):
-        for _ in range(2):
-            await store.usage.save({}, [], Activity({}, {hour: KeylessCounts(3, 1)}, {}))
-    hours = await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
-    assert [(FIRST, KeylessCounts(6, 2)), (FIRST + HOUR, KeylessCounts(6, 2))] == list(hours.items())
-    days = await store.usage.keyless_history(*ALL_TIME, Granularity.DAY)
-    assert {FIRST: KeylessCounts(12, 4)} == days
-
-
 async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_late(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as other:
         ids = [(await one.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two")]
