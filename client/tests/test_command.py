@@ -350,30 +350,22 @@ def test_an_error_that_affects_all_cancels_stops_the_rest(run: Run) -> None:
     assert 1 == len(fake.requests)
 
 
-def test_a_cancel_that_may_have_been_applied_says_what_to_do(run: Run) -> None:
-    fake = faulty(ORDERS, *[Dropped()] * 5)
-    done = run(fake, "orders", "cancel", "1")
-    assert 1 == done.code
-    ended = " --max-retries allows no further attempt. The order may have been cancelled: run the command again.\n"
-    assert done.err.endswith(ended)
-
-
 @pytest.mark.parametrize(
-    ("options", "fault", "says"),
+    ("arguments", "fault", "says"),
     [
-        ([], [Failing(503)] * 5, "--max-retries allows no further attempt."),
-        (["--max-retries", "1"], [Failing(503)] * 2, "--max-retries allows no further attempt."),
-        (["--max-retries", "0"], [Unreachable()], "--max-retries allows no further attempt."),
-        ([], [Unreachable()] * 100, "Gave up after 120 seconds."),
-        (["--max-wait", "1"], [RateLimited(5)], "The necessary wait is longer than --max-wait."),
-        (["--deadline", "2"], [Failing(503, retry_after=3)], "--deadline leaves no time for another attempt."),
+        ("orders list", [Failing(503)] * 5, "--max-retries allows no further attempt."),
+        ("--max-retries 1 orders list", [Failing(503)] * 2, "--max-retries allows no further attempt."),
+        ("--max-retries 0 orders list", [Unreachable()], "--max-retries allows no further attempt."),
+        ("orders list", [Unreachable()] * 100, "Gave up after 120 seconds."),
+        ("--max-wait 1 orders list", [RateLimited(5)], "The necessary wait is longer than --max-wait."),
+        ("--deadline 2 orders list", [Failing(503, retry_after=3)], "--deadline leaves no time for another attempt."),
+        ("orders cancel 1", [Dropped()] * 5, "The order may have been cancelled: run the command again."),
     ],
 )
 def test_a_failure_names_the_option_of_the_command_that_ended_it(
-    run: Run, options: list[str], fault: list[Fault], says: str
+    run: Run, arguments: str, fault: list[Fault], says: str
 ) -> None:
-    fake = faulty(ORDERS, *fault)
-    done = run(fake, *options, "orders", "list")
+    done = run(faulty(ORDERS, *fault), *arguments.split())
     assert (1, True) == (done.code, done.err.endswith(f" {says}\n")), done.err
 
 

@@ -24,38 +24,11 @@ def test_refusals_within_the_grace_period_are_free_and_those_after_it_are_strike
     assert (1002.0,) == record.strikes
 
 
-def test_a_refusal_after_retry_after_begins_a_new_series() -> None:
-    record, _ = refuse_at(1000.0, retry_at=1060.0)
-    record, [refusal] = refuse_at(1060.0, retry_at=1120.0, record=record)
-    assert (False, ()) == (refusal.struck, record.strikes)
-    assert (1060.0, 1120.0) == (record.refused_at, record.retry_at)
-
-
-def test_a_shorter_retry_after_does_not_end_a_series_early() -> None:
-    record, _ = refuse_at(1000.0, retry_at=9000.0)
-    record, refusals = refuse_at(1001.0, 1010.0, retry_at=1060.0, record=record)
-    assert ([False, True], 9000.0) == ([refusal.struck for refusal in refusals], record.retry_at)
-    assert refuse(record, "key_a", 1070.0, 1120.0, POLICY).struck
-
-
 def test_the_last_strike_bans_and_uses_the_strikes_up() -> None:
     record, refusals = refuse_at(1000.0, 1010.2, 1010.4, 1010.6)
     assert [None, None, None, Ban("key_a", 1010, 1130, 1)] == [refusal.ban for refusal in refusals]
     assert [False, True, True, True] == [refusal.struck for refusal in refusals]
     assert ((), refusals[-1].ban) == (record.strikes, record.ban)
-
-
-def test_strikes_older_than_ten_minutes_do_not_count() -> None:
-    record, refusals = refuse_at(1000.0, 1010.0, 1020.0, 1610.0)
-    assert [None] * 4 == [refusal.ban for refusal in refusals]
-    assert (1020.0, 1610.0) == record.strikes
-    assert refuse_at(1000.0, 1010.0, 1020.0, 1609.75)[1][-1].ban is not None
-
-
-def test_strikes_after_the_present_time_of_a_clock_that_was_set_back_do_not_count() -> None:
-    record, _ = refuse_at(1000.0, 1010.0, 1020.0)
-    record, [refusal] = refuse_at(1015.0, record=record)
-    assert (None, (1010.0, 1015.0)) == (refusal.ban, record.strikes)
 
 
 def test_a_policy_is_that_of_the_interface_unless_it_is_set() -> None:

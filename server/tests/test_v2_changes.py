@@ -119,16 +119,6 @@ async def test_a_response_is_not_cached_and_compressed_on_request(service: Servi
 
 
 @embedded
-async def test_a_parameter_that_is_not_allowed_is_refused(service: Service) -> None:
-    client = await follower(service)
-    for name, value in (("wait", "31"), ("wait", "-1"), ("wait", "1.5"), ("limit", "0"), ("limit", "1001")):
-        assert (400, "invalid_parameter") == code(await client.ask(**{name: value}))
-    for query in ("after=", "after=now&after=now", "status=pending", "cursor=a"):
-        refused = await service.client.get(f"{CHANGES}?{query}", headers=client.headers)
-        assert (400, "invalid_parameter") == code(refused)
-
-
-@embedded
 async def test_an_altered_token_is_refused(service: Service) -> None:
     client = await follower(service)
     await service.orders(Order(1), Order(2))

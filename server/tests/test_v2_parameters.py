@@ -197,12 +197,6 @@ def test_a_cursor_may_stand_anywhere_and_is_last_in_the_next_request(query: str,
     assert listing.filters == Filters(frozenset([Status.PENDING]) if "status" in query else frozenset())
 
 
-@pytest.mark.parametrize("first", [f"cursor={CURSOR}", "%63ursor=B", "cursor=short&limit=7"])
-def test_two_cursors_are_refused(first: str) -> None:
-    with pytest.raises(InvalidParameter, match="'cursor' is given more than once"):
-        read_listing(f"{first}&cursor={CURSOR}".encode())
-
-
 PAIRS = st.sampled_from(
     (f"cursor={CURSOR}", "cursor=A", "cursor=", "%63ursor=B", "limit=7", "limit=0", "status=pending", "sort=-id", "")
 )
