@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from petstore_server.domain.bans import Ban
@@ -93,16 +94,21 @@ def test_an_empty_store_is_copied_and_an_empty_file_is_not(tmp_path: Path, postg
     assert (1, True) == (done.code, f"There is no store at {tmp_path / 'empty.db'}." in done.err)
 
 
-@pytest.mark.parametrize("loses_a_row", [False, True])
-def test_a_copy_that_is_interrupted_or_loses_a_row_leaves_nothing_and_starts_over(
-    source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch, loses_a_row: bool
+@pytest.mark.parametrize("fault", ["Ctrl-C", "a lost row", "a failing last statement"])
+def test_a_copy_that_is_not_completed_leaves_nothing_and_starts_over(
+    source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    write = copy.write_rows
+    write, execute = copy.write_rows, psycopg.AsyncConnection.execute
 
     async def fail(driver: Any, table: str, columns: str, rows: Any) -> None:
-        await write(driver, table, columns, list(rows)[1:] if loses_a_row and table == "pets" else rows)
-        if table == "orders":
+        await write(driver, table, columns, list(rows)[1:] if fault == "a lost row" and table == "pets" else rows)
+        if table == "orders" and fault == "Ctrl-C":
             raise KeyboardInterrupt
+
+    async def fail_at_the_end(driver: Any, statement: Any, *parameters: Any) -> Any:
+        if statement == "ANALYZE" and fault == "a failing last statement":
+            raise psycopg.OperationalError("no space left on device")
+        return await execute(driver, statement, *parameters)
 
     async def content_of_target() -> list[Any]:
         async with postgres_stores.opened() as store:
@@ -110,8 +116,9 @@ def test_a_copy_that_is_interrupted_or_loses_a_row_leaves_nothing_and_starts_ove
 
     petstore = CommandLine(source)
     monkeypatch.setattr(copy, "write_rows", fail)
+    monkeypatch.setattr(psycopg.AsyncConnection, "execute", fail_at_the_end)
     done = petstore("db", "copy", "--to", postgres_stores.url)
-    assert (True, loses_a_row) == (done.code != 0, "differs from the source in its pets" in done.err)
+    assert (True, fault == "a lost row") == (done.code != 0, "differs from the source in its pets" in done.err)
     monkeypatch.undo()
     assert [[], [], b"[]"] == asyncio.run(content_of_target())
     petstore.must("db", "copy", "--to", postgres_stores.url)

@@ -57,11 +57,10 @@ async def copy_store(
         with transaction(source, "IMMEDIATE"):
             counts = {table: int(source.execute(f"SELECT count(*) FROM {table}").get) for table in _TABLES}
             change = Change(None, {"source": path.name, "rows": counts})
-            async with connected(url) as driver:
-                async with driver.transaction():
-                    await _copy_tables(source, driver, lambda done: progress(done, sum(counts.values())))
-                    await driver.execute(*record(actor, "store.copy", "store", change))
-                await driver.execute("ANALYZE")
+            async with connected(url) as driver, driver.transaction():
+                await _copy_tables(source, driver, lambda done: progress(done, sum(counts.values())))
+                await driver.execute(*record(actor, "store.copy", "store", change))
+                await driver.execute("ANALYZE")  # before the commit: the copy is complete, or it is not there
     return counts
 
 
