@@ -422,6 +422,21 @@ def test_dated_backups_are_removed_except_for_the_newest_and_those_dated_in_the_
     assert 2 == cli("db", "backup", str(folder / "orders.db"), "--keep", "0").code
 
 
+def test_a_backup_is_good_although_an_older_one_cannot_be_removed(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "orders-20201120T093000Z.db"
+    old.touch()
+    monkeypatch.setattr(Path, "unlink", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied", str(old))))
+    done = cli("db", "backup", str(tmp_path / "orders.db"), "--keep", "1")
+    [new] = {*tmp_path.glob("orders-*.db")} - {old}
+    assert (1, f"The backup {new} is good, but an older one could not be removed.") == (
+        done.code,
+        done.err.splitlines()[-2],
+    )
+    assert f"petstore: {old}: Permission denied." == done.err.splitlines()[-1]
+
+
 def test_backups_of_one_second_have_different_names(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,8 +96,12 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
         name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
         dated = (path for path in target.parent.iterdir() if name.fullmatch(path.name) and path.is_file())
         older = sorted((path for path in dated if path < target), reverse=True)[keep - 1 :]
-    for path in older:
-        path.unlink()
+    try:
+        for path in older:
+            path.unlink(missing_ok=True)  # another run may have removed it
+    except OSError:
+        log_to_stderr(f"The backup {target} is good, but an older one could not be removed.")
+        raise
     removed = f" Removed {plural(len(older), 'older backup')}." if older else ""
     show_done({"backup": str(target), "removed": sorted(map(str, older))}, f"Backed up to {target}.{removed}")
 
