@@ -29,10 +29,6 @@ class _Uncompressed(httpx2.HTTPTransport):
         return super().handle_request(request)
 
 
-def _decode(body: Path) -> int:
-    return len(msgspec.json.decode(body.read_bytes(), type=list[Order]))
-
-
 def _stream(url: str, key: str, **options: Any) -> int:
     with Client(url, api_key=key, **options) as petstore:
         return sum(1 for _ in petstore.iter_orders())
@@ -49,7 +45,7 @@ def _whole(url: str, key: str) -> int:
 
 
 WAYS: dict[str, Callable[[str, str, Path], int]] = {
-    "msgspec": lambda _, __, body: _decode(body),
+    "msgspec": lambda _, __, body: len(msgspec.json.decode(body.read_bytes(), type=list[Order])),
     "iter_orders": lambda url, key, _: _stream(url, key, transport=_Uncompressed()),
     "iter_orders_gzip": lambda url, key, _: _stream(url, key),
     "async_iter_orders_gzip": lambda url, key, _: asyncio.run(_stream_async(url, key)),

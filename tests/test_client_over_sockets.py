@@ -198,18 +198,6 @@ def test_a_truncated_body_is_never_accepted_as_complete(length: int | None, comp
     assert [Order(id=number) for number in range(len(got))] == got
 
 
-@pytest.mark.parametrize(
-    "response", [b"", b"HTTP/1.1 200 OK\r\n", head(BODY[:100], len(BODY))], ids=["", "head", "body"]
-)
-def test_a_server_that_stalls_causes_a_timeout(response: bytes) -> None:
-    with (
-        peer(response, hold=True) as (url, _),
-        Client(url, api_key="key", timeout=0.2, max_retries=0) as client,
-        pytest.raises(APITimeoutError),
-    ):
-        client.list_orders()
-
-
 @pytest.mark.parametrize("response", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 banana\r\n\r\n"])
 def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) -> None:
     with (

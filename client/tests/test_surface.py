@@ -53,16 +53,6 @@ def test_every_exported_name_has_a_docstring(name: str) -> None:
             assert value.__doc__, attribute
 
 
-def test_both_clients_take_the_same_options() -> None:
-    blocking, awaited = inspect.signature(Client), inspect.signature(AsyncClient)
-    assert list(blocking.parameters) == list(awaited.parameters)
-    assert [p.default for p in blocking.parameters.values()] == [p.default for p in awaited.parameters.values()]
-    defaults = {name: parameter.default for name, parameter in blocking.parameters.items()}
-    assert {"timeout": 30.0, "max_retries": 4, "max_wait": 75.0, "transport": None} == {
-        name: defaults[name] for name in ("timeout", "max_retries", "max_wait", "transport")
-    }
-
-
 def methods(kind: type) -> dict[str, dict[str, object]]:
     """The public methods, with their parameters and the defaults of these."""
     return {

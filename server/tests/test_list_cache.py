@@ -12,7 +12,7 @@ import pytest
 
 from petstore_server.api.list_cache import JOINED_BYTES, EncodedList, ListCache, deflate
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.orders import Order
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
@@ -145,17 +145,6 @@ async def test_the_next_turn_and_callers_without_a_turn_see_a_change(each_backen
         assert b'[{"id":1},{"id":2}]' == text(await of_turn(cache, second))
 
 
-async def test_concurrent_callers_share_one_reading_and_one_encoding(file_store: Stores) -> None:
-    async with cached(file_store) as (store, cache, engine):
-        await put(store, 1)
-        engine.gate.clear()
-        waiting = [asyncio.create_task(cache.current()) for _ in range(50)]
-        await until(lambda: engine.readings == 1)
-        engine.gate.set()
-        assert 1 == len({id(one) for one in await asyncio.gather(*waiting)})
-        assert 1 == engine.readings
-
-
 async def test_concurrent_callers_share_one_query_for_changes(each_backend: Stores) -> None:
     async with cached(each_backend) as (store, cache, engine):
         await put(store, 1)
@@ -178,15 +167,6 @@ async def test_a_reading_that_began_before_a_change_does_not_serve_callers_after
         assert b'[{"id":1}]' == text(await early)
         assert {b'[{"id":1},{"id":2}]'} == {text(await one) for one in late}
         assert 2 == engine.readings
-
-
-async def test_a_list_in_which_nothing_changed_is_not_encoded_again(file_store: Stores) -> None:
-    async with cached(file_store) as (store, cache, engine):
-        await put(store, 1)
-        held = await cache.current()
-        await store.orders.change(1, CANCEL, BY)
-        assert held is await cache.current()
-        assert 1 == engine.readings
 
 
 async def test_a_failed_reading_fails_its_callers_and_the_next_tries_again(file_store: Stores) -> None:

@@ -85,17 +85,6 @@ async def test_requests_that_share_a_commit_are_refused_together_where_identifie
     assert [MAX_ASSIGNED_ID - 2, *sorted(placed)] == stored
 
 
-async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: Stores) -> None:
-    async with each_backend.opened() as one, each_backend.opened() as two:
-        account_id = await account(one)
-        await one.orders.import_batch([Order(-5), Order(40)], "import:1", BY)
-        placed = await asyncio.gather(
-            *(one.orders.place(placement(account_id, f"one {number}"), BY) for number in range(30)),
-            *(two.orders.place(placement(account_id, f"two {number}"), BY) for number in range(30)),
-        )
-        assert list(range(41, 101)) == sorted(outcome.order_id for outcome in placed)
-
-
 async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path: Path) -> None:
     places = SqlitePlaces(tmp_path)
     stores = Stores(places)
