@@ -32,7 +32,7 @@ from petstore_client.testing import FakeClock, FakePetstore
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, put_orders, serving
 from testing.served_fake import served
-from testing.subprocesses import within
+from testing.subprocesses import PATIENCE, within
 
 
 def test_version_2_pages_follows_changes_and_places_orders(each_deployment: Deployment) -> None:
@@ -80,7 +80,7 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
         client = Client(f"{first.api}/v1", api_key=key)
         following = threading.Thread(target=follow, args=[client])
         following.start()
-        within(30, lambda: mirror.get(2500) == "pending")
+        within(PATIENCE, lambda: mirror.get(2500) == "pending")
         client.cancel_order(7)  # is not delayed by the request that is held
         within(10, lambda: mirror.get(7) == "cancelled")
         assert 0 == petstore(store, "orders", "ship", "8").returncode  # another process
@@ -88,7 +88,7 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
         assert 0 == first.stop()
     assert 0 == petstore(store, "orders", "ship", "9").returncode
     with serving(store, "--port", str(port)) as second:
-        within(60, lambda: mirror.get(9) == "shipped")
+        within(PATIENCE, lambda: mirror.get(9) == "shipped")
         assert 2500 + 3 == sum(pages)  # nothing came twice
         began = time.monotonic()
         client.close()

@@ -155,7 +155,7 @@ def test_a_server_without_streams_ends_with_0(cli: CommandLine, tmp_path: Path) 
     command = [str(PETSTORE), "serve", "--demo", "--port", "0", "--admin-port", str(port)]
     process = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *command], env=served)
     try:
-        within(20, lambda: is_ready(port))
+        within(PATIENCE, lambda: is_ready(port))
         time.sleep(0.2)  # a demo tries to print its key
         assert 0 == end(process, signal.SIGTERM)
     finally:

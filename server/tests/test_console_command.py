@@ -12,7 +12,7 @@ from testing.cli import CommandLine
 from testing.process import UNLIMITED, Server, new_key, petstore, serving, statuses
 from testing.redis_engine import shared_redis
 from testing.service import Service
-from testing.subprocesses import within
+from testing.subprocesses import PATIENCE, within
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
 
@@ -117,7 +117,7 @@ def begin_import(browser: httpx2.Client, server: Server, content: str) -> str:
     form = f"{server.admin}/console/imports/new"
     file = {"file": ("orders.jsonl", content.encode())}
     address = str(browser.post(form, data=form_token(browser, form), files=file).url)
-    within(60, lambda: "What importing it would do" in browser.get(address).text)
+    within(PATIENCE, lambda: "What importing it would do" in browser.get(address).text)
     browser.post(f"{address}/import", data=form_token(browser, address))
     return address
 
@@ -136,7 +136,7 @@ def test_a_server_imports_an_uploaded_file_and_when_it_stops_ends_its_import_and
     with serving(store, **settings) as server, signed_in(server, store) as browser:
         small, large = ("".join(f'{{"id": {number}}}\n' for number in range(1, last)) for last in (3, 30_001))
         address = begin_import(browser, server, small)
-        within(60, lambda: "The audit log has it as" in browser.get(address).text)
+        within(PATIENCE, lambda: "The audit log has it as" in browser.get(address).text)
         assert {1: "pending", 2: "pending"} == statuses(store)
         begin_import(browser, server, large)
     assert [] == list(temporary.iterdir())

@@ -102,7 +102,7 @@ def test_a_signal_ends_an_import_which_reports_what_it_imported(
     rows = [f'{{"id":{number}}}\n' for number in range(70_000)]
     process.stdin.write("".join([*rows[:5_000], "bad\n", *rows[5_000:]]))
     process.stdin.flush()  # and not closed: the import waits for more
-    within(20, lambda: rejects.exists() and bool(rejects.read_text()))
+    within(PATIENCE, lambda: rejects.exists() and bool(rejects.read_text()))
     process.send_signal(how)
     _, errors = process.communicate(timeout=PATIENCE)
     assert 128 + how == process.returncode, errors
@@ -181,13 +181,13 @@ def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> Non
     process.stdout.read(1)
     within(PATIENCE, lambda: writes_to_stdout(process.pid))  # the pipe is full
     process.send_signal(signal.SIGTERM)
-    assert 143 == process.wait(20)
+    assert 143 == process.wait(PATIENCE)
     process.communicate()
 
 
 def test_a_signal_before_a_demo_serves_leaves_nothing_behind(tmp_path: Path) -> None:
     process = begin_demo(tmp_path)
-    within(20, lambda: bool(list(tmp_path.iterdir())))
+    within(PATIENCE, lambda: bool(list(tmp_path.iterdir())))
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode in (0, 143), errors  # 0 if it serves already

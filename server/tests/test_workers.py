@@ -121,7 +121,7 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     assert {"200", "0"} == under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
     assert {"200": 50} == send(server, key, 50)  # without a pause, by the other worker
-    within(10, lambda: (200, "ok") == server.readiness())
+    within(PATIENCE, lambda: (200, "ok") == server.readiness())
     assert second in workers(server)
     assert 2 == len(workers(server))
     assert responded(server) >= earlier  # a sum that fell would read as a restart
@@ -140,7 +140,7 @@ def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
         assert (0, 1) == (found["petstore_ready"], found["petstore_workers"])
     finally:
         os.kill(pid, signal.SIGCONT)
-    within(10, lambda: (200, "ok") == server.readiness())
+    within(PATIENCE, lambda: (200, "ok") == server.readiness())
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -164,7 +164,7 @@ def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, 
     with serving(store, "--workers", "2", PETSTORE_REDIS_URL=redis) as server:
         pids = workers(server)
         server.kill()
-        within(10, lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        within(PATIENCE, lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         assert 0 == petstore(store, "db", "check").returncode
 
 
@@ -348,9 +348,9 @@ def test_a_stop_ends_a_worker_that_starts_too(store: Path, redis: str) -> None:
     with serving_as(store, ["--workers", "2"], {"PETSTORE_REDIS_URL": redis}, fork_workers=False) as server:
         [killed, other] = workers(server)
         os.kill(killed, signal.SIGKILL)
-        within(10, lambda: killed not in (running := workers(server)) and len(running) == 2)
+        within(PATIENCE, lambda: killed not in (running := workers(server)) and len(running) == 2)
         started = workers(server)
         assert other in started
         server.process.send_signal(signal.SIGTERM)
         assert 0 == server.process.wait(timeout=PATIENCE)
-        within(10, lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+        within(PATIENCE, lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
