@@ -128,10 +128,9 @@ class Server:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return checked_client(self.api, headers=headers, timeout=PATIENCE, **options)
 
-    def connect(self, address: str | None = None) -> socket.socket:
-        """A bare connection, for what no client would send; from that address, which has a separate limit."""
-        source = (address, 0) if address else None
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE, source_address=source)
+    def connect(self) -> socket.socket:
+        """A bare connection, for what no client would send."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def readiness(self) -> tuple[int, str]:
         """The status code and the status that the admin port reports."""

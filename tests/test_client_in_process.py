@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Connected(CheckedAsyncTransport):
-    """Makes clients of a service, and counts their requests in `sent`; loses the next response if `losing`."""
+    """Makes clients of a service, and counts their requests in `sent`."""
 
     _numbers = itertools.count(1)
 
@@ -35,18 +35,13 @@ class Connected(CheckedAsyncTransport):
         self._base_url = f"http://petstore-{next(self._numbers)}.test/v1"  # each test has its own limits
         self._clock = {"clock": clock} if clock else {}
         self.sent = 0
-        self.losing = False
 
     def __call__(self, key: str, **options: Any) -> AsyncClient:
         return AsyncClient(self._base_url, **{"api_key": key, "transport": self, **self._clock, **options})
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.sent += 1
-        response = await super().handle_async_request(request)
-        if self.losing:
-            self.losing = False
-            raise httpx2.ReadTimeout("lost", request=request)
-        return response
+        return await super().handle_async_request(request)
 
 
 Clocked = tuple[Service, Connected, FakeClock]

@@ -376,6 +376,8 @@ NO_GRACE = BanPolicy(strikes=4, grace_seconds=0)
 @example(calls("A2", "R2", "A2", "A2", "A2", "R2"), BanPolicy())
 # The third strike comes exactly when the first no longer counts.
 @example(USED_UP_FOR_THE_DAY + calls("A2", 300, "A2", 300, "A2", "A2"), NO_GRACE._replace(strikes=3))
+# A new series of refusals keeps the strikes of the one before.
+@example(calls("A2", "A2", "A2", "A2", 61, "A2", "A2", "A2", "A2"), NO_GRACE._replace(strikes=2))
 # Strikes after the present time of a clock that was set back do not count.
 @example(USED_UP_FOR_THE_DAY + calls("A2", 10, "A2", 2, "A2", -1, "A2", -6, "A2", "A2", "A2"), NO_GRACE)
 # A series of refusals ends exactly with its Retry-After, which no shorter one replaces.
