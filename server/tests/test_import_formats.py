@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
@@ -252,6 +252,8 @@ CELL = st.one_of(
 
 
 @given(st.lists(st.lists(CELL, min_size=5, max_size=8).map(",".join), max_size=8), st.sampled_from(["\n", "\r\n"]))
+@example(["1,-0,1,,,,"], "\n")
+@example(['"1,2",1,1,,,,'], "\n")
 def test_reading_csv_in_bulk_finds_what_reading_row_by_row_finds(rows: list[str], end: str) -> None:
     content = end.join(["id,petId,quantity,shipDate,complete,status,reference", *rows]).encode()
     assert row_by_row(content, "csv") == read(content, "csv")
