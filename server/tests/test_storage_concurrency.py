@@ -39,6 +39,10 @@ from testing.subprocesses import PATIENCE
 pytestmark = pytest.mark.anyio
 
 NOW = 10_000.0
+INSERT_SECOND_KEY = """
+    INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, rotated_from)
+    SELECT 'key_two', account_id, %s, environment, scopes, note, %s, %s FROM petstore.keys
+"""
 
 
 @asynccontextmanager
@@ -87,18 +91,22 @@ async def test_a_key_that_is_being_revoked_is_not_rotated(postgres_stores: Store
         assert [key.id] == [each.id for each in await store.keys.list()]
 
 
+async def test_a_key_that_is_being_created_is_revoked_when_its_account_closes(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store)
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+            await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, None))
+            await commit_before(other, postgres_stores, store.accounts.close("zoo", BY))
+        assert [BY.at] * 2 == [key.revoked_at for key in await store.keys.list("zoo")]
+
+
 async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stores: Stores) -> None:
     async with postgres_stores.opened() as store:
         key = await add_key(store)
         await store.usage.save({}, [Ban(key.id, 1, 2, 1)])  # an earlier ban: saving the next needs no new row
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key.id,))
-            await other.execute(
-                "INSERT INTO petstore.keys"
-                " (id, account_id, digest, environment, scopes, note, created_at, rotated_from)"
-                " SELECT 'key_two', account_id, %s, environment, scopes, note, %s, id FROM petstore.keys",
-                (api_key("two").digest, NOW),
-            )
+            await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, key.id))
             saving = store.usage.save({}, [Ban(key.id, int(NOW), int(NOW) + 60, 1)])
             await commit_before(other, postgres_stores, saving)
         assert {key.id, "key_two"} == {ban.key_id for ban in await store.usage.bans() if ban.holds(NOW)}

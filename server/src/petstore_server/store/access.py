@@ -122,10 +122,11 @@ class Accounts(Part):
         Its history is kept, and its name is not free again.
         """
         found = yield from find_account(name)
-        # Keys are locked before the account and the store, as by other changes of keys.
-        yield Query("SELECT 1 FROM petstore.keys WHERE account_id = %s FOR UPDATE", (found.id,))
-        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (found.id,))
+        # Keys are locked before the account and the store, as by other changes of keys, and read when no other
+        # transaction can create one any more: that needs the account.
+        yield Query("SELECT id FROM petstore.keys WHERE account_id = %s ORDER BY id FOR UPDATE", (found.id,))
         account = yield from _change_account(name, accounts.close(actor.at), actor)
+        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (found.id,))
         revoke = keys.revoke(actor.at)
         for key in map(_key, rows):
             yield from _update_key(revoke.action, key, revoke.apply(key), actor)
