@@ -116,7 +116,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
     assert f"{entry.subject} · by ada" in text
     assert "Imported orders" in await browser.get(f"/audit?subject={entry.subject}")
     assert f'/imports/{entry.subject}"' in browser.page
-    assert 1 == open_below(uploads_folder)
+    assert 0 == open_below(uploads_folder)
 
 
 async def test_rejected_rows_are_downloaded_with_reasons(browser: Browser) -> None:

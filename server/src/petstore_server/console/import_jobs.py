@@ -15,6 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal
 
@@ -164,6 +165,9 @@ class ImportJobs:
         """Import the file in the background. Raises Conflict unless it was checked and not imported yet."""
         if job.state != "checked":
             raise Conflict(f"{job.name} is {job.state} by now; it is imported once, after it was checked.")
+        nothing = Path(os.devnull).open("rb")  # noqa: SIM115 - closed with the job
+        job.rejects.close()  # those of the check; the store keeps those of the import
+        job.rejects = nothing
         self._start(job, operator, "importing")
 
     async def stop(self, job: ImportJob) -> None:
