@@ -46,7 +46,8 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
             # Python's `gettempdir` would try the directory with a file that a signal may leave there.
-            folder = Path(os.environ.get("TMPDIR") or "/tmp", f"petstore-demo-{secrets.token_hex(4)}")  # noqa: S108
+            place = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108
+            folder = Path(place if place.is_dir() else "/tmp", f"petstore-demo-{secrets.token_hex(4)}")  # noqa: S108
             stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come at any time
             folder.mkdir(0o700)
             settings = replace(settings, database_url=f"sqlite:///{folder}/demo.db", redis_url=None, workers=1)
