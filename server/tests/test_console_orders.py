@@ -389,7 +389,7 @@ async def test_what_was_done_before_the_store_failed_is_reported(console: Consol
     with patch.object(console.store.keys, "change", AsyncMock(side_effect=[api_key("one"), *outcomes[1:]])):
         await browser.submit("/bans", {"key": ["key_one", "key_two"]})
     lifted = "Lifted 1 ban; these keys work again within a second."
-    assert ("warn", [lifted, "The disk is full. The bans below are still in force."]) == browser.notice
+    assert ("warn", [lifted, "The disk is full. The bans that follow were not lifted."]) == browser.notice
 
 
 async def test_imports_are_listed_with_what_became_of_each(console: Console, browser: Browser) -> None:

@@ -195,7 +195,7 @@ def show_order(order_id: int) -> None:
 
 
 ORDER_IDS = click.Argument(["order_ids"], type=ORDER_ID, nargs=-1, required=True, metavar="ID...")
-_SEVERAL = "With several ids each is tried; the exit code is that of the first that failed."
+_SEVERAL = "With several ids each is tried until the store fails; the exit code is that of the first error shown."
 _OF_SEVERAL: Any = {"writes": True, "context_settings": _NEGATIVE_IDS, "epilog": _SEVERAL}
 
 

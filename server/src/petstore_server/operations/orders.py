@@ -34,7 +34,7 @@ async def change_orders(
 ) -> AsyncIterator[tuple[int, Order | DomainError]]:
     """Apply the transition to each order; yield its id with the order or its error.
 
-    An error of the store is yielded once, and ends it: all further orders get it too.
+    An error of the store is yielded after the other outcomes of its batch, once for each reason, and ends it.
     """
     import asyncio  # lists and exports start without it
 
@@ -47,14 +47,15 @@ async def change_orders(
     rest = iter(order_ids)
     while batch := list(islice(rest, _AT_ONCE)):
         outcomes = await asyncio.gather(*map(change, batch))
-        unusable = None
-        for changed in zip(batch, outcomes, strict=True):
-            if isinstance(changed[1], ServiceUnavailable):
-                unusable = unusable or changed
+        unusable: dict[str, tuple[int, DomainError]] = {}
+        for order_id, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, ServiceUnavailable):
+                unusable.setdefault(outcome.reason, (order_id, outcome))
             else:
-                yield changed
+                yield order_id, outcome
+        for failed in unusable.values():
+            yield failed
         if unusable:
-            yield unusable
             return
 
 

@@ -216,7 +216,7 @@ def _locked(order_id: int, row: Row | None) -> Order:
     if row is None:
         raise OrderNotFound(order_id)
     if row[0] is None:
-        raise TryAgain("another program keeps the order locked")
+        raise TryAgain(f"another program keeps order {order_id} locked")
     return read_order(*row)
 
 

@@ -97,7 +97,7 @@ async def lift_bans(visit: Visit) -> Response:
         except ServiceUnavailable as error:
             if not lifted:
                 raise
-            problems.append(f"{error.explanation} The bans below are still in force.")
+            problems.insert(0, f"{error.explanation} The bans that follow were not lifted.")
             break
     if not lifted and not problems:
         raise InvalidInput("No key is selected; go back and select at least one.")
