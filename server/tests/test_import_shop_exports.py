@@ -78,6 +78,12 @@ def test_a_dry_run_reports_the_outcome_and_changes_nothing(cli: CommandLine) -> 
     assert done.json() == {"dryRun": True, **{name: value for name, value in real.items() if name != "import"}}
 
 
+def test_dates_are_read_in_the_format_and_the_zone_that_the_options_name(cli: CommandLine) -> None:
+    options = "--date-format", "%d/%m/%Y %H:%M", "--timezone", "Europe/Berlin"
+    cli.must("orders", "import", "-", "--format", "csv", *options, stdin="id,shipDate\n1,03/04/2026 10:00\n")
+    assert "2026-04-03T08:00:00Z" == cli.must("orders", "show", "1", "--json").json()["shipDate"]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
