@@ -37,7 +37,7 @@ class Service(Protocol):
 
 
 class Overall(NamedTuple):
-    """The state of the service on all hosts: the worst, with its host where there are several, or "unknown".
+    """The state of the service on all hosts: the worst, with its host, or "unknown".
 
     `checked_at` is when the state was found, on several hosts of the one that was checked longest ago (Unix seconds).
     `silent` are hosts that were not stopped, and have not been checked lately.
@@ -109,8 +109,7 @@ class HealthMonitor:
             return Overall(None, "", None, None, "", 0, waiting, silent)
         worst = max(known, key=lambda health: (STATES.index(health.state), health is self._own))
         checked_at = min(health.checked_at for health in known)
-        host = worst.host if len(known) > 1 else ""
-        return Overall(worst.state, worst.reason, worst.since, checked_at, host, len(known), waiting, silent)
+        return Overall(worst.state, worst.reason, worst.since, checked_at, worst.host, len(known), waiting, silent)
 
     def _ask(self) -> asyncio.Task[None]:
         if self._asking is None or self._asking.done():
