@@ -148,6 +148,9 @@ def test_an_import_is_one_entry_unless_its_batches_are_asked_for(petstore: Comma
     after = [order for batch in batches[4:] for order in batch["after"]["orders"]]
     assert [(number, 1) for number in range(1_000, 9_000, 2)] == [(each["id"], each["quantity"]) for each in before]
     assert [(number, 2) for number in range(1_000, 9_000, 2)] == [(each["id"], each["quantity"]) for each in after]
+    petstore.must("pets", "import", "-", stdin='{"id":1,"name":"Rex"}\n')
+    [pets] = petstore.must("audit", "--action", "pets.import", "--json").json_lines()
+    assert 1 == pets["after"]["created"]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def parse_timestamp(text: str) -> datetime:
     if time.startswith("24"):  # Python 3.14 reads it as midnight of the next day
         raise ValueError(_NO_SUCH_TIME)
     try:
-        local = datetime.fromisoformat(f"{day}T{time}{fraction[:7]}{offset.upper()}")
+        local = datetime.fromisoformat(f"{day}T{time}{fraction}{offset.upper()}")
         return local.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(_NO_SUCH_TIME) from None
