@@ -169,7 +169,7 @@ CORRECT = "Correct that, then check again."
 def test_doctor_says_what_to_do_about_a_store_that_cannot_be_opened(
     cli: CommandLine, error: Exception, message: str, remedy: str, action: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a server holds one that was moved away, there is no advice that would put another one in its place."""
+    """While a server still uses a store that was moved away, the doctor advises nothing that would replace it."""
     monkeypatch.setattr(health, "named_store", Mock(side_effect=error))
     settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}"})
     for server in ("ok", "fail"):
