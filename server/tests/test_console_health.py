@@ -8,10 +8,11 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.health import HostHealth
 from petstore_server.operations import monitor
 from petstore_server.operations.health import CheckResult
-from petstore_server.runtime import application
+from petstore_server.runtime import application, maintenance
 from testing.console import Browser, Console, running_console
 from testing.stores import Stores, add_key
 from testing.subprocesses import busy
@@ -139,11 +140,28 @@ async def test_what_is_live_outranks_older_checks(console: Console, browser: Bro
     assert "integrity" not in page
 
 
+async def test_a_check_that_cannot_be_made_says_so_and_hides_no_other(
+    each_backend: Stores, console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, full = ServiceUnavailable("it is locked"), StoreUnusable("It is full.", "Wait.")
+    monkeypatch.setattr(console.store.orders, "last_identifier", AsyncMock(side_effect=locked))
+    monkeypatch.setattr(maintenance, "postgres_state", AsyncMock(side_effect=full))
+    await add_key(console.store)
+    await console.check()
+    checks = {each.check for each in console.sources.monitor.checks or ()}
+    assert {"settings", "accounts", "identifiers", "backup", "clock"} < checks
+    warnings = ["warn identifiers This was not checked: It is locked."]
+    if each_backend.url.startswith("postgresql:"):
+        warnings.append("warn postgresql This was not checked: It is full. Wait.")
+    said = f"Healthy, with {len(warnings)} warning{'s' * (len(warnings) - 1)} {' '.join(warnings)}"
+    assert said in await browser.get("/")
+
+
 async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_page(
     console: Console, browser: Browser
 ) -> None:
     failed = CheckResult("disk", "fail", "1 MiB is free.", "Free some space.")
-    advice = CheckResult("x", "warn", "advice")
+    advice = CheckResult("x", "warn", "advice", "Do it.")
     await console.check()
     console.sources.monitor._examine = AsyncMock(return_value=[failed, advice])
     await browser.get("/orders?status=pending")

@@ -1,8 +1,8 @@
 """All health checks in order, for the command line; and those of a server that runs, for the operator console."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,15 +52,24 @@ async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bo
 
 
 async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
-    """Run the checks that cost little on an open store, without what cannot be read. `clock` gives Unix seconds."""
+    """Run the checks that cost little on an open store. `clock` gives Unix seconds.
+
+    A check of the store that cannot be made is a warning: readiness says whether the store, or Redis, can be used.
+    """
     results, seen = _settings(settings), _Seen(clock)
+
+    @contextmanager
+    def attempt(check: str) -> Iterator[None]:
+        try:
+            yield
+        except (ServiceUnavailable, StoreUnusable) as error:
+            results.append(CheckResult(check, "warn", f"This was not checked: {error.explanation}"))
+
     with suppress(ServiceUnavailable, SettingsError):
         if settings.redis_url is not None:
             async with read_counters(settings) as counters:
                 results += _redis_info(await counters.info(), seen)
-    content: list[CheckResult] = []
-    with suppress(ServiceUnavailable):
-        content = await _content(settings, store, seen)
+    content = await _content(settings, store, seen, attempt)
     return [*results, *await asyncio.to_thread(_machine, settings, seen), *content]
 
 
@@ -81,16 +90,28 @@ def _redis_info(info: Mapping[str, Any], seen: _Seen) -> list[CheckResult]:
     return list(health.check_redis(info))
 
 
-async def _content(settings: Settings, store: Store, seen: _Seen) -> list[CheckResult]:
+async def _content(
+    settings: Settings,
+    store: Store,
+    seen: _Seen,
+    attempt: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> list[CheckResult]:
+    """The checks of what the store holds. `attempt` gets the name of each, and may take what it raises."""
+    results: list[CheckResult] = []
     now, with_tools = seen.clock(), store_file(settings) is None
-    seen.last_change = await store.audit.last_change()
-    results = [result async for result in health.check_partners(store, now)]
-    results += [result async for result in health.check_identifiers(store)]
-    results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
+    with attempt("clock"):
+        seen.last_change = await store.audit.last_change()
+    with attempt("accounts"):
+        results += [result async for result in health.check_partners(store, now)]
+    with attempt("identifiers"):
+        results += [result async for result in health.check_identifiers(store)]
+    with attempt("backup"):
+        results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
     if with_tools:
-        state = await maintenance.postgres_state(settings)
-        seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
-        results += health.check_postgres(state)
+        with attempt("postgresql"):
+            state = await maintenance.postgres_state(settings)
+            seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
+            results += health.check_postgres(state)
     return results
 
 
