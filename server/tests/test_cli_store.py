@@ -484,7 +484,7 @@ def test_a_backup_is_recorded_from_a_directory_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("command", [["backup", "{copies}/backup.db"], ["restore", "{store}", "--yes"]])
-def test_a_full_disk_under_a_copy_is_not_blamed_on_its_source(
+def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     def connect_to_full_disk(path: Path, flags: int) -> apsw.Connection:
@@ -496,9 +496,14 @@ def test_a_full_disk_under_a_copy_is_not_blamed_on_its_source(
     copies = tmp_path / "copies"
     copies.mkdir()
     words = [part.format(copies=copies, store=cli.store) for part in command]
-    done = CommandLine(copies / "store.db" if "restore" in command else cli.store, make=False)("db", *words)
+    command_line = CommandLine(copies / "store.db" if "restore" in command else cli.store, make=False)
+    done = command_line("db", *words)
     expected = f"the disk of {copies} is full; free some space and try again"
     assert (1, True, False) == (done.code, expected in done.err, str(cli.store) in done.err)
+    monkeypatch.setattr(connections, "create_private", Mock(side_effect=PermissionError(errno.EACCES, "Denied")))
+    done = command_line("db", *words)
+    name = "store.db" if "restore" in command else "backup.db"
+    assert f"petstore: {copies}/{name} cannot be used as a store: Denied. Check the disk" in done.err
     assert [] == list(copies.iterdir())
 
 

@@ -16,6 +16,7 @@ from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines.sqlite import connections, migrate
+from petstore_server.engines.sqlite import maintenance as sqlite_maintenance
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
@@ -341,6 +342,10 @@ def test_a_store_that_another_program_keeps_locked_is_not_called_unsound(
         done = cli("db", "check")
         assert (1, "") == (done.code, done.out)
         assert "another program keeps it locked. Try again when it has finished." in done.err
+    monkeypatch.setattr(sqlite_maintenance, "_problems", Mock(side_effect=apsw.BusyError))
+    done = cli("db", "backup", str(cli.store.with_name("copy.db")))
+    locked_copy = f"its copy in {cli.store.parent} cannot be used as a store: another program keeps it locked."
+    assert f"The store at {cli.store} could not be verified, so no backup was made: {locked_copy}" in done.err
     monkeypatch.setattr(maintenance, "check", Mock(side_effect=StoreUnusable("It is locked.", "Try again.")))
     assert "The store was not read in full: It is locked. Try again." in cli("doctor", "--json").out
     monkeypatch.undo()

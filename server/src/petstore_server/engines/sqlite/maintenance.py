@@ -58,11 +58,12 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
     if not target.parent.is_dir():
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
     with partial_file(target) as copy:
+        with opening.unusable_on_error(target):
+            connections.create_private(copy, like=path if target.parent == path.parent else None)
         with opening.unusable_on_error(path):
             _require_store(path)
-            connections.create_private(copy, like=path if target.parent == path.parent else None)
             _copy(path, copy, progress)
-        _require_sound(copy, path, f"The store at {path} is not sound, so no backup was made")
+        _require_sound(copy, path, "The store", "no backup was made")
         with opening.unusable_on_error(target):
             try:
                 put_in_place(copy, target, replace=False)
@@ -83,13 +84,14 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
     with partial_file(path) as copy:
+        with opening.unusable_on_error(path):
+            connections.create_private(copy, like=path)
         with replacing_remedy("Nothing was restored; choose another backup."), opening.unusable_on_error(source):
             _require_store(source)
-            connections.create_private(copy, like=path)
             _copy(source, copy)
             with _translating_disk_full(copy):
                 _begin_epoch(copy, source, kept, actor)
-        _require_sound(copy, source, f"The backup at {source} is not sound, so nothing was restored")
+        _require_sound(copy, source, "The backup", "nothing was restored")
         made = set[Path]()
         with opening.unusable_on_error(path):
             try:
@@ -244,8 +246,12 @@ def _require_mark(path: Path) -> None:
             raise StoreUnusable(f"{path} is not a store, so it is not replaced.", advice)
 
 
-def _require_sound(copy: Path, original: Path, otherwise: str) -> None:
+def _require_sound(copy: Path, original: Path, what: str, otherwise: str) -> None:
     """Raise StoreUnusable if a copy is not sound. The message names the original, because the copy is removed."""
-    problems = check(copy)
+    try:
+        problems, fault, named = check(copy), "is not sound", str(original)
+    except StoreUnusable as error:
+        problems, fault, named = [error.message], "could not be verified", f"its copy in {copy.parent}"
     if problems:
-        raise StoreUnusable(f"{otherwise}: {problems[0].replace(str(copy), str(original))}")
+        problem = problems[0].replace(str(copy), named)
+        raise StoreUnusable(f"{what} at {original} {fault}, so {otherwise}: {problem}")
