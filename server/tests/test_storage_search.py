@@ -167,13 +167,13 @@ async def explained_page(database: PostgresEngine, work: engine.Work[Page]) -> P
         statement = next(work)
         while True:
             assert isinstance(statement, engine.Query)
-            sql, parameters, in_order = statement
+            sql, parameters, in_order, _ = statement
             [(plans,)] = await database.query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
             for node in nodes(plans[0]["Plan"]):
                 methods.add(node["Node Type"])
                 if "Plans" not in node:
                     read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-            statement = work.send(await database.query(*statement))
+            statement = work.send(await database.query(sql, parameters, in_order))
     return Plan(read, methods)
 
 

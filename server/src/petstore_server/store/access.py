@@ -54,6 +54,10 @@ _SELECT_KEY = """
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
 """
 _FIND_KEY = f"{_SELECT_KEY} WHERE keys.id = %s"
+_LOCK_KEYS = """
+    SELECT id FROM petstore.keys WHERE account_id = (SELECT id FROM petstore.accounts WHERE name = %s)
+    ORDER BY id FOR UPDATE
+"""
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
 _WORKING = f"""
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE suspended_at IS NULL AND {_USABLE}
@@ -119,14 +123,14 @@ class Accounts(Part):
     def close(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
         """End an account for good; return it, and how many keys were revoked. Raises AccountNotFound.
 
-        Its history is kept, and its name is not free again.
+        Its history is kept, and its name is not free again. An operator waits, so it waits only briefly for locks; but
+        there may be many keys.
         """
-        found = yield from find_account(name)
         # Keys are locked before the account and the store, as by other changes of keys, and read when no other
         # transaction can create one any more: that needs the account.
-        yield Query("SELECT id FROM petstore.keys WHERE account_id = %s ORDER BY id FOR UPDATE", (found.id,))
+        yield Query(_LOCK_KEYS, (name,), briefly=True)
         account = yield from _change_account(name, accounts.close(actor.at), actor)
-        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (found.id,))
+        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (account.id,))
         revoke = keys.revoke(actor.at)
         for key in map(_key, rows):
             yield from _update_key(revoke.action, key, revoke.apply(key), actor)

@@ -69,7 +69,8 @@ class Search(Part):
         walks = _walks(query)
         if query.limit > SHORT_PAGE or len(walks) > 1 or _other_conditions(walks[0], query.filters):
             return await self._engine.read(lambda: read_page(query))
-        return page_of(await self._engine.query(*_walk_statement(walks[0], query, query.limit + 1)), query)
+        walk = _walk_statement(walks[0], query, query.limit + 1)
+        return page_of(await self._engine.query(walk.sql, walk.parameters, walk.in_order), query)
 
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound."""

@@ -80,6 +80,7 @@ EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, fl
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
 _IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
+_BRIEFLY = _assignment({"lock_timeout": "1000"})  # as WRITE has it
 
 
 class Connection:
@@ -147,6 +148,8 @@ class Connection:
         """Return the rows of each query. Raises psycopg.Error."""
         if any(query.in_order for query in queries):
             self._unsent.append(_IN_ORDER)
+        if any(query.briefly for query in queries):
+            self._unsent.append(_BRIEFLY)
         self._unsent += [self._bound(query.sql, query.parameters) for query in queries]
         return (await self._send())[-len(queries) :]
 
