@@ -25,7 +25,10 @@ from petstore_server.store.engine import (
 )
 
 ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1")
-"""Reports a change of accounts, keys or bans to all processes. Last in a transaction: it locks the store's only row."""
+"""Reports a change of accounts, keys or bans to all processes.
+
+No query follows it in a transaction: it locks the store's only row, and is sent together with the commit.
+"""
 
 _ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
 _SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"
@@ -117,7 +120,12 @@ class Accounts(Part):
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
         """Apply the transition and return the account after it. Raises AccountNotFound, AccountClosed."""
-        return (yield from _change_account(name, transition, actor))
+        before = yield from _locked_account(name)
+        after = transition.apply(before)
+        if after != before:
+            yield from _update_account(transition.action, before, after, actor)
+            yield ACCESS_CHANGED
+        return after
 
     @bulk_transaction
     def close(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
@@ -129,12 +137,17 @@ class Accounts(Part):
         # Keys are locked before the account and the store, as by other changes of keys, and read when no other
         # transaction can create one any more: that needs the account.
         yield Query(_LOCK_KEYS, (name,), briefly=True)
-        account = yield from _change_account(name, accounts.close(actor.at), actor)
-        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (account.id,))
-        revoke = keys.revoke(actor.at)
+        before = yield from _locked_account(name)
+        rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (before.id,))
+        close, revoke = accounts.close(actor.at), keys.revoke(actor.at)
+        after = close.apply(before)
+        if after != before:
+            yield from _update_account(close.action, before, after, actor)
         for key in map(_key, rows):
             yield from _update_key(revoke.action, key, revoke.apply(key), actor)
-        return account, len(rows)
+        if after != before or rows:
+            yield ACCESS_CHANGED
+        return after, len(rows)
 
 
 class Keys(Part):
@@ -216,6 +229,7 @@ class Keys(Part):
         after = transition.apply(before)
         if after != before:
             yield from _update_key(transition.action, before, after, actor)
+            yield ACCESS_CHANGED
         return after
 
     @transaction
@@ -227,6 +241,7 @@ class Keys(Part):
         if new.ban is not None:
             yield save_ban(new.ban)
         yield from _update_key("key.rotate", before, old, actor)
+        yield ACCESS_CHANGED
         return old, new
 
 
@@ -235,16 +250,15 @@ def save_ban(ban: Ban) -> Query:
     return Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))
 
 
-def _change_account(name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
-    before = _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound, name))
-    after = transition.apply(before)
-    if after == before:
-        return before
+def _locked_account(name: str) -> Work[Account]:
+    """Return the account, which no other transaction can change from here on. Raises AccountNotFound."""
+    return _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound, name))
+
+
+def _update_account(action: str, before: Account, after: Account, actor: Actor) -> Work[None]:
     changing = str(after.plan), *after.limits, after.suspended_at, after.contact, after.note, after.closed_at
     yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
-    yield record(actor, transition.action, f"account:{name}", difference(before.fields(), after.fields()))
-    yield ACCESS_CHANGED
-    return after
+    yield record(actor, action, f"account:{after.name}", difference(before.fields(), after.fields()))
 
 
 def find_account(name: str) -> Work[Account]:
@@ -278,7 +292,6 @@ def _update_key(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Wor
     if before.ban is not None and after.ban is None:
         yield Command("DELETE FROM petstore.bans WHERE key_id = %s", (after.id,))
     yield record(actor, action, f"key:{after.id}", difference(before.fields(), after.fields()))
-    yield ACCESS_CHANGED
 
 
 def _insert_key(key: ApiKey, account_id: int) -> Command:
