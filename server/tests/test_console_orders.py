@@ -21,6 +21,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.operations.audit import ACTIONS
+from petstore_server.operations.orders import export_orders
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
 from testing.console import START, Browser, Console
@@ -260,6 +261,8 @@ async def test_orders_are_exported(console: Console, browser: Browser) -> None:
     assert (2001, 2000, 2000) == (lines["csv"], lines["jsonl"], len(json.loads(texts["json"])))
     with patch.object(console.store.engine, "snapshot", side_effect=ServiceUnavailable("the disk is full")):
         assert "The disk is full." in await browser.get("/orders/export", 503)
+        with pytest.raises(ServiceUnavailable):  # not even the names of the columns were written
+            await anext(export_orders(console.store, "csv"))
 
 
 async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(

@@ -64,16 +64,19 @@ async def export_orders(
     file_format: str,
     filters: Filters = Filters(),  # noqa: B008 - immutable
 ) -> AsyncGenerator[tuple[bytes, int]]:
-    """Yield the file, one snapshot in a format of imports, in parts, each with the number of orders so far."""
-    begin, encode, between, end = _FORMATS[file_format]
+    """Yield the file, one snapshot in a format of imports, in parts, each with the number of orders so far.
+
+    Nothing is yielded before the first orders are read, so that an export that cannot begin writes nothing.
+    """
+    before, encode, between, end = _FORMATS[file_format]
     count = 0
-    yield begin, count
     async with aclosing(store.orders.scan(filters)) as batches:
         async for orders in batches:
             if orders:
-                yield (between if count else b"") + between.join(map(encode, orders)), count + len(orders)
                 count += len(orders)
-    yield (b"\n" if count else b"") + end, count
+                yield before + between.join(map(encode, orders)), count
+                before = between
+    yield (b"\n" if count else before) + end, count
 
 
 def _json_record(order: Order) -> bytes:

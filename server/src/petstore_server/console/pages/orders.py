@@ -122,11 +122,10 @@ async def export(visit: Visit) -> Response:
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     parts = operations.export_orders(visit.store, file_format, query.filters)
-    begin = [await anext(parts), await anext(parts)]  # before the response begins, so that a failure has its page
+    first, _ = await anext(parts)  # before the response begins, so that a failure has its page
 
     async def content() -> AsyncIterator[bytes]:
-        for part, _ in begin:
-            yield part
+        yield first
         async for part, _ in parts:
             yield part
 
