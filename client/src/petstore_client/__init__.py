@@ -29,20 +29,23 @@ if typing.TYPE_CHECKING:
         idempotency_key_of,
     )
 else:
-    _MODULES = {"AsyncClient": "_async_client", "Client": "_client"}  # of the names that are not in `errors`
-    _MODULES |= dict.fromkeys(("RateLimit", "RateWindow"), "_limits")
-    _MODULES |= dict.fromkeys(("Clock", "Order", "Pet", "RateLimitEvent", "ResponseEvent", "RetryEvent"), "_types")
-    _MODULES |= {name: name for name in ("errors", "testing", "v2")}
+    _PUBLIC_MODULES = "errors", "testing", "v2"
+    _MODULES = "errors", "_limits", "_types", "_client", "_async_client"  # which have the names; each loads more
 
     def __getattr__(name: str) -> object:
         """Load each name when it is first used: blocking programs need no asyncio, and `--help` no HTTP.
 
         The command begins before much is loaded, so that it handles Ctrl-C.
         """
-        if name not in _MODULES and name not in __all__:
+        if name in _PUBLIC_MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
-        return globals().setdefault(name, getattr(module, name, module))
+        modules = (importlib.import_module(f"{__name__}.{module}") for module in _MODULES)
+        return globals().setdefault(name, next(getattr(each, name) for each in modules if hasattr(each, name)))
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_PUBLIC_MODULES})
 
 
 __all__ = [
@@ -52,7 +55,3 @@ __all__ = [
     "RateLimitError", "RateLimitEvent", "RateWindow", "ResponseEvent", "RetryEvent", "ServerError", "__version__",
     "idempotency_key_of",
 ]  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "errors", "testing", "v2"})
