@@ -12,6 +12,7 @@ from functools import partial
 import psycopg
 import pytest
 
+from petstore_server import deadlines
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import OrderAlreadyCancelled, OrderNotFound, PetNotFound, ServiceUnavailable
 from petstore_server.domain.keys import Environment
@@ -278,6 +279,22 @@ async def test_no_more_connections_than_allowed_are_made_to_a_server_that_does_n
                 silent.accept()[0].close()
                 made += 1
     assert CONNECTIONS == made
+
+
+async def test_a_process_that_was_paused_goes_on_with_the_response_that_has_arrived_meanwhile(
+    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "LAST_LOOK_SECONDS", 0.9)
+
+    def work() -> Work[list[Row]]:
+        return (yield Query("SELECT 7 FROM pg_sleep(0.1)"))
+
+    async with open_pool(postgres_stores) as pool:
+        options = WRITE._replace(statement=1.0, total=PATIENCE)
+        working = asyncio.create_task(pool.use(lambda connection: connection.transaction(work()), options))
+        await asyncio.sleep(0.05)
+        time.sleep(1.2)  # noqa: ASYNC251 - pauses the process, which has yet to commit
+        assert [(7,)] == await working
 
 
 async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores, postgres: PostgresEngine) -> None:

@@ -58,7 +58,8 @@ GROUPS = {
         ),
     ),
     "limits": Group(
-        _server("limits"), _tests("server/tests", "limits windows fallback redis redis_rules usage_history")
+        _server("limits", "deadlines.py"),
+        _tests("server/tests", "limits windows fallback redis redis_rules usage_history"),
     ),
     "parser": Group(
         _server("server/parser.py", "server/grammar.py", "server/messages.py"),

@@ -18,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from petstore_server.batching import Batcher
+from petstore_server.deadlines import expiring
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
@@ -30,7 +31,6 @@ RESPONSE_SECONDS = 0.2
 
 BAN_BRIDGE_SECONDS = 10  # for which Redis holds a new ban: until the store has it and every process has read it
 CONNECT_SECONDS = 1.0
-_LAST_LOOK_SECONDS = 0.02
 _MAX_READ = 1000
 _MAX_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
@@ -197,21 +197,11 @@ class RedisCounters:
 
 @asynccontextmanager
 async def _bounded() -> AsyncIterator[None]:
-    """Bound a block by RESPONSE_SECONDS. Raises TimeoutError.
-
-    If this process itself stalled that long, allow a few more milliseconds to read a response already received.
-    """
-    loop = asyncio.get_running_loop()
+    """Bound a block by RESPONSE_SECONDS. Raises TimeoutError."""
+    ends = asyncio.get_running_loop().time() + RESPONSE_SECONDS
     async with asyncio.timeout(None) as limit:
-
-        def last_look() -> None:
-            limit.reschedule(loop.time() + _LAST_LOOK_SECONDS)
-
-        timer = loop.call_later(RESPONSE_SECONDS - _LAST_LOOK_SECONDS, last_look)
-        try:
+        with expiring(ends, lambda: limit.reschedule(ends)):
             yield
-        finally:
-            timer.cancel()
 
 
 def _client(url: str) -> Redis:

@@ -6,14 +6,15 @@ So it works behind a pooler that gives each transaction another connection (pgbo
 import asyncio
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors
 from psycopg.pq import TransactionStatus
 
+from petstore_server.deadlines import expiring
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.timelines import Driver, OldPrimary, Timelines
 from petstore_server.store.engine import Commands, Query, Result, Row, Work
@@ -192,13 +193,8 @@ class Connection:
             with suppress(psycopg.Error), self._bounded():
                 await self._driver.execute("ROLLBACK")
 
-    @contextmanager
-    def _bounded(self) -> Iterator[None]:
-        timer = self._loop.call_at(min(self._loop.time() + self._options.statement, self._deadline), self._abort)
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _bounded(self) -> AbstractContextManager[None]:
+        return expiring(min(self._loop.time() + self._options.statement, self._deadline), self._abort)
 
     def _abort(self) -> None:
         """Break the connection, so that the waiting task gets an error. Cancelling would wait for the server too."""

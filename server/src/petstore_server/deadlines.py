@@ -1,0 +1,27 @@
+"""Time limits of calls to Redis and PostgreSQL: a response that has arrived is read even after a pause."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LAST_LOOK_SECONDS = 0.02
+
+
+@contextmanager
+def expiring(at: float, expire: Callable[[], object]) -> Iterator[None]:
+    """Call `expire` at a time of the event loop's clock unless the block has ended.
+
+    If this process itself stalled that long, allow a few more milliseconds to read a response already received.
+    """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def last_look() -> None:
+        nonlocal timer
+        timer = loop.call_later(LAST_LOOK_SECONDS, expire)
+
+    timer = loop.call_at(at - LAST_LOOK_SECONDS, last_look)
+    try:
+        yield
+    finally:
+        timer.cancel()
