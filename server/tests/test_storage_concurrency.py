@@ -15,7 +15,7 @@ import pytest
 
 from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import KeyNotUsable, ServiceUnavailable
+from petstore_server.domain.errors import AccountClosed, KeyNotUsable, ServiceUnavailable
 from petstore_server.engines.postgres import connections as postgres_connections
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
@@ -81,13 +81,18 @@ async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stor
     assert ("a@example.com", NOW) == (account.contact, account.suspended_at)
 
 
-async def test_a_key_that_is_being_revoked_is_not_rotated(postgres_stores: Stores) -> None:
+async def test_no_key_is_rotated_that_is_being_revoked_or_created_where_an_account_closes(
+    postgres_stores: Stores,
+) -> None:
     async with postgres_stores.opened() as store:
         key = await add_key(store)
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("UPDATE petstore.keys SET revoked_at = 5 WHERE id = %s", (key.id,))
             with pytest.raises(KeyNotUsable):
                 await commit_before(other, postgres_stores, store.keys.rotate(key.id, successor("two"), NOW, BY))
+            await other.execute("UPDATE petstore.accounts SET closed_at = 5 WHERE name = 'zoo'")
+            with pytest.raises(AccountClosed):
+                await commit_before(other, postgres_stores, store.keys.create(api_key("two"), BY))
         assert [key.id] == [each.id for each in await store.keys.list()]
 
 

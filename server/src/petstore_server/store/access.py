@@ -166,7 +166,7 @@ class Keys(Part):
     @transaction
     def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
         """Store a key of the account `key.account`, and return it. Raises AccountNotFound, AccountClosed."""
-        account = require_open((yield from find_account(key.account)))
+        account = require_open((yield from _locked_account(key.account, "FOR SHARE")))
         yield _insert_key(key, account.id)
         allowed = {"account": key.account, "environment": str(key.environment), "scopes": sorted(key.scopes)}
         created = {**allowed, "note": key.note, "expires_at": key.expires_at}
@@ -250,9 +250,9 @@ def save_ban(ban: Ban) -> Query:
     return Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))
 
 
-def _locked_account(name: str) -> Work[Account]:
+def _locked_account(name: str, lock: str = "FOR UPDATE") -> Work[Account]:
     """Return the account, which no other transaction can change from here on. Raises AccountNotFound."""
-    return _account(one((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), AccountNotFound, name))
+    return _account(one((yield Query(f"{_FIND_ACCOUNT} {lock}", (name,))), AccountNotFound, name))
 
 
 def _update_account(action: str, before: Account, after: Account, actor: Actor) -> Work[None]:
