@@ -15,8 +15,8 @@ _MAX_HOST = 300  # bytes; names in the DNS have 253
 _MAX_DIGITS = 19  # of a Content-Length
 METHOD = re.compile(rb"([A-Z-]{1,32}) ")
 _REQUEST_LINE = re.compile(rb"%b(/[!-~]*|\*|[A-Za-z0-9\[][!-~]*:[!-~]*) HTTP/([0-9]\.[0-9])" % METHOD.pattern)
-VALUE = re.compile(rb"[\t -~\x80-\xff]*")
-_FIELD = re.compile(rb"([!#$%%&'*+\-.^_`|~0-9A-Za-z]+):(%b)" % VALUE.pattern)
+_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
+_FIELD = re.compile(rb"([!#$%%&'*+\-.^_`|~0-9A-Za-z]+):(%b)" % _VALUE.pattern)
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 MALFORMED = "Malformed HTTP/1.1 request."
 
@@ -54,6 +54,11 @@ def connection_options(value: bytes | None) -> tuple[bool, bool]:
 def is_host(host: bytes | None) -> bool:
     """Whether this is a name or an address, with or without a port. Repeated headers, joined by a comma, are not."""
     return host is not None and len(host) <= _MAX_HOST and _HOST.fullmatch(host) is not None
+
+
+def is_value(value: bytes) -> bool:
+    """Whether a header may have this value. Nearly all are plain text, which takes longer to match with a pattern."""
+    return (value.isascii() and value.decode().isprintable()) or _VALUE.fullmatch(value) is not None
 
 
 def content_length(value: bytes) -> int:

@@ -2,17 +2,16 @@
 
 import re
 from collections import deque
-from collections.abc import Mapping
 
 from petstore_server.server.grammar import (
     MALFORMED,
     METHOD,
-    VALUE,
     check_coding,
     connection_options,
     content_length,
     field,
     is_host,
+    is_value,
     request_line,
 )
 from petstore_server.server.messages import (
@@ -39,7 +38,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*")
 _FRAMING = {b"transfer-encoding", b"content-length"}
-_Said = tuple[str, bytes, bytes, Mapping[bytes, bytes]]  # method, path, query, headers
+_Said = tuple[str, bytes, bytes, dict[bytes, bytes]]  # method, path, query, headers
 _MEANINGFUL = _FRAMING | {b"host", b"connection"}  # to the parser
 _MAX_UNLIKE = 8  # a connection on which heads differ more, such as one of a proxy, compares no more of them
 _LINE_END = b"\r\n"
@@ -100,7 +99,9 @@ class RequestParser:
 
         Raises a RequestError if it is malformed: follow with `refuse`.
         """
-        if self.incoming is None and not self._parse_known():
+        if self.incoming is None:
+            if self._parse_known():
+                return
             self._parse_head()
         if self.incoming is not None and self._take_body(self.incoming):
             self.incoming.finish()
@@ -145,18 +146,23 @@ class RequestParser:
         else:
             before, behind, name = self._around
             value = data.removeprefix(before).removesuffix(behind)
-            if not behind or len(before) + len(value) + len(behind) != len(data) or not VALUE.fullmatch(value):
+            if not behind or len(before) + len(value) + len(behind) != len(data):
                 return False
             method, path, query, headers = self._similar
             if name:
-                headers = {**headers, name: value.strip(b" \t")}
+                if not is_value(value):
+                    return False
+                headers = headers.copy()
+                headers[name] = value.strip(b" \t")
+            elif _LINE_END in value:  # several lines differ
+                return False
             else:
                 method, path, query, http_1_0 = request_line.__wrapped__(value)
                 if http_1_0 or method == "CONNECT":
                     return False
             said = method, path, query, headers
         self.begun += 1
-        self._at, self._blank = len(data), 0
+        self._data, self._blank, self.starved = b"", 0, True
         self.requests.append(Request(*said, self._peer))
         return True
 
