@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 from unittest.mock import Mock
 
 import apsw
@@ -21,12 +22,15 @@ from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
-from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite import checkpoints, connections
+from petstore_server.engines.sqlite.checkpoints import Checkpoints
+from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from petstore_server.store.pages import SHORT_PAGE
 from testing.stores import BY, Stores, batches, body, opened, reason, records_of, write_locked
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -201,6 +205,44 @@ async def test_what_may_take_long_to_read_does_not_hold_up_others(
             await read
         assert 1 == len(await batches(store, "import:2"))
     assert [] == at_once
+
+
+async def test_a_change_waits_for_the_log_to_be_copied_only_where_that_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_copy, copy = threading.Event(), Checkpoints._copy
+
+    def copy_late(log: Checkpoints) -> None:
+        assert may_copy.wait(PATIENCE)
+        copy(log)
+
+    monkeypatch.setattr(checkpoints, "LOG_PAGES", 1)
+    monkeypatch.setattr(checkpoints, "MAX_LOG_PAGES", 60)
+    monkeypatch.setattr(Checkpoints, "_copy", copy_late)
+    async with opened(tmp_path / "store.db") as store:
+        log = cast(SqliteEngine, store.engine)._checkpoints
+        for number in range(5):
+            await store.orders.import_batch([Order(number)], "import:1", BY)
+        assert 0 == log._copied
+        while log._pages < checkpoints.MAX_LOG_PAGES:
+            await store.orders.import_batch([Order(1_000)], "import:1", BY)
+        waiting = asyncio.create_task(store.orders.import_batch([Order(1_001)], "import:1", BY))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        may_copy.set()
+        await waiting
+        assert log._pages < checkpoints.MAX_LOG_PAGES / 2 <= log._copied, "the log begins anew"
+
+
+async def test_a_log_that_cannot_be_copied_holds_up_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "LOG_PAGES", 1)
+    monkeypatch.setattr(checkpoints, "MAX_LOG_PAGES", 1)
+    async with opened(tmp_path / "store.db") as store:
+        cast(SqliteEngine, store.engine)._checkpoints._connection.close()
+        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+        assert Status.CANCELLED == (await store.orders.change(1, CANCEL, BY)).status
+    async with opened(tmp_path / "store.db") as store:
+        assert Status.CANCELLED == (await store.search.find(1)).status
 
 
 async def test_reads_share_a_connection_and_the_threads_of_a_store_end_with_it(

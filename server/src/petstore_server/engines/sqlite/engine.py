@@ -12,6 +12,7 @@ import apsw
 
 from petstore_server.batching import Batcher
 from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite.checkpoints import Checkpoints
 from petstore_server.engines.sqlite.serial import Job, SerialEngine
 from petstore_server.store.engine import Item, Perform, Result, Work, in_background
 
@@ -32,6 +33,7 @@ class SqliteEngine(SerialEngine):
         wait, event_loop = connections.patience(connections.BUSY_SECONDS), threading.get_ident()
         self._writing.set_busy_handler(lambda tries: threading.get_ident() != event_loop and wait(tries))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="petstore-write")  # a commit waits for the disk
+        self._checkpoints = Checkpoints(path, self._writing)
         self._batcher: Batcher[Job, Any] = Batcher(self._perform)
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
@@ -56,10 +58,17 @@ class SqliteEngine(SerialEngine):
         await self._batcher.close()
         for threads in self._writer, self._readers:
             await asyncio.to_thread(threads.shutdown)
+        await self._checkpoints.close()
         await super().close()
 
     async def _call(self, threads: Executor | None, function: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+
+    async def _perform(self, jobs: list[Job]) -> list[Any]:
+        await self._checkpoints.before_transaction()
+        outcomes = await super()._perform(jobs)
+        self._checkpoints.after_transaction()
+        return outcomes
 
     async def _begin(self) -> None:
         try:
