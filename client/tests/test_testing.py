@@ -68,7 +68,7 @@ async def test_installed_intercepts_asynchronous_clients_without_settings(monkey
         AsyncClient()
 
 
-def test_unused_faults_are_reported() -> None:
+def test_unused_faults_are_reported_and_do_not_hide_the_error_of_the_program() -> None:
     fake = FakePetstore()
     fake.then(Failing(503), RateLimited(30))
     assert [Failing(503), RateLimited(30)] == fake.unused_faults
@@ -80,11 +80,6 @@ def test_unused_faults_are_reported() -> None:
     ):
         pass
     assert [RateLimited(30)] == fake.unused_faults
-
-
-def test_unused_faults_do_not_hide_the_error_of_the_program() -> None:
-    fake = FakePetstore()
-    fake.then(Failing(503))
     with pytest.raises(ZeroDivisionError), fake.installed():
         raise ZeroDivisionError
 

@@ -154,14 +154,6 @@ def test_pages_are_followed_by_their_cursors(connect: Connect) -> None:
         assert ([7, 9], None) == (ids(last.data), last.next_cursor)
 
 
-def test_an_iteration_follows_short_and_empty_pages(connect: Connect) -> None:
-    orders = [Order(id=number, pet_id=1 if number in (0, 57) else 2) for number in range(60)]
-    fake = FakePetstore(orders, work_limit=10)
-    with connect(fake) as petstore:
-        assert [0, 57] == ids(petstore.v2.iter_orders(pet_id=1))
-    assert 6 == len(fake.requests)
-
-
 def test_an_iteration_is_lazy_and_holds_one_page(connect: Connect) -> None:
     fake = FakePetstore([Order(id=number) for number in range(2500)])
     with connect(fake) as petstore:
