@@ -29,7 +29,7 @@ def test_a_service_that_leaves_cancels_without_a_response_fails(tmp_path: Path) 
         f"""#!{sys.executable}
 from petstore_server.server import connection, eager
 
-def refuse(work):
+def refuse(work, late):
     try:
         work.send(None)
     except StopIteration as finished:

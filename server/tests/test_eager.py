@@ -42,6 +42,10 @@ async def recovery_from_a_failed_future() -> str:
         return "done"
 
 
+def never(_: object) -> None:
+    raise AssertionError
+
+
 async def timeout_after_the_first_wait() -> str:
     await asyncio.sleep(0)
     try:
@@ -57,23 +61,43 @@ WORK = [no_wait, sleep, result_of_a_future, recovery_from_a_failed_future, timeo
 
 @pytest.mark.parametrize("work", WORK)
 async def test_the_result_is_that_of_the_coroutine(work: Callable[[], Coroutine[Any, Any, str]]) -> None:
-    outcome = run_eagerly(work())
+    late: list[object] = []
+    outcome = run_eagerly(work(), late.append)
     assert isinstance(outcome, str) == (work is no_wait)
-    assert "done" == (outcome if isinstance(outcome, str) else await outcome)
+    if isinstance(outcome, asyncio.Task):
+        await outcome
+    assert ["done"] == (late or [outcome])
 
 
-async def test_an_error_is_raised_at_once_or_by_the_task() -> None:
+async def test_an_error_is_raised_at_once_or_given_late() -> None:
     async def fail(wait: bool) -> str:
         if wait:
             await asyncio.sleep(0)
         raise Failed
 
-    task = run_eagerly(fail(True))
+    late: list[object] = []
+    task = run_eagerly(fail(True), late.append)
     assert isinstance(task, asyncio.Task)
+    await task
+    assert [Failed] == [*map(type, late)]
     with pytest.raises(Failed):
-        await task
-    with pytest.raises(Failed):
-        run_eagerly(fail(False))
+        run_eagerly(fail(False), late.append)
+
+
+async def test_a_late_result_does_not_wait_for_what_became_ready_after_it() -> None:
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    order: list[object] = []
+
+    async def wait() -> str:
+        return await future
+
+    task = run_eagerly(wait(), order.append)
+    await asyncio.sleep(0)
+    future.set_result("done")
+    asyncio.get_running_loop().call_soon(order.append, "later")
+    assert isinstance(task, asyncio.Task)
+    await task
+    assert ["done", "later"] == order
 
 
 CANCELLED_WAITS = [asyncio.Event().wait, partial(asyncio.sleep, 0), partial(asyncio.sleep, 60)]
@@ -93,7 +117,7 @@ async def test_a_cancellation_reaches_the_coroutine(first: bool, begun: bool) ->
             await asyncio.sleep(0)
             cleaned.append("done")
 
-    task = run_eagerly(wait())
+    task = run_eagerly(wait(), never)
     assert isinstance(task, asyncio.Task)
     if begun:
         await asyncio.sleep(0.01)
@@ -113,10 +137,12 @@ async def test_a_cancellation_before_the_first_step_can_be_caught(wait: Callable
             return "done"
         raise AssertionError
 
-    task = run_eagerly(recover())
+    late: list[object] = []
+    task = run_eagerly(recover(), late.append)
     assert isinstance(task, asyncio.Task)
     task.cancel()
-    assert "done" == await task
+    await task
+    assert ["done"] == late
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -126,7 +152,7 @@ async def test_a_cancellation_before_the_first_step_cancels_what_is_waited_for(f
     async def wait() -> str:
         return await future
 
-    task = run_eagerly(wait())
+    task = run_eagerly(wait(), never)
     assert isinstance(task, asyncio.Task)
     if finished:
         future.set_result("done")

@@ -166,7 +166,7 @@ async def test_a_turn_is_shorter_after_requests_that_join_many_waiting(waiting: 
 
 
 @pytest.mark.anyio
-async def test_responses_that_had_to_wait_are_written_before_the_requests_of_a_turn() -> None:
+async def test_responses_that_had_to_wait_are_written_before_a_turn_and_before_more_of_them_are_made() -> None:
     server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
 
     class Held:
@@ -178,6 +178,10 @@ async def test_responses_that_had_to_wait_are_written_before_the_requests_of_a_t
     server.hold(cast(ResponseWriter, Held()))
     await asyncio.sleep(0)
     assert ([-1], [1]) == (seen, advanced)
+    for number in range(CONNECTIONS_PER_TURN + 1):
+        assert 1 == seen.count(-1), number
+        server.hold(cast(ResponseWriter, Held()))
+    assert 1 + CONNECTIONS_PER_TURN == seen.count(-1)
 
 
 @pytest.mark.anyio

@@ -207,22 +207,21 @@ class Connection(asyncio.BufferedProtocol):
             request.client_ended = True
         if request.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
-        outcome = run_eagerly(self._server.respond(request))
+        outcome = run_eagerly(self._server.respond(request), self._answer_late)
         if isinstance(outcome, Task):
             self._server.started(outcome)
-            outcome.add_done_callback(self._answered)
         else:
             self._respond(request, outcome)
 
-    def _answered(self, task: "Task[Answer | None]") -> None:
-        if task.cancelled() or self._ended or self._current is None:
+    def _answer_late(self, outcome: Answer | Exception | None) -> None:
+        if self._ended or self._current is None:
             return
-        if task.exception() is not None:
+        if isinstance(outcome, Exception):
             self.cut()
-            self._server.report(task.exception())
+            self._server.report(outcome)
             return
         self._server.update_date()
-        self._respond(self._current, task.result())
+        self._respond(self._current, outcome)
         if self._parser.requests or not self._parser.starved:
             self._schedule()
         elif not self.scheduled:

@@ -1,15 +1,20 @@
 """Run a coroutine until it first suspends: one that never suspends needs no task, and its result is there at once."""
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 
-def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
+def run_eagerly(
+    work: Coroutine[Any, Any, Result], late: Callable[[Result | Exception], None]
+) -> "Result | asyncio.Task[None]":
     """Run `work` until it ends or suspends; return its result, or the task that goes on with it.
+
+    The task gives the result, or what `work` raised, to `late`: a callback of the task would run behind all that is
+    ready by then. Nobody gets a cancellation.
 
     Until `work` first suspends it runs outside of a task, so it must not use `asyncio.timeout` before that.
     """
@@ -18,15 +23,24 @@ def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Res
     except StopIteration as finished:
         result: Result = finished.value
         return result
-    rest = _finish(work, waited_for)
+    rest = _finish(work, waited_for, late)
     rest.send(None)  # a task that is cancelled before its first step runs nothing of a coroutine that has not begun
     return asyncio.get_running_loop().create_task(rest)
 
 
-async def _finish(work: Coroutine[Any, Any, Result], waited_for: "asyncio.Future[Any] | None") -> Result:
+async def _finish(
+    work: Coroutine[Any, Any, Result],
+    waited_for: "asyncio.Future[Any] | None",
+    late: Callable[[Result | Exception], None],
+) -> None:
     """Go on with a coroutine that has been started and waits for `waited_for`, or for its next turn if that is None."""
-    # Since Python 3.12, `create_task` accepts only what `async def` makes, not the generator itself.
-    return await _rest(work, waited_for)
+    outcome: Result | Exception
+    try:
+        # Since Python 3.12, `create_task` accepts only what `async def` makes, not the generator itself.
+        outcome = await _rest(work, waited_for)
+    except Exception as error:  # noqa: BLE001 - it is not lost
+        outcome = error
+    late(outcome)
 
 
 @coroutine

@@ -170,7 +170,9 @@ class ServerState:
             self._scheduled.add(None if request is None else self._owner_of(request), connection)
 
     def hold(self, writer: ResponseWriter) -> None:
-        """Flush what the writer holds at the end of this turn, or of the next one."""
+        """Flush what the writer holds at the end of this turn, or of the next one, or behind some others."""
+        if len(self._holding) == CONNECTIONS_PER_TURN:  # answers of the store, which come many at a time
+            self._flush()
         self._holding.append(writer)
         if not self._turn_follows:
             self._have_turn()
