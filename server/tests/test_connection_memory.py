@@ -143,10 +143,7 @@ async def test_of_too_many_incomplete_requests_the_oldest_are_refused(
                     await writer.drain()
                 await until(lambda: server.refused["unfinished"] >= 30)
             for reader, _ in silent[:5]:
-                refused = await until_closed(reader)
-                assert refused.startswith(b"HTTP/1.1 503 ")
-                assert b"\r\nretry-after: 1\r\n" in refused
-                assert b"\r\nconnection: close\r\n" in refused
+                assert (await until_closed(reader)).startswith(b"HTTP/1.1 503 ")
             known[1].write(b"llo")
             await known[0].readuntil(b"\r\n\r\n5")
     logged = [each for each in caplog.records if each.getMessage() == "connections refused"]

@@ -48,12 +48,10 @@ async def put(store: Store, *ids: int) -> None:
     await store.orders.import_batch([Order(order_id) for order_id in ids], "import:1", BY)
 
 
-def test_no_orders_are_an_empty_array() -> None:
+def test_no_orders_are_an_empty_array_which_the_first_piece_that_has_orders_opens() -> None:
     assert [b"[]"] == EncodedList(source()).plain.whole.chunks
     assert [b"[]"] == EncodedList(source("", "")).plain.whole.chunks
 
-
-def test_the_first_piece_that_has_orders_opens_the_array() -> None:
     assert b'[{"id":0},{"id":10}]' == text(EncodedList(source("", '{"id":0}', "", '{"id":10}')))
 
 

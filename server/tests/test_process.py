@@ -128,26 +128,6 @@ def test_what_the_command_line_changes_the_server_shows_at_once(each_deployment:
             assert 6 == petstore(store, "orders", "ship", "1").returncode
 
 
-def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(store: Path) -> None:
-    with serving(store) as server:
-        key, key_id = new_key(store)
-        with server.client(key) as client:
-
-            def shows(status: int, limit: str) -> bool:
-                response = client.get(ORDERS)
-                return (status, limit) == (response.status_code, response.headers["x-ratelimit-limit"])
-
-            within(1.0, lambda: shows(200, "60"))
-            petstore(store, "accounts", "set-plan", "acme", "pro")
-            within(1.0, lambda: shows(200, "300"))
-            petstore(store, "accounts", "suspend", "acme")
-            within(1.0, lambda: shows(401, "60"))
-            petstore(store, "accounts", "resume", "acme")
-            within(1.0, lambda: shows(200, "300"))
-            petstore(store, "keys", "revoke", key_id)
-            within(1.0, lambda: shows(401, "60"))
-
-
 def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_deployment: Deployment) -> None:
     store = each_deployment
     key, key_id = new_key(store)
@@ -228,6 +208,7 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
             assert received > 1_000_000
         assert 0 == server.process.wait(timeout=PATIENCE)
     assert "Traceback" not in server.log.read_text()
+    assert [store.name] == [file.name for file in store.parent.iterdir() if file != server.log]
 
 
 def drain_for_two_seconds() -> None:
@@ -379,19 +360,3 @@ def test_a_store_whose_file_was_moved_away_is_503_until_it_is_back(store: Path) 
         assert 503 == client.delete(f"{ORDERS}/1").status_code
         store.with_name("elsewhere.db").rename(store)
         assert 204 == client.delete(f"{ORDERS}/1").status_code
-
-
-def test_metrics_and_logs_never_hold_a_key(store: Path) -> None:
-    key, _ = new_key(store)
-    with serving(store, PETSTORE_LOG_LEVEL="debug") as server:
-        with server.client(key) as client:
-            client.get(f"{ORDERS}?api_key={key}")
-            client.get(f"/v1/{key}")
-        with httpx2.Client() as admin:
-            metrics = admin.get(f"{server.admin}/metrics").text
-        command_line = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().decode()
-        server.stop()
-    assert [store.name] == [file.name for file in store.parent.iterdir() if file != server.log]
-    logged = server.log.read_text()
-    assert 2 == logged.count('"event":"request answered"')
-    assert all(key[9:] not in text for text in (metrics, command_line, logged))

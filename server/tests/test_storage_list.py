@@ -18,6 +18,7 @@ from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
 from testing.damage import execute
 from testing.stores import BY, Stores, body, opened_at, pieces_of, records_of
+from testing.subprocesses import PATIENCE
 from testing.watched_engine import watched_listing
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +117,8 @@ async def test_every_list_under_load_shows_what_was_acknowledged_before_it(each_
                 await asyncio.sleep(0)  # a list that is current is returned without a pause
 
         await asyncio.gather(change(), *(read() for _ in range(8)))
-        assert len(rebuilds) < CHANGES * 2
+        assert 0 < len(rebuilds) < CHANGES * 2
+        assert all(0 < seconds < PATIENCE for seconds in rebuilds)
 
 
 async def test_too_many_changes_to_follow_are_read_with_the_whole_list(
@@ -172,12 +174,3 @@ async def test_what_a_renewal_reads_is_found_by_an_index(each_backend: Stores) -
             assert not [plan for plan in plans if "Seq Scan on orders" in plan or "SCAN orders'" in plan]
             assert [plan for plan in plans if "orders_starting_pieces" in plan]
             assert [plan for plan in plans if "orders_by_revision" in plan]
-
-
-async def test_the_time_of_each_reading_is_reported(store: Store) -> None:
-    seconds: list[float] = []
-    store.engine.stats.rebuilt = seconds.append
-    await store.listing.current()
-    await store.listing.current()
-    assert 1 == len(seconds)
-    assert 0 < seconds[0] < 5
