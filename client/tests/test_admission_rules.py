@@ -176,14 +176,6 @@ def test_a_sleep_that_ended_a_little_early_is_not_another_wait() -> None:
     assert [] == call.events
 
 
-def test_the_time_at_the_gate_adds_up() -> None:
-    call = Call(held(10.0))
-    call.enter()
-    call.respond(429, limits(pause=5.0))
-    call.enter()
-    assert 10.0 + 5.0 + 2.0 == pytest.approx(call.admission.waited)  # the second refusal in a row
-
-
 @pytest.mark.parametrize(
     ("options", "patience", "ended_by"),
     [

@@ -40,7 +40,6 @@ MANY_PAGES = [
     "/keys/key_one/revoke",
     "/audit?subject=zoo",
 ]
-MORE_PAGES = ["/?period=week", "/keys/key_one", "/accounts/zoo?period=month", "/orders?complete=false"]
 
 
 async def signed_in(console: Console) -> Browser:

@@ -20,11 +20,8 @@ TIMES = st.floats(min_value=0, max_value=4e9, allow_nan=False)
 LIMITS = Limits(60, 1000)
 
 
-def test_a_window_opens_with_the_whole_second_of_the_first_request() -> None:
+def test_a_window_opens_with_a_whole_second_and_stays_open_until_its_end_and_a_new_one_follows() -> None:
     assert Count(1000, 0) == roll_window(Count(), MINUTE, 1000.9)
-
-
-def test_a_window_stays_open_until_its_end_and_a_new_one_follows() -> None:
     assert Count(1000, 7) == roll_window(Count(1000, 7), MINUTE, 1059.999)
     assert Count(1060, 0) == roll_window(Count(1000, 7), MINUTE, 1060.0)
 
