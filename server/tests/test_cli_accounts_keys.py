@@ -202,12 +202,6 @@ def test_usage_that_is_counted_in_redis_is_not_read_from_the_store(acme: Command
         assert 7 == acme.must("accounts", "show", "acme", "--json").json()["windows"][0]["used"]
 
 
-def test_usage_is_unknown_on_postgresql_without_redis(cli: CommandLine, scaled_out: dict[str, str]) -> None:
-    settings = {"PETSTORE_DATABASE_URL": scaled_out["PETSTORE_DATABASE_URL"]}
-    cli.must("accounts", "create", "acme", "--plan", "free", **settings)
-    assert None is cli.must("accounts", "show", "acme", "--json", **settings).json()["windows"]
-
-
 def test_the_audit_log_shows_camel_case_and_rfc_3339(acme: CommandLine) -> None:
     key = create_key(acme, "--expires", "2099-01-01")
     now = int(time.time())
