@@ -14,7 +14,7 @@ def run_eagerly(
     """Run `work` until it ends or suspends; return its result, or the task that goes on with it.
 
     The task gives the result, or what `work` raised, to `late`: a callback of the task would run behind all that is
-    ready by then. Nobody gets a cancellation.
+    ready by then. It does not give a cancellation.
 
     Until `work` first suspends it runs outside of a task, so it must not use `asyncio.timeout` before that.
     """

@@ -1,7 +1,7 @@
 """Checkpoints: copying the log into the store's file on a thread, while changes are committed.
 
-SQLite would do it within the commit that reaches a thousand pages. With 64 cancels in a commit, one in seven took four
-times as long as the others, and a client that is alone met a long commit at every two-hundredth cancel.
+SQLite would do it within the commit that reaches a thousand pages: with 64 cancels in each, one commit in seven took
+four times as long as the others, and without other load, each two-hundredth cancel.
 """
 
 import asyncio
