@@ -14,10 +14,17 @@ import pytest
 
 from petstore_server import deadlines
 from petstore_server.api.list_cache import ListCache
-from petstore_server.domain.errors import OrderAlreadyCancelled, OrderNotFound, PetNotFound, ServiceUnavailable
+from petstore_server.domain.errors import (
+    OrderAlreadyCancelled,
+    OrderNotFound,
+    PetNotFound,
+    ServiceUnavailable,
+    StoreUnusable,
+)
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.engines.postgres import opening
 from petstore_server.engines.postgres import pool as pool_module
 from petstore_server.engines.postgres.connections import BULK, EXPORT, NO_RESPONSE, READ, WRITE, Connection, Options
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
@@ -503,3 +510,12 @@ async def test_a_request_that_a_silent_host_keeps_waiting_gets_the_causes_that_a
                     pass
         finally:
             await pool.close()
+
+
+async def test_a_server_that_stops_answering_does_not_hold_up_what_reads_its_state(
+    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_STATE", "SELECT pg_sleep(60)")
+    monkeypatch.setattr(opening, "_OPENING_SECONDS", 1.0)
+    with pytest.raises(StoreUnusable, match="has stopped answering"):
+        await opening.state(postgres_stores.url)

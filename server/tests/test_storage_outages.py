@@ -231,7 +231,7 @@ async def test_a_change_waits_for_the_log_to_be_copied_only_where_that_is_long(
         assert not waiting.done()
         may_copy.set()
         await waiting
-        assert log._pages < checkpoints.MAX_LOG_PAGES / 2 <= log._copied, "the log begins anew"
+        assert log._copied <= log._pages < checkpoints.MAX_LOG_PAGES / 2, "the log begins anew"
 
 
 async def test_a_log_that_cannot_be_copied_holds_up_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LAST_LOOK_SECONDS = 0.02
+"""For how long a response is still read after a pause of this process."""
 
 
 @contextmanager
 def expiring(at: float, expire: Callable[[], object]) -> Iterator[None]:
     """Call `expire` at a time of the event loop's clock unless the block has ended.
 
-    If this process itself stalled that long, allow a few more milliseconds to read a response already received.
+    If this process itself stalled that long, it is called LAST_LOOK_SECONDS later: a response may have been received.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle

@@ -54,7 +54,7 @@ async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bo
 async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
     """Run the checks that cost little on an open store. `clock` gives Unix seconds.
 
-    A check of the store that cannot be made is a warning: readiness says whether the store, or Redis, can be used.
+    A check of the store that cannot run is a warning: readiness says whether the store, or Redis, can be used.
     """
     results, seen = _settings(settings), _Seen(clock)
 
@@ -96,10 +96,10 @@ async def _content(
     seen: _Seen,
     attempt: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> list[CheckResult]:
-    """The checks of what the store holds. `attempt` gets the name of each, and may take what it raises."""
+    """The checks of what the store holds. `attempt` gets the name of each, and may handle what it raises."""
     results: list[CheckResult] = []
     now, with_tools = seen.clock(), store_file(settings) is None
-    with attempt("clock"):
+    with attempt("last change"):
         seen.last_change = await store.audit.last_change()
     with attempt("accounts"):
         results += [result async for result in health.check_partners(store, now)]

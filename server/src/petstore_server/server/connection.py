@@ -214,11 +214,12 @@ class Connection(asyncio.BufferedProtocol):
             self._respond(request, outcome)
 
     def _answer_late(self, outcome: Answer | Exception | None) -> None:
-        if self._ended or self._current is None:
-            return
         if isinstance(outcome, Exception):
-            self.cut()
+            if not self._ended:
+                self.cut()
             self._server.report(outcome)
+            return
+        if self._ended or self._current is None:
             return
         self._server.update_date()
         self._respond(self._current, outcome)

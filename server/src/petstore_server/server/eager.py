@@ -13,8 +13,8 @@ def run_eagerly(
 ) -> "Result | asyncio.Task[None]":
     """Run `work` until it ends or suspends; return its result, or the task that goes on with it.
 
-    The task gives the result, or what `work` raised, to `late`: a callback of the task would run behind all that is
-    ready by then. It does not give a cancellation.
+    The task gives the result, or what `work` raised, to `late`. A callback of the task would run after everything that
+    is ready when the task ends. `late` is not called if the task is cancelled.
 
     Until `work` first suspends it runs outside of a task, so it must not use `asyncio.timeout` before that.
     """
@@ -38,7 +38,7 @@ async def _finish(
     try:
         # Since Python 3.12, `create_task` accepts only what `async def` makes, not the generator itself.
         outcome = await _rest(work, waited_for)
-    except Exception as error:  # noqa: BLE001 - it is not lost
+    except Exception as error:  # noqa: BLE001 - `late` gets it
         outcome = error
     late(outcome)
 

@@ -154,7 +154,7 @@ class RequestParser:
                     return False
                 headers = headers.copy()
                 headers[name] = value.strip(b" \t")
-            elif _LINE_END in value:  # several lines differ
+            elif _LINE_END in value:  # more than the request line differs
                 return False
             else:
                 method, path, query, http_1_0 = request_line.__wrapped__(value)

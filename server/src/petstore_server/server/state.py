@@ -18,7 +18,8 @@ CONNECTIONS_PER_TURN = 16
 """Connections that get their turn before the event loop does other work, at most: their responses are written together.
 
 A write wakes the client, or the proxy, that waits for it. It need not be woken again for those that follow at once. The
-first response waits until the others are computed, so there are not too many.
+first response waits until the others are computed, so there are not too many. Responses that had to wait are written
+together too, at most as many.
 """
 
 CONNECTIONS_PER_SHORT_TURN = 6
@@ -170,8 +171,8 @@ class ServerState:
             self._scheduled.add(None if request is None else self._owner_of(request), connection)
 
     def hold(self, writer: ResponseWriter) -> None:
-        """Flush what the writer holds at the end of this turn, or of the next one, or behind some others."""
-        if len(self._holding) == CONNECTIONS_PER_TURN:  # answers of the store, which come many at a time
+        """Flush what the writer holds at the end of this turn, or of the next one, or when many hold responses."""
+        if len(self._holding) == CONNECTIONS_PER_TURN:  # outside of turns: those that waited for the store
             self._flush()
         self._holding.append(writer)
         if not self._turn_follows:

@@ -134,7 +134,7 @@ class Accounts(Part):
         Its history is kept, and its name is not free again. An operator waits, so it waits only briefly for locks; but
         there may be many keys.
         """
-        # Keys are locked before the account and the store, as by other changes of keys, and read when no other
+        # Keys are locked before the account and the store, as by changes of a key, and read when no other
         # transaction can create one any more: that needs the account.
         yield Query(_LOCK_KEYS, (name,), briefly=True)
         before = yield from _locked_account(name)

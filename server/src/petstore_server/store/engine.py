@@ -25,7 +25,8 @@ class Query(NamedTuple):
     """A statement whose rows are sent back.
 
     `in_order`: an index has the rows in order. PostgreSQL might otherwise sort a range that its statistics think short.
-    `briefly`: a bulk transaction waits for this lock, and for later ones, only as long as a request would: one second.
+    `briefly`: a bulk transaction waits for this lock, and for later ones, only as long as a request would: one
+    second. On SQLite it makes no difference.
     """
 
     sql: str

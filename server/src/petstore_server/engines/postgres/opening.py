@@ -1,5 +1,6 @@
 """Finding, creating, migrating and checking the store in its database; every failure is one sentence."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -72,7 +73,11 @@ async def state(url: str, share: Share | None = None) -> dict[str, str]:
     Also the numbers of `connections` and `replicas`, and its clock, `now`, in Unix seconds. Raises StoreUnusable.
     """
     async with connected(url, share) as driver:
-        return dict(await (await driver.execute(_STATE)).fetchall())
+        try:
+            async with asyncio.timeout(_OPENING_SECONDS):
+                return dict(await (await driver.execute(_STATE)).fetchall())
+        except TimeoutError:
+            raise StoreUnusable(f"PostgreSQL at {place(url)} has stopped answering.") from None
 
 
 async def check(url: str, share: Share | None = None) -> list[str]:

@@ -1,7 +1,7 @@
-"""Checkpoints: copying the log into the store's file on a thread, while changes are committed.
+"""Checkpoints: SQLite's log is copied into the store's file on a thread, while changes are committed.
 
-SQLite would do it within the commit that reaches a thousand pages: with 64 cancels in each, one commit in seven took
-four times as long as the others, and without other load, each two-hundredth cancel.
+By default, SQLite does it within the commit that brings the log to 1,000 pages. Of commits with 64 cancels, one in
+seven took four times as long as the others; of cancels with little other load, more than one in a hundred did.
 """
 
 import asyncio
@@ -14,36 +14,37 @@ import apsw
 from petstore_server.engines.sqlite import connections
 
 LOG_PAGES = 1000
-"""Pages of the log that are not in the file, from which on they are copied: as many as by SQLite itself."""
+"""Pages of the log that are not in the file yet at which a checkpoint begins: SQLite's default."""
 
 MAX_LOG_PAGES = 8000
-"""Pages of the log, from which on a transaction begins only when all of them are in the file: 32 MB.
+"""Pages of the log at which the next transaction waits for a checkpoint: 32 MB.
 
-SQLite then begins the log anew. It cannot while a transaction is under way, as there always is one under load.
+SQLite begins the log anew with the first transaction that finds all of it in the file. Under load, no checkpoint ends
+before the next transaction begins, unless that waits.
 """
 
 
 class Checkpoints:
     """The checkpoints of one store. Belongs to the event loop that uses it.
 
-    None ends in an error: one that fails leaves the pages in the log, and is tried again after the next commit.
+    One that fails is not reported: its pages stay in the log, and the next commit tries again.
     """
 
     def __init__(self, path: Path, writing: apsw.Connection) -> None:
         """From now on the commits of `writing` leave checkpoints to this object. Raises apsw.Error, OSError."""
-        self._connection = connections.connect(path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="petstore-log")
+        self._connection = connections.connect_writer(path)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="petstore-checkpoint")
         self._latest: asyncio.Future[None] | None = None
         self._pages = 0  # in the log
         self._copied = 0  # of these
         writing.set_wal_hook(self._committed)  # instead of SQLite's own, which makes a checkpoint
 
     async def before_transaction(self) -> None:
-        """If the log is long, wait until all of it is in the file, or as much as those who still read it allow."""
+        """If the log is long, wait until all of it is in the file, or as much as open read transactions allow."""
         if self._pages >= MAX_LOG_PAGES:
+            if self._latest is not None and not self._latest.done():  # it began before the latest commits
+                await self._latest
             await self._checkpoint()
-            if self._left:  # it had begun before the latest commits
-                await self._checkpoint()
 
     def after_transaction(self) -> None:
         """Begin a checkpoint if it is time for one."""
@@ -51,13 +52,14 @@ class Checkpoints:
             self._checkpoint()
 
     async def close(self) -> None:
-        """End the one that is under way."""
+        """Wait for the one that is under way, and close the connection."""
         await asyncio.to_thread(self._thread.shutdown)
         self._connection.close()
 
     @property
     def _left(self) -> int:
-        """Pages that are not in the file. If fewer are in the log than were copied, it has begun anew."""
+        """Pages that are not in the file."""
+        # The log may have begun anew before the thread notes what it copied of the one before.
         return self._pages - self._copied if self._copied <= self._pages else self._pages
 
     def _checkpoint(self) -> "asyncio.Future[None]":
@@ -67,8 +69,12 @@ class Checkpoints:
 
     def _copy(self) -> None:
         with suppress(apsw.Error):
-            _, _, self._copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").get
+            busy, _, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").get
+            if not busy:  # because another process makes one
+                self._copied = copied
 
     def _committed(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
+        if pages <= self._pages:  # the log has begun anew
+            self._copied = 0
         self._pages = pages
         return apsw.SQLITE_OK
