@@ -3,8 +3,11 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from petstore_server.deadlines import expiring
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.fair_queue import FairQueue
 
@@ -54,18 +57,14 @@ class Batcher(Generic[Item, Result]):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        timer = None if deadline is None else loop.call_at(deadline, _expire, future)
         self._waiting.add(owner, (item, future))
         if self._working < self._concurrency:
             self._working += 1
             task = loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        try:
+        with nullcontext() if deadline is None else expiring(deadline, partial(_expire, future)):
             return await future
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     async def close(self) -> None:
         """Finish everything that was submitted."""

@@ -1,4 +1,4 @@
-"""Time limits of calls to Redis and PostgreSQL: a response that has arrived is read even after a pause."""
+"""Time limits of what needs Redis or PostgreSQL: a response that has arrived is read even after a pause."""
 
 import asyncio
 from collections.abc import Callable, Iterator
