@@ -96,8 +96,6 @@ class Pool:
     @asynccontextmanager
     async def _connection(self, options: Options, deadline: float) -> AsyncIterator[Connection]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
-        if self._closed:
-            raise ServiceUnavailable("the store is closed")
         if options in (WRITE, BULK):
             self.damage.require_none()
         ready = min(deadline, self._loop.time() + READ.total)
@@ -138,6 +136,8 @@ class Pool:
         deadline = min(self._loop.time() + _CONNECT_SECONDS, ready)
         own: asyncio.Task[Driver] | None = None
         while not self._idle:
+            if self._closed:
+                raise ServiceUnavailable("the store is closed")
             if (own is None or own.done()) and self._open + len(self._connecting) < CONNECTIONS:
                 own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
                 self._connecting.add(own)
@@ -164,7 +164,8 @@ class Pool:
         self._closed = True
         for connecting in self._connecting:
             connecting.cancel()
-        await asyncio.gather(*self._connecting, return_exceptions=True)
+        if self._connecting:  # since Python 3.12, `gather` does not wait for `_keep` of those that are done
+            await asyncio.wait(self._connecting)
         await self._close_idle()
 
     async def _close_idle(self) -> None:
