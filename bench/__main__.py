@@ -72,12 +72,7 @@ def _measure(names: list[str], options: argparse.Namespace, file: Path, commit: 
         folder = Path(name)
         folder.chmod(0o755)
         quick = options.quick
-        plan = Plan(
-            options.rounds or (1 if quick else 5),
-            options.seconds or (1 if quick else 2),
-            quick,
-            folder,
-        )
+        plan = Plan(options.rounds or (1 if quick else 5), options.seconds or (1 if quick else 2), quick, folder)
         for group in names:
             measured_at, began = datetime.now(UTC), time.monotonic()
             try:

@@ -8,11 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import (
-    AsyncClient,
-    KeyBannedError,
-    Order,
-)
+from petstore_client import AsyncClient, KeyBannedError, Order
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order as Stored

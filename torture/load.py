@@ -5,10 +5,12 @@
 Prints, as JSON, the latencies in milliseconds of the requests that were answered and of those that got 503, and how
 often each status came. `first` is the first order or idempotency key to be used; after so many `numbers` it is used
 again. `pause` is the seconds between the requests of a connection. A `slow` connection reads 4 KiB ten times a second.
+`nice` is the niceness of the process.
 """
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -34,6 +36,7 @@ class Load:
     first: int = 1
     numbers: int = 10_000_000
     slow: bool = False
+    nice: int = 0
 
 
 @dataclass
@@ -115,8 +118,9 @@ def main() -> None:
     """Carry out the command line."""
     import uvloop
 
-    measured = uvloop.run(measure(Load(**json.loads(sys.argv[1]))))
-    json.dump(vars(measured), sys.stdout)
+    load = Load(**json.loads(sys.argv[1]))
+    os.nice(load.nice)
+    json.dump(vars(uvloop.run(measure(load))), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -110,11 +110,8 @@ async def test_an_item_whose_time_is_over_while_it_is_performed_ends_no_other() 
 
 
 async def test_a_result_that_came_while_the_process_was_paused_is_returned() -> None:
-    async def perform(items: list[int]) -> list[int]:
-        await asyncio.to_thread(time.sleep, 0.02)
-        return items
-
-    call = asyncio.create_task(Batcher(perform).submit(2, asyncio.get_running_loop().time() + 0.1))
+    batcher = Batcher[int, int](lambda items: asyncio.sleep(0.02, items))
+    call = asyncio.create_task(batcher.submit(2, asyncio.get_running_loop().time() + 0.1))
     await asyncio.sleep(0.01)
     time.sleep(0.15)  # noqa: ASYNC251 - pauses the process, while the batch is performed
     assert 2 == await call

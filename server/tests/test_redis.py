@@ -90,9 +90,7 @@ async def test_exactly_the_limit_is_admitted_over_several_limiters_at_once(engin
         assert ADDRESS_LIMIT == admitted(await asyncio.gather(*addressed))
 
 
-async def test_requests_that_arrive_together_share_a_call_and_very_many_are_split(
-    engine: RedisEngine,
-) -> None:
+async def test_requests_that_arrive_together_share_a_call_and_very_many_are_split(engine: RedisEngine) -> None:
     async with limiter(engine.url) as one:
         before = script_calls(engine)
         asked: list[Coroutine[Any, Any, Decision]] = [one.admit(principal(account)) for account in range(1, 33)]
@@ -205,9 +203,7 @@ async def test_a_ban_holds_in_every_process_at_once_and_until_its_end_once_the_s
         assert Outcome.ADMITTED is await outcome(other)
 
 
-async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_that_yet(
-    engine: RedisEngine,
-) -> None:
+async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_that_yet(engine: RedisEngine) -> None:
     clock = Clock()
     async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
         ban = await ban_by(one)

@@ -14,6 +14,9 @@ from torture.programs import measured
 from torture.state import new_key, put_orders
 
 GREEDY, SLOW, PROBES = 500, 50, 4
+NICE = 10
+"""Of the load: on another machine it would take no processor time from the service and from who measures."""
+
 ORDERS, LISTED = 100_000, 1_000
 FACTOR = 5
 """By which the p99 of another account may grow under a load."""
@@ -59,8 +62,8 @@ async def overloaded(seed: int, engine: str, kind: str, seconds: float) -> Resul
         probe = Load(server.port, other, kind, PROBES, seconds, pause=0.02, first=1)
         idle = await send(probe)
         before = server.memory()
-        greedy = Load(server.port, made.key, kind, GREEDY, seconds + 1, first=20_000)
-        slow = Load(server.port, made.key, "list", SLOW, seconds + 1, slow=True)
+        greedy = Load(server.port, made.key, kind, GREEDY, seconds + 1, first=20_000, nice=NICE)
+        slow = Load(server.port, made.key, "list", SLOW, seconds + 1, slow=True, nice=NICE)
         loads = [asyncio.create_task(send(load)) for load in (greedy, slow)]
         await asyncio.sleep(0.7)
         busy, worst = await asyncio.gather(send(Load(**{**asdict(probe), "first": 5_000})), health(made, seconds))
