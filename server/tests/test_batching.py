@@ -109,12 +109,24 @@ async def test_an_item_whose_time_is_over_while_it_is_performed_ends_no_other() 
     assert [[2, 4]] == doubler.batches
 
 
-async def test_a_result_that_came_while_the_process_was_paused_is_returned() -> None:
-    batcher = Batcher[int, int](lambda items: asyncio.sleep(0.02, items))
-    call = asyncio.create_task(batcher.submit(2, asyncio.get_running_loop().time() + 0.1))
+async def test_after_a_pause_of_the_process_an_item_has_its_result_and_one_that_waited_is_not_performed() -> None:
+    performed: list[list[int]] = []
+
+    async def perform(items: list[int]) -> list[int]:
+        performed.append(items)
+        return await asyncio.sleep(0.2, items)
+
+    batcher = Batcher(perform)
+    ends = asyncio.get_running_loop().time() + 0.5
+    calls = [asyncio.create_task(batcher.submit(2, ends))]
     await asyncio.sleep(0.01)
-    time.sleep(0.15)  # noqa: ASYNC251 - pauses the process, while the batch is performed
-    assert 2 == await call
+    calls.append(asyncio.create_task(batcher.submit(4, ends)))
+    await asyncio.sleep(0)
+    time.sleep(0.6)  # noqa: ASYNC251 - pauses the process
+    assert 2 == await calls[0]
+    with pytest.raises(TimeoutError):
+        await calls[1]
+    assert [[2]] == performed
 
 
 async def test_a_shared_call_serves_everyone_who_came_before_it_began() -> None:

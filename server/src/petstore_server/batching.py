@@ -1,6 +1,7 @@
 """Coalescing of concurrent calls: one transaction, round trip or query serves all that wait at the same time."""
 
 import asyncio
+import math
 import sys
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import nullcontext
@@ -43,7 +44,7 @@ class Batcher(Generic[Item, Result]):
         self._concurrency = concurrency
         self._limit = limit
         self._outage = outage
-        self._waiting: FairQueue[tuple[Item, asyncio.Future[Result]]] = FairQueue()
+        self._waiting: FairQueue[tuple[Item, asyncio.Future[Result], float]] = FairQueue()  # with a deadline
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -52,12 +53,13 @@ class Batcher(Generic[Item, Result]):
 
         Owners share each batch evenly, however many items each of them has.
 
-        Raises TimeoutError if there is no result at `deadline`, a time of the event loop's clock. An item that was
-        still waiting is then never performed; one whose batch is under way may be.
+        Raises TimeoutError if there is no result at `deadline`, a time of the event loop's clock, or after a pause of
+        this process LAST_LOOK_SECONDS later (`deadlines.py`). An item that was still waiting at the deadline is never
+        performed; one whose batch is under way may be.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.add(owner, (item, future))
+        self._waiting.add(owner, (item, future, math.inf if deadline is None else deadline))
         if self._working < self._concurrency:
             self._working += 1
             task = loop.create_task(self._work())
@@ -75,26 +77,26 @@ class Batcher(Generic[Item, Result]):
         """Perform one batch after the other until nothing waits, without items whose time is over."""
         try:
             while self._waiting:
-                batch = self._waiting.take(self._limit)
-                due = [(item, future) for item, future in batch if not future.done() or future.cancelled()]
+                batch, now = self._waiting.take(self._limit), asyncio.get_running_loop().time()
+                due = [each for each in batch if each[1].cancelled() or (not each[1].done() and now < each[2])]
                 if due:
                     await self._perform_batch(due)
         finally:
             self._working -= 1
 
-    async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result], float]]) -> None:
         outcomes: Sequence[Result | Exception]
         try:
-            outcomes = await self._perform([item for item, _ in batch])
+            outcomes = await self._perform([item for item, _, _ in batch])
         except asyncio.CancelledError:  # the event loop is being closed
-            for _, future in batch:
+            for _, future, _ in batch:
                 future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
             if isinstance(error, self._outage):
                 batch += self._waiting.take(sys.maxsize)
             outcomes = [error] * len(batch)
-        for (_, future), outcome in zip(batch, outcomes, strict=True):
+        for (_, future, _), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # the caller was cancelled, or does not wait any longer
                 continue
             if isinstance(outcome, Exception):

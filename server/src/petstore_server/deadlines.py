@@ -1,4 +1,7 @@
-"""Time limits of what needs Redis or PostgreSQL: a response that has arrived is read even after a pause."""
+"""Time limits of calls to Redis and PostgreSQL, and of changes that wait for these.
+
+A response that has arrived is read even after a pause of this process.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
