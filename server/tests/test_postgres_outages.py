@@ -479,9 +479,22 @@ async def test_a_connection_that_is_ready_just_before_its_pool_closes_is_closed(
         await asyncio.sleep(0)
         [connecting] = pool._connecting
         request.cancel()
-        while not connecting.done():  # noqa: ASYNC110 - a callback would come after that of the pool
+        while not connecting.done():  # noqa: ASYNC110 - a done callback would run after the pool's
             await asyncio.sleep(0)
     assert connecting.result().closed
+
+
+async def test_a_request_that_waits_while_its_pool_closes_is_refused(postgres_stores: Stores) -> None:
+    async with open_pool(postgres_stores) as pool, AsyncExitStack() as reads:
+        for _ in range(CONNECTIONS):
+            await reads.enter_async_context(pool.long_read(EXPORT))
+        request = asyncio.create_task(pool.use(lambda connection: connection.rows([Query("SELECT 1")]), READ))
+        await asyncio.sleep(0.01)
+        await pool.close()
+        await reads.aclose()
+        with pytest.raises(ServiceUnavailable) as refused:
+            await request
+        assert "the store is closed" == refused.value.reason
 
 
 async def test_a_database_that_accepts_no_changes_is_reported(

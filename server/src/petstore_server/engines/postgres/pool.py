@@ -164,7 +164,7 @@ class Pool:
         self._closed = True
         for connecting in self._connecting:
             connecting.cancel()
-        if self._connecting:  # since Python 3.12, `gather` does not wait for `_keep` of those that are done
+        if self._connecting:  # unlike `gather` since Python 3.12, `wait` waits for `_keep` of those that are done
             await asyncio.wait(self._connecting)
         await self._close_idle()
 
