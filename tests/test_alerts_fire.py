@@ -96,10 +96,7 @@ def set_clock_ahead() -> None:
 
 def test_a_clock_that_is_wrong(store: Path, tmp_path: Path) -> None:
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
-    with (
-        serving_as(store, (), redis, set_clock_ahead) as server,
-        watched(server.admin, tmp_path) as fires,
-    ):
+    with serving_as(store, (), redis, set_clock_ahead) as server, watched(server.admin, tmp_path) as fires:
         assert re.search("differs by (59|1m 0).* from that of Redis", fires("PetstoreClockWrong", nothing))
 
 

@@ -65,13 +65,7 @@ async def test_orders_are_listed_and_streamed_exactly(service: Service, connecte
     )
     expected = [
         Order(id=-(2**63)),
-        Order(
-            id=7,
-            pet_id=1,
-            quantity=2,
-            ship_date=datetime(2026, 11, 20, 12, 0, 0, 123456, UTC),
-            complete=False,
-        ),
+        Order(id=7, pet_id=1, quantity=2, ship_date=datetime(2026, 11, 20, 12, 0, 0, 123456, UTC), complete=False),
         *(Order(id=number, pet_id=number % 7, quantity=1) for number in range(10_000, 13_000)),
         Order(id=2**63 - 1, quantity=-(2**63)),
     ]

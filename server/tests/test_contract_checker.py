@@ -21,21 +21,13 @@ ACCOUNT: Lines = [
     ("ratelimit-policy", '"minute";q=60;w=60, "day";q=1000;w=86400'),
     ("ratelimit", '"minute";r=59;t=42, "day";r=999;t=51234'),
 ]
-ADDRESS: Lines = [
-    *ACCOUNT[:4],
-    ("ratelimit-policy", '"address";q=60;w=60'),
-    ("ratelimit", '"address";r=59;t=42'),
-]
+ADDRESS: Lines = [*ACCOUNT[:4], ("ratelimit-policy", '"address";q=60;w=60'), ("ratelimit", '"address";r=59;t=42')]
 EXHAUSTED: Lines = [
     *((name, "0" if name == "x-ratelimit-remaining" else value) for name, value in ACCOUNT[:5]),
     ("ratelimit", '"minute";r=0;t=42, "day";r=940;t=51234'),
     ("retry-after", "42"),
 ]
-LISTING: Lines = [
-    ("etag", '"abc"'),
-    ("cache-control", "private, no-cache"),
-    ("vary", "Accept-Encoding, Authorization"),
-]
+LISTING: Lines = [("etag", '"abc"'), ("cache-control", "private, no-cache"), ("vary", "Accept-Encoding, Authorization")]
 JSON: Lines = [("content-type", "application/json")]
 ERROR: Lines = [*JSON, ("cache-control", "no-store")]
 NOTICES: Lines = [

@@ -369,10 +369,7 @@ async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touc
         assert 401 == (await service.client.get(ORDERS)).status_code, number
     refused = await service.client.get(ORDERS, headers=bearer("x"))
     assert (429, "rate_limit_exceeded") == code(refused)
-    assert ('"address";q=60;w=60', (60, 0, int(START) + 60)) == (
-        refused.headers["ratelimit-policy"],
-        limits(refused),
-    )
+    assert ('"address";q=60;w=60', (60, 0, int(START) + 60)) == (refused.headers["ratelimit-policy"], limits(refused))
     assert 59 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
 
 

@@ -15,7 +15,7 @@ from torture.state import new_key, put_orders
 
 GREEDY, SLOW, PROBES = 500, 50, 4
 NICE = 10
-"""Of the load: on another machine it would take no processor time from the service and from who measures."""
+"""Of the load: clients on other machines would take no processor time from the server and from the other account."""
 
 ORDERS, LISTED = 100_000, 1_000
 FACTOR = 5

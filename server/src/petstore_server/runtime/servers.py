@@ -21,8 +21,8 @@ from petstore_server.runtime.backend import run_tasks
 from petstore_server.server.sockets import listening_socket
 from petstore_server.settings import Settings, SettingsError
 
-# Threads that read or commit take the interpreter back after each statement. By default they wait up to 5 ms for it
-# each time while the event loop is busy. A commit waits twice (decision 0006).
+# A thread that reads or commits takes the interpreter from the event loop each time it has waited for a disk or a lock:
+# for a commit twice (decision 0006). By default it waits up to 5 ms for it each time while the loop is busy.
 _SWITCH_SECONDS = 0.0001
 
 DRAIN_SECONDS = 8
