@@ -78,25 +78,29 @@ class Batcher(Generic[Item, Result]):
         try:
             while self._waiting:
                 batch, now = self._waiting.take(self._limit), asyncio.get_running_loop().time()
-                due = [each for each in batch if each[1].cancelled() or (not each[1].done() and now < each[2])]
+                due = [
+                    (item, future)
+                    for item, future, deadline in batch
+                    if future.cancelled() or (not future.done() and now < deadline)
+                ]
                 if due:
                     await self._perform_batch(due)
         finally:
             self._working -= 1
 
-    async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result], float]]) -> None:
+    async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         outcomes: Sequence[Result | Exception]
         try:
-            outcomes = await self._perform([item for item, _, _ in batch])
+            outcomes = await self._perform([item for item, _ in batch])
         except asyncio.CancelledError:  # the event loop is being closed
-            for _, future, _ in batch:
+            for _, future in batch:
                 future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
             if isinstance(error, self._outage):
-                batch += self._waiting.take(sys.maxsize)
+                batch += [(item, future) for item, future, _ in self._waiting.take(sys.maxsize)]
             outcomes = [error] * len(batch)
-        for (_, future, _), outcome in zip(batch, outcomes, strict=True):
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # the caller was cancelled, or does not wait any longer
                 continue
             if isinstance(outcome, Exception):
