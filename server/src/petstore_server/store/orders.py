@@ -92,7 +92,7 @@ class Orders(Part):
         async with self._engine.snapshot() as read:
             more = True
             while more:
-                page = await read(partial(read_page, query))
+                page = await read(partial(read_page, query, self._engine.dialect))
                 yield [read_order(row[0], row[1], row[5], row[4]) for row in page.rows]
                 query, more = query._replace(after=page.next), page.next is not None
 

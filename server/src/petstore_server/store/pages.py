@@ -1,8 +1,9 @@
 """Searching orders: pages of version 2, by statements whose work is bounded whatever the store holds (D20), and counts.
 
-Each index of orders ends with the id. A page walks the index that has its sort order, or an equality's if it is sorted
-by id. Other filters are applied to what is walked, MAX_WORK orders at most: the page then ends short, with a position
-at which the list goes on. Where one of them has at most NARROW orders by an index, these are read and sorted instead.
+Each index of orders is sorted by its column and the id. A page walks the index that has its sort order, or an
+equality's if it is sorted by id. Other filters are applied to what is walked, MAX_WORK orders at most: the page then
+ends short, with a position at which the list goes on. Where one of them has at most NARROW orders by an index, these
+are sorted instead. On SQLite, an index also has the columns of other filters: only the orders of the page are read.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
-from petstore_server.store.engine import Condition, Part, Query, Row, Work, all_of, marks, one
+from petstore_server.store.engine import Condition, Dialect, Part, Query, Row, Work, all_of, marks, one
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most
@@ -20,7 +21,8 @@ NARROW = 1500  # orders that are read and sorted instead of walking at most
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
 # Of a TrackedOrder, and then of its position.
 _PAGE = "record, status, updated_at, created_at, reference, id, ship_date"
-_FILTERED = f"{_PAGE}, pet_id, complete"
+_FILTERED = ("status", "pet_id", "complete", "ship_date", "updated_at", "reference")  # columns to filter or sort by
+_NOT_IN_INDEX = {"ship_date": ("status", "updated_at")}  # those that a cancel changes: it need not write this index
 
 
 class Walk(NamedTuple):
@@ -68,8 +70,8 @@ class Search(Part):
     async def page(self, query: PageQuery) -> Page:
         walks = _walks(query)
         if query.limit > SHORT_PAGE or len(walks) > 1 or _other_conditions(walks[0], query.filters):
-            return await self._engine.read(lambda: read_page(query))
-        walk = _walk_statement(walks[0], query, query.limit + 1)
+            return await self._engine.read(lambda: read_page(query, self._engine.dialect))
+        walk = _walk_statement(walks[0], query, query.limit + 1, self._engine.dialect)
         return page_of(await self._engine.query(walk.sql, walk.parameters, walk.in_order), query)
 
     async def find(self, order_id: int) -> TrackedOrder:
@@ -99,14 +101,14 @@ def page_of(rows: list[Row], query: PageQuery) -> Page:
     return Page(rows[: query.limit], position_of(rows[query.limit - 1], query.sort.field))
 
 
-def read_page(query: PageQuery) -> Work[Page]:
+def read_page(query: PageQuery, dialect: Dialect) -> Work[Page]:
     """Read a page on one snapshot."""
     narrow = yield from _find_narrow(query)
     if narrow is not None:
-        return page_of((yield _sort_statement(narrow, query)), query)
+        return page_of((yield _sort_statement(narrow, query, dialect)), query)
     rows: list[Row] = []
     for walk in _walks(query):
-        rows += yield _walk_statement(walk, query, query.limit + 1 - len(rows))
+        rows += yield _walk_statement(walk, query, query.limit + 1 - len(rows), dialect)
         if rows and rows[-1][1] is None:  # the end of a walk that examined MAX_WORK orders
             return Page(rows[:-1], position_of(rows[-1], query.sort.field))
         if len(rows) > query.limit:
@@ -161,32 +163,45 @@ def _find_narrow(query: PageQuery) -> Work[Walk | None]:
     return next((walk for walk, is_wide in zip(others, wide, strict=True) if not is_wide), None)
 
 
-def _walk_statement(walk: Walk, query: PageQuery, limit: int) -> Query:
+def _walk_statement(walk: Walk, query: PageQuery, limit: int, dialect: Dialect) -> Query:
     """The statement of the first orders of a walk that match; after fewer, where it ends if at MAX_WORK."""
     rest = _other_conditions(walk, query.filters)
     if not rest:
         return _select(walk, _PAGE, limit)
-    where, values = all_of(rest)
-    entries = _select(walk, _FILTERED, MAX_WORK)
+    found = _matching(dialect, walk, MAX_WORK, rest, limit)
     value = "id" if walk.is_sorted_by_id else walk.column
     ship_date = "ship_date" if walk.missing else f"{value} AS ship_date"
     names = f"NULL AS status, {value} AS updated_at, {value} AS created_at, NULL AS reference, id, {ship_date}"
     last = _select(walk, f"NULL AS record, {names}", 1, offset=MAX_WORK - 1)
-    sql = f"""
-        SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
-        UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s
-    """
-    return Query(sql, [*entries.parameters, *values, limit, *last.parameters, limit], in_order=True)
+    sql = f"SELECT * FROM ({found.sql}) AS found UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s"
+    return Query(sql, [*found.parameters, *last.parameters, limit], in_order=True)
 
 
-def _sort_statement(narrow: Walk, query: PageQuery) -> Query:
+def _sort_statement(narrow: Walk, query: PageQuery, dialect: Dialect) -> Query:
     """The statement of the first orders of a narrow walk that match, sorted."""
-    where, values = all_of(_other_conditions(narrow, query.filters) + _position_conditions(query))
-    entries = _select(narrow, _FILTERED, NARROW)
+    conditions = _other_conditions(narrow, query.filters) + _position_conditions(query)
     column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
-    order = f"{column}{direction} NULLS LAST, id{direction}"
-    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"
-    return Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
+    order = f"ORDER BY {column}{direction} NULLS LAST, id{direction}"
+    return _matching(dialect, narrow, NARROW, conditions, query.limit + 1, order)
+
+
+def _matching(
+    dialect: Dialect, walk: Walk, most: int, conditions: list[Condition], limit: int, order: str = ""
+) -> Query:
+    """The statement of the first orders that match, among the first `most` of the walk."""
+    where, values = all_of(conditions)
+    if dialect.covering:  # find the identifiers first: the orders that do not match are not read
+        looked_up = [column for column in _NOT_IN_INDEX.get(walk.column, ()) if column not in order]
+        used = [column for column in _FILTERED if column in where + order and column not in looked_up]
+        for column in looked_up:  # for those that meet all other conditions
+            where = where.replace(column, f"(SELECT {column} FROM petstore.orders WHERE id = entries.id)")
+        entries = _select(walk, ", ".join(["id", *used]), most)
+        found = f"SELECT id AS entry FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
+        sql = f"SELECT {_PAGE} FROM ({found}) AS found CROSS JOIN petstore.orders WHERE id = entry"
+    else:
+        entries = _select(walk, f"{_PAGE}, pet_id, complete", most)
+        sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
+    return Query(sql, [*entries.parameters, *values, limit], in_order=True)
 
 
 def _other_conditions(walk: Walk, filters: Filters) -> list[Condition]:
