@@ -82,7 +82,7 @@ class RawTransport(httpx2.AsyncBaseTransport):
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         body = b"".join([part async for part in request.stream])
         lines = [(name, value) for name, value in request.headers.raw if name.lower() != b"connection"]
-        head = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)
+        head = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.extensions.get("target", request.url.raw_path))
         head += b"".join(b"%s: %s\r\n" % line for line in [*lines, (b"Connection", b"close")])
         received, separator, body = (await send(self.port, head + b"\r\n" + body)).partition(b"\r\n\r\n")
         assert separator, f"not a response: {received!r}"

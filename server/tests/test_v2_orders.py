@@ -72,6 +72,9 @@ async def test_orders_are_found_by_their_references(service: Service) -> None:
     client = await partner(service)
     assert [1, 2] == await client.ids("reference=A&reference=B")
     assert [] == await client.ids("reference=C")
+    encoded = f"{ORDERS}?reference=A&reference=B&reference=%3C%22%3E&limit=1"
+    sent = {"target": encoded.replace("%3C%22%3E", '<">').encode()}  # the client itself would encode it
+    assert "next" in (await service.client.get(encoded, headers=client.headers, extensions=sent)).links
 
 
 CASES: dict[str, tuple[str, dict[str, str]]] = {
