@@ -55,7 +55,7 @@ def test_no_orders_are_an_empty_array_which_the_first_piece_that_has_orders_open
     assert b'[{"id":0},{"id":10}]' == text(EncodedList(source("", '{"id":0}', "", '{"id":10}')))
 
 
-async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
+async def test_only_the_first_piece_and_those_that_changed_are_compressed_again_and_replaced_ones_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = EncodedList(source("1", "2", "3"))
@@ -70,6 +70,7 @@ async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
     monkeypatch.setattr("petstore_server.api.list_cache.deflate", recorded)
     unused = EncodedList(OrderList(Mark("one", 2), starts, (*pieces[:2], Piece(b",8"))), before)
     after = EncodedList(OrderList(Mark("one", 3), starts, (*pieces[:2], Piece(b",9"))), unused)
+    assert pieces[1:2] == tuple(after._deflated)
     assert b"[1,2,9]" == gzip.decompress(b"".join((await after.gzip()).whole.chunks))
     assert [b"[1", b",9"] == compressed
 

@@ -19,6 +19,7 @@ from petstore_server.store.listing import Listing, OrderList, Piece
 JOINED_BYTES = 1 << 20  # bodies up to this size are joined into one chunk: one write is faster than many
 _GZIP_LEVEL = 1  # of isal: level 2 is a tenth slower here and saves little
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, no name, no time, fastest, unknown system
+_Deflated = dict[Piece, tuple[bytes, int]]  # the blocks and the CRC-32 of each piece
 
 
 class EncodedList:
@@ -34,7 +35,8 @@ class EncodedList:
         self._chunks = [piece.data for piece in self._pieces]
         self._chunks[:1] = [b"[" + data[1:] for data in self._chunks[:1]]
         self._ending = b"]" if self._pieces else b"[]"
-        self._deflated: dict[Piece, tuple[bytes, int]] = {} if before is None else before._deflated  # noqa: SLF001
+        known = {} if before is None else before._deflated  # noqa: SLF001
+        self._deflated: _Deflated = {piece: known[piece] for piece in self._pieces if piece in known}
         self.plain = _represent(source.digest, [*self._chunks, self._ending])
         self._gzip: Representation | None = None
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))
@@ -47,7 +49,7 @@ class EncodedList:
         if self._gzip is not None:  # callers that came while it was made
             return self._gzip
         chunks, crc = [_GZIP_HEAD], 0
-        deflated: dict[Piece, tuple[bytes, int]] = {}
+        deflated: _Deflated = {}
         for data, piece in zip(self._chunks, self._pieces, strict=True):
             if data is not piece.data:  # the first, which opens the array
                 blocks, piece_crc = deflate(data)
@@ -56,8 +58,7 @@ class EncodedList:
             chunks.append(blocks)
             crc = isal_zlib.crc32_combine(crc, piece_crc, len(data))
         self._deflated = deflated
-        compressor = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, -15)
-        chunks.append(compressor.compress(self._ending) + compressor.flush())
+        chunks.append(isal_zlib.compress(self._ending, _GZIP_LEVEL, -15))
         crc = isal_zlib.crc32(self._ending, crc)
         chunks.append(crc.to_bytes(4, "little") + (self.plain.whole.length & 0xFFFFFFFF).to_bytes(4, "little"))
         self._gzip = _represent(self.source.digest, chunks, zipped=True)
