@@ -178,6 +178,11 @@ def test_resets_in_the_middle_of_a_list_do_no_harm(served: Served) -> None:
     assert [200] == served.exchange(served.head("GET", TARGET, "Connection: close"))
 
 
+def test_nothing_is_answered_behind_the_last_request_of_a_connection(served: Served) -> None:
+    first, last = served.head("GET", TARGET), served.head("GET", TARGET, "Connection: close")
+    assert [200, 200] == served.exchange(first + last + served.head("DELETE", f"{TARGET}/1") + last)
+
+
 def test_many_connections_of_every_kind_leave_memory_bounded(served: Served) -> None:
     before = served.server.memory()
     connections = [served.server.connect() for _ in range(400)]

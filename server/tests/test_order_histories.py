@@ -143,7 +143,7 @@ class Follower:
         while more:
             clock = await self._store.search.clock()
             self._token = self._token or v2_tokens.token_of(clock.epoch, Position(0, INT64_MIN))
-            body = await self._changes.read(v2_changes.Asked(self._token, self._limit), clock)
+            body = await self._changes.read(self._token, self._limit, clock)
             page = json.loads(body or '{"data": [], "more": false}')
             assert len(page["data"]) == self._limit if page["more"] else len(page["data"]) <= self._limit
             found, more, self._token = found + page["data"], page["more"], page.get("next", self._token)

@@ -275,16 +275,6 @@ def test_blank_lines_before_a_request_are_bounded() -> None:
         assert feed(lines, *first, lines)[1] is None  # those before each request are counted apart
 
 
-@pytest.mark.parametrize("data", [b"x", LIST])
-def test_what_follows_the_last_request_of_a_connection_is_part_of_one_that_never_ends(data: bytes) -> None:
-    one = RequestParser(None)
-    take(one, LIST + LIST.replace(b"Host: x", b"Host: x\r\nConnection: close"))
-    before = one.in_message
-    take(one, data)
-    take(one, data)
-    assert (False, True, 0, 2) == (before, one.in_message, one.size, len(one.requests))
-
-
 @pytest.mark.parametrize(
     ("malformed", "method", "before"),
     [

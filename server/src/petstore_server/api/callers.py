@@ -59,8 +59,9 @@ class Authenticator:
         it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
         table: OrderedDict[bytes | None, Principal] = self._known
-        token = _bearer_token(authorization)
-        if not token:
+        scheme, _, token = (authorization or b"").partition(b" ")
+        token = token.strip(b" \t")
+        if not token or scheme.lower() != b"bearer":  # a scheme has no case (RFC 9110 section 11.1)
             raise MissingApiKey
         usual = b"Bearer " + token  # one entry for a key, however the header spells it
         principal = self.known(usual)
@@ -78,15 +79,6 @@ class Authenticator:
             table.popitem(last=False)  # the oldest
         table[usual] = holder
         return holder
-
-
-def _bearer_token(authorization: bytes | None) -> bytes:
-    """The token of a bearer credential, whose scheme has no case (RFC 9110 section 11.1); empty without one.
-
-    Repeated headers, joined by a comma, are not a well-formed key.
-    """
-    scheme, _, token = (authorization or b"").partition(b" ")
-    return token.strip(b" \t") if scheme.lower() == b"bearer" else b""
 
 
 class ClientAddress:
@@ -107,7 +99,8 @@ class ClientAddress:
         if peer is None:
             return UNKNOWN
         if self._trusted and self._is_trusted(peer):
-            for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))):
+            line = headers.get(self._header, b"").decode("latin-1")
+            for hop in reversed(self._read(line.rsplit(",", _MAX_HOPS)[-_MAX_HOPS:])):
                 if counted(hop[: _MAX_ADDRESS_TEXT + 1]) == UNKNOWN:
                     break  # unreadable, so nothing to the left of it can be trusted
                 peer = hop
@@ -145,18 +138,14 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return address
 
 
-def _last_hops(line: str) -> list[str]:
-    return line.rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]
+def _x_forwarded_for(elements: list[str]) -> list[str]:
+    return [hop.strip() for hop in elements if hop.strip()]
 
 
-def _x_forwarded_for(line: str) -> list[str]:
-    return [hop.strip() for hop in _last_hops(line) if hop.strip()]
-
-
-def _forwarded(line: str) -> list[str]:
+def _forwarded(elements: list[str]) -> list[str]:
     """The `for` of each element, in order (RFC 7239 section 4). An element without one is unreadable: an empty text."""
     hops = []
-    for element in _last_hops(line):
+    for element in elements:
         pairs = dict(pair.strip().partition("=")[::2] for pair in element.split(";", _MAX_PARAMETERS))
         hops.append(next((value for name, value in pairs.items() if name.strip().lower() == "for"), ""))
     return hops

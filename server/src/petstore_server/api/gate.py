@@ -120,9 +120,7 @@ class Gate:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
         request = call.request
         authorization = request.headers.get(b"authorization")
-        call.principal = principal = self.authenticator.known(authorization) or await self._identify(
-            call, authorization
-        )
+        call.principal = principal = self.authenticator.known(authorization) or await self._identify(call)
         operation = None if match.route is None else match.route.operations.get(request.method)
         if operation is not None:
             call.operation = operation.id
@@ -136,7 +134,9 @@ class Gate:
         if not request.complete:
             await request.receive_body()
         if operation is None:
-            raise match.missing()
+            if match.route is None:
+                raise errors.RouteNotFound(match.version)
+            raise errors.MethodNotAllowed(", ".join(match.route.operations))
         if operation.scope is not None and operation.scope not in principal.scopes:
             raise domain.InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
@@ -158,13 +158,13 @@ class Gate:
             principal = await self.authenticator.identify(call.request.headers.get(b"authorization"))
             call.decision = await self.limiter.admit(principal, charge=False)
 
-    async def _identify(self, call: Call, authorization: bytes | None) -> Principal:
+    async def _identify(self, call: Call) -> Principal:
         """Look the key up. Without a valid one, charge the window of the address.
 
         Raises RateLimitExceeded, MissingApiKey, InvalidApiKey, ServiceUnavailable.
         """
         try:
-            return await self.authenticator.identify(authorization)
+            return await self.authenticator.identify(call.request.headers.get(b"authorization"))
         except (domain.MissingApiKey, domain.InvalidApiKey) as error:
             call.decision = decision = await self.limiter.admit_address(self._address(call.request))
             self.metrics.decided("none", decision)

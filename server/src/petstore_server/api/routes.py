@@ -1,19 +1,16 @@
 """Routes: which operation serves a path and a method, and the call that it gets. Each version declares its own."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 from urllib.parse import unquote
 
-from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
 
-_PARAMETER = re.compile(r"\{.*\}")
 _MAX_SEGMENT = 96  # bytes of one that is decoded: names and identifiers are shorter, even with all characters encoded
 
 
@@ -97,19 +94,13 @@ class Match:
     version: str
     route: Route | None
 
-    def missing(self) -> RouteNotFound | MethodNotAllowed:
-        """The error if the route is missing, or has no operation of the method."""
-        if self.route is None:
-            return RouteNotFound(self.version)
-        return MethodNotAllowed(", ".join(self.route.operations))
-
 
 class Routes:
     """The routes of all versions. Paths are exact: `/v1/store/orders/` is another path, and there are no redirects."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.all = routes
-        self._table = {tuple(_PARAMETER.sub("", route.template).split("/")[1:]): route for route in routes}
+        self._table = {tuple(route.template.partition("{")[0].split("/")[1:]): route for route in routes}
         self._most = max(map(len, self._table))
         self._versions = {segments[0] for segments in self._table}
         # Most requests spell a path exactly so, but for a parameter; these need not be taken apart.

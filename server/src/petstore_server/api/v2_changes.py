@@ -6,7 +6,6 @@ serves all of them, and those that ask for the same share one page.
 
 import asyncio
 from collections import Counter
-from typing import NamedTuple
 
 from petstore_server.api.representation import uncached
 from petstore_server.api.routes import Call, Held
@@ -28,13 +27,6 @@ _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _FIRST = Position(0, INT64_MIN)  # before every change
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
-
-    token: str
-    limit: int
-
-
 class Changes:
     """The handler of listChanges, and the requests that it holds. Belongs to one event loop."""
 
@@ -44,7 +36,7 @@ class Changes:
         self._of_key = Counter[str]()
         self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
-        self._reading: dict[tuple[Asked, Clock], asyncio.Task[bytes | None]] = {}
+        self._reading: dict[tuple[str, int, Clock], asyncio.Task[bytes | None]] = {}
         self._ended = False
 
     @property
@@ -60,29 +52,27 @@ class Changes:
 
     async def list_changes(self, call: Call) -> Response | Held:
         """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
-        values = LIST_CHANGES.read(call.request.query)
+        token, limit, wait = LIST_CHANGES.read(call.request.query).values()
         clock = await self._store.search.clock()
         self._fault = None
-        token = values["after"]
         if token is None or token == NOW:
             token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
-        asked = Asked(token, values["limit"])
-        body = await self.read(asked, clock)
+        body = await self.read(token, limit, clock)
         headers = call.request.headers
-        if body is not None or not values["wait"]:
+        if body is not None or not wait:
             return uncached(headers, body or _body("", token, more=False))
         if self._ended or self.held >= MAX_HELD or self._of_key[call.caller.key_id] >= MAX_HELD_FOR_KEY:
             return uncached(headers, _body("", token, more=False), _RETRY_AFTER)
-        return Held(self._hold(call, asked, clock, values["wait"]))
+        return Held(self._hold(call, token, limit, clock, wait))
 
-    async def _hold(self, call: Call, asked: Asked, clock: Clock, seconds: int) -> Response:
+    async def _hold(self, call: Call, token: str, limit: int, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
         loop, request, key_id, body = asyncio.get_running_loop(), call.request, call.caller.key_id, None
         ends = loop.time() + seconds
         self._of_key[key_id] += 1
         try:
             while body is None:
-                request.held = woken = loop.create_future()
+                request.waits_for = woken = loop.create_future()
                 self._held[woken] = clock
                 timer = loop.call_at(ends, _wake, woken, None)
                 if self._watching is None or self._watching.done():
@@ -96,13 +86,12 @@ class Changes:
                     del self._held[woken]
                 if changed is not None:
                     clock = changed
-                    body = await self._shared(asked, clock)
+                    body = await self._shared(token, limit, clock)
                 elif self._fault is not None:
                     raise ServiceUnavailable(self._fault)
                 else:
-                    body = _body("", asked.token, more=False)
+                    body = _body("", token, more=False)
         finally:
-            request.held = None
             self._of_key[key_id] -= 1
             if not self._of_key[key_id]:
                 del self._of_key[key_id]
@@ -122,28 +111,27 @@ class Changes:
                 if seen != clock:
                     _wake(woken, clock)
 
-    async def _shared(self, asked: Asked, clock: Clock) -> bytes | None:
+    async def _shared(self, token: str, limit: int, clock: Clock) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""
-        key = asked, clock
+        key = token, limit, clock
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = asyncio.ensure_future(self.read(asked, clock))
+            reading = self._reading[key] = asyncio.ensure_future(self.read(*key))
             reading.add_done_callback(lambda _: self._reading.pop(key))
         return await asyncio.shield(reading)
 
-    async def read(self, asked: Asked, clock: Clock) -> bytes | None:
+    async def read(self, token: str, limit: int, clock: Clock) -> bytes | None:
         """The body of the page after the token, with a clock that was read before; None if nothing has changed.
 
         Raises InvalidToken, ChangesReset.
         """
-        after = position_after(asked.token, clock)
-        page = await self._store.search.page(PageQuery(Filters(), _BY_CHANGE, asked.limit, after))
+        after = position_after(token, clock)
+        page = await self._store.search.page(PageQuery(Filters(), _BY_CHANGE, limit, after))
         if not page.rows:
             return None
         last = position_of(page.rows[-1], _BY_CHANGE.field)
         await self._store.engine.witness(clock.epoch, last.value or 0)
-        token = token_of(clock.epoch, last)
-        return _body(page.text(), token, more=page.next is not None)
+        return _body(page.text(), token_of(clock.epoch, last), more=page.next is not None)
 
 
 def _body(orders: str, token: str, *, more: bool) -> bytes:

@@ -52,10 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writer = ResponseWriter(self._transport, self._server.hold)
         peer = transport.get_extra_info("peername")  # of a Unix socket, it is not a pair
         self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None)
-        refusal = self._server.admit(self)
-        if refusal is not None and not transport.is_closing():
-            self._refuse(refusal)
-            self._schedule()
+        self._server.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
@@ -181,10 +178,6 @@ class Connection(asyncio.BufferedProtocol):
         self._input_ended = True
         self._parser.refuse(failure, self._current)
 
-    def _resume_reading(self) -> None:
-        self._reading_paused = False
-        self._transport.resume_reading()
-
     def _read_on_or_end(self) -> None:
         """With nothing to do now: read on, or end the connection if no request will follow."""
         if self._ended:
@@ -193,10 +186,10 @@ class Connection(asyncio.BufferedProtocol):
         idle_too_long = self._server.closing and not self._parser.in_message
         if busy or not (self._input_ended or idle_too_long):
             if self._reading_paused and self._parser.starved:
-                self._resume_reading()
+                self._reading_paused = False
+                self._transport.resume_reading()
             return
-        self._keep_alive = False
-        self._finish()
+        self._end()
 
     # Answering
 
@@ -263,11 +256,11 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         self._writer.flush()
         sending = self._reading_paused or not self._parser.starved or self._parser.in_message
+        self._parser.close()
         if self._writer.progress()[1] or (sending and not self._half_closed):
             with suppress(OSError):  # the client is gone already
                 self._transport.write_eof()
-            if self._reading_paused:
-                self._resume_reading()
+            self._transport.resume_reading()
         else:
             self._transport.close()
 

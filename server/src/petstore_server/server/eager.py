@@ -1,8 +1,7 @@
 """Run a coroutine until it first suspends: one that never suspends needs no task, and its result is there at once."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
-from types import coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -23,45 +22,34 @@ def run_eagerly(
     except StopIteration as finished:
         result: Result = finished.value
         return result
-    rest = _finish(work, waited_for, late)
+    rest = _finish(_Rest(work, waited_for), late)
     rest.send(None)  # a task that is cancelled before its first step runs nothing of a coroutine that has not begun
     return asyncio.get_running_loop().create_task(rest)
 
 
-async def _finish(
-    work: Coroutine[Any, Any, Result],
-    waited_for: "asyncio.Future[Any] | None",
-    late: Callable[[Result | Exception], None],
-) -> None:
-    """Go on with a coroutine that has been started and waits for `waited_for`, or for its next turn if that is None."""
-    outcome: Result | Exception
+async def _finish(rest: "_Rest", late: Callable[[Any], None]) -> None:
     try:
-        # Since Python 3.12, `create_task` accepts only what `async def` makes, not the generator itself.
-        outcome = await _rest(work, waited_for)
+        outcome = await rest
     except Exception as error:  # noqa: BLE001 - `late` gets it
         outcome = error
     late(outcome)
 
 
-@coroutine
-def _rest(
-    work: Coroutine[Any, Any, Result], waited_for: "asyncio.Future[Any] | None"
-) -> "Generator[asyncio.Future[Any] | None, None, Result]":
-    begun = False
-    while True:
-        try:
-            if not begun:
-                yield None  # to `run_eagerly`; the first step of the task comes back here
-                begun = True
-            yield waited_for
-            break
-        except BaseException as error:  # noqa: BLE001 - what it waited for has failed, or it is cancelled
-            # A cancellation before the first step goes to what is waited for, as later ones do, and comes back from it.
-            if begun or waited_for is None or not waited_for.cancel():
-                try:
-                    waited_for = work.throw(error)
-                except StopIteration as finished:
-                    result: Result = finished.value
-                    return result
-            begun = True
-    return (yield from work.__await__())
+class _Rest:
+    """The rest of a coroutine that was started and waits for `waited_for`, or for its next turn if that is None."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], waited_for: "asyncio.Future[Any] | None") -> None:
+        self._work = work
+        self._first = [waited_for, None]  # None is for `run_eagerly`; the first step of the task comes back behind it
+
+    def __await__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self._first.pop() if self._first else self._work.send(None)
+
+    def throw(self, error: BaseException) -> Any:
+        # A cancellation before the first step goes to what is waited for, as later ones do, and comes back from it.
+        if self._first and (waited_for := self._first.pop()) is not None and waited_for.cancel():
+            return waited_for
+        return self._work.throw(error)

@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
 from petstore_server.server.connection import Connection
 from petstore_server.server.sockets import BACKLOG
@@ -32,11 +30,11 @@ class PublicServer(ServerState):
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
         self._listeners = list[tuple[asyncio.Server, socket.socket]]()
+        self._tick()
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WRITE_MARK)  # connections inherit it
         for handle in (listener, *(listener.dup() for _ in range(ACCEPTED_TOGETHER - 1))):
             server = await self._loop.create_server(lambda: Connection(self), sock=handle, backlog=BACKLOG)
             self._listeners.append((server, handle))
-        self._tick()
 
     async def stop(self, seconds: float) -> None:
         """Accept no more, answer one more request on each connection, and cut off what takes longer than `seconds`.
@@ -46,7 +44,10 @@ class PublicServer(ServerState):
         self.draining = True
         accepted = []
         for server, listener in self._listeners:
-            accepted += self._accept_rest(listener)
+            with suppress(OSError):  # until none is left: closing the listener would reset them, with their requests
+                while True:
+                    rest, _ = listener.accept()
+                    accepted.append(self._loop.connect_accepted_socket(lambda: Connection(self), rest))
             server.close()
         # A connection that the loop has just accepted becomes one of `connections` in its next round.
         await asyncio.gather(asyncio.sleep(0), *accepted, return_exceptions=True)
@@ -62,20 +63,7 @@ class PublicServer(ServerState):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._ticking is not None:
-            self._ticking.cancel()
-
-    def _accept_rest(self, listener: socket.socket) -> list[Coroutine[Any, Any, object]]:
-        """Accept what the kernel has accepted: closing the listener would reset it, with the requests on it.
-
-        Return what makes its connections.
-        """
-        accepted = list[Coroutine[Any, Any, object]]()
-        with suppress(OSError):  # nothing is left
-            while True:
-                connection, _ = listener.accept()
-                accepted.append(self._loop.connect_accepted_socket(lambda: Connection(self), connection))
-        return accepted
+        self._ticking.cancel()
 
     async def _emptied(self, seconds: float) -> bool:
         """Wait until no connection is open and no request is answered; return False if that takes longer."""

@@ -82,8 +82,8 @@ class Request:
     response before it sends that. `complete` turns true when the whole request has arrived, `lost` when the rest of it
     will not arrive. `turn` identifies the turn of the event loop in which the request is answered: all requests with
     the same turn had been read when it began. It is None for a request that was read together with an earlier one of
-    its connection. `client_ended` turns true when the client has ended its half of the connection or is gone; `held`,
-    while the request is held, gets the result None then.
+    its connection. `client_ended` turns true when the client has ended its half of the connection or is gone. The
+    request waits for `waits_for`, its body or a change, which gets the result None on each of these events.
     """
 
     # In the class, because most requests have these values, and one is made for each.
@@ -96,11 +96,10 @@ class Request:
     body = b""
     _oversized = False
     lost = False
-    _waiting: asyncio.Future[None] | None = None
     invite: Callable[[], None] | None = None
     turn: object | None = None
     client_ended = False
-    held: asyncio.Future[Any] | None = None
+    waits_for: asyncio.Future[Any] | None = None
 
     def __init__(
         self, method: str, path: bytes, query: bytes, headers: Mapping[bytes, bytes], peer: str | None
@@ -116,8 +115,8 @@ class Request:
         if not (self.complete or self._oversized or self.lost):
             if self.invite is not None and not self.body:
                 self.invite()
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            self.waits_for = asyncio.get_running_loop().create_future()
+            await self.waits_for
         if self.lost:
             raise Disconnected
         if self._oversized:
@@ -138,8 +137,7 @@ class Request:
     def finish(self) -> None:
         """Note that the whole request has arrived."""
         self.complete = True
-        if self._waiting is not None:
-            self._wake()
+        self._wake()
 
     def lose(self) -> None:
         """Note that the rest of the request will not arrive."""
@@ -150,23 +148,11 @@ class Request:
     def end_client(self) -> None:
         """Note that the client sends nothing more, or is gone."""
         self.client_ended = True
-        if self.held is not None and not self.held.done():
-            self.held.set_result(None)
+        self._wake()
 
     def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-
-def refused_request(failure: RequestError, peer: str | None, method: str) -> Request:
-    """What stands for malformed bytes, or for a connection over the maximum, in the order of responses.
-
-    `method` is empty if it is not known.
-    """
-    request = Request(method, b"", b"", {}, peer)
-    request.refusal = failure
-    request.keep_alive = False
-    return request
+        if self.waits_for is not None and not self.waits_for.done():
+            self.waits_for.set_result(None)
 
 
 @dataclass(slots=True)

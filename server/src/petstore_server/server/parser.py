@@ -25,7 +25,6 @@ from petstore_server.server.messages import (
     Request,
     RequestError,
     UriTooLong,
-    refused_request,
 )
 
 MAX_HEAD = 64 * 1024
@@ -37,9 +36,8 @@ MAX_KNOWN_HEAD = 1024
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _NOT_TEXT = re.compile(rb"[^\t\r\n -~\x80-\xff]|\r[^\n]|(?<!\r)\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*")
-_FRAMING = {b"transfer-encoding", b"content-length"}
 _Said = tuple[str, bytes, bytes, dict[bytes, bytes]]  # method, path, query, headers
-_MEANINGFUL = _FRAMING | {b"host", b"connection"}  # to the parser
+_MEANINGFUL = {b"transfer-encoding", b"content-length", b"host", b"connection"}  # to the parser
 _MAX_UNLIKE = 8  # a connection on which heads differ more, such as one of a proxy, compares no more of them
 _LINE_END = b"\r\n"
 _END = b"\r\n\r\n"
@@ -64,7 +62,6 @@ class RequestParser:
         self._searched = 0  # up to where no end of a head or of a line was found
         self._blank = 0  # bytes of empty lines since the last request
         self._in_head = False
-        self._ended = False  # no request follows
         self._chunked: bool
         self._awaited: str  # in a chunked body, outside of data: "size", "end" of the chunk, or "trailers"
         self._left: int  # bytes of the body, or of the chunk
@@ -126,12 +123,15 @@ class RequestParser:
                 self.requests.pop()
             elif malformed is not current:
                 return
-        self.requests.append(refused_request(failure, self._peer, method))
+        request = Request(method, b"", b"", {}, self._peer)
+        request.refusal = failure
+        request.keep_alive = False
+        self.requests.append(request)
 
     def close(self) -> None:
         """Parse nothing more: whatever arrives belongs to a request that is never complete."""
         self._data, self._at, self._searched = b"", 0, 0
-        self.starved = self._ended = self._in_head = True
+        self.starved = self._in_head = True
 
     def _parse_known(self) -> bool:
         """Parse what has arrived if it is a plain head that is known, or known except for one line.
@@ -139,7 +139,7 @@ class RequestParser:
         Return whether it is.
         """
         data = self._data
-        if self._at or self._in_head or self._ended or self._unlike == _MAX_UNLIKE or len(data) > MAX_KNOWN_HEAD:
+        if self._at or self._in_head or self._unlike == _MAX_UNLIKE or len(data) > MAX_KNOWN_HEAD:
             return False
         if data == self._plain_head:
             said = self._plain
@@ -169,9 +169,6 @@ class RequestParser:
     def _parse_head(self) -> None:
         if self._data[self._at] in _LINE_END and not self._skip_blank_lines():
             return
-        if self._ended:
-            self.close()
-            return
         if not self._in_head:
             self.begun += 1
         data, at = self._data, self._at
@@ -187,7 +184,6 @@ class RequestParser:
         self._at = self._searched = end + len(_END)
         self._blank = 0
         self.requests.append(request)
-        self._ended = not request.keep_alive
         if not request.complete:
             self.incoming = request
 
@@ -228,15 +224,20 @@ class RequestParser:
             for name, value in fields:
                 headers[name] = value if name not in headers else headers[name] + b", " + value
         request = Request(method, path, query, headers, self._peer)
-        if http_1_0:
-            request.http_1_0 = True
+        request.http_1_0 = http_1_0
         closes, keeps = connection_options(headers.get(b"connection"))
         # What follows a CONNECT may be meant for the other end of a tunnel.
         request.keep_alive = not closes and (keeps or not http_1_0) and method != "CONNECT"
-        self._left, self._chunked = 0, False
-        framed = not _FRAMING.isdisjoint(headers)
+        self._left, self._chunked = 0, b"transfer-encoding" in headers
+        framed = self._chunked or b"content-length" in headers
         if framed:
-            self._frame(request)
+            if self._chunked:
+                check_coding(headers, http_1_0)
+                self._awaited = "size"
+            else:
+                self._left = content_length(headers[b"content-length"])
+            # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
+            request.awaits_continue = not http_1_0 and headers.get(b"expect", b"").lower() == b"100-continue"
             request.complete = not (self._left or self._chunked)
         if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
@@ -259,17 +260,6 @@ class RequestParser:
                 before, _, behind = head.partition(_LINE_END + changed[0] + _LINE_END)
                 self._around = (before + _LINE_END + name + b":", _LINE_END + behind, name.lower())
                 self._similar = self._plain
-
-    def _frame(self, request: Request) -> None:
-        """Find out where the request ends. Raises BadRequest, UnsupportedTransferCoding."""
-        headers = request.headers
-        if b"transfer-encoding" in headers:
-            check_coding(headers, request.http_1_0)
-            self._chunked, self._awaited = True, "size"
-        elif b"content-length" in headers:
-            self._left = content_length(headers[b"content-length"])
-        # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
-        request.awaits_continue = not request.http_1_0 and headers.get(b"expect", b"").lower() == b"100-continue"
 
     def _fault(self, request: Request, header_bytes: int) -> type[RequestError] | None:
         """What is wrong with a request that is not malformed, if anything is."""

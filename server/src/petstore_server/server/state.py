@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from email.utils import formatdate
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from petstore_server.fair_queue import FairQueue
-from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
+from petstore_server.server.messages import Answer, Request
 from petstore_server.server.writer import ResponseWriter
+
+if TYPE_CHECKING:
+    from petstore_server.server.connection import Connection
 
 READ_BUFFER = 16 * 1024
 """Bytes read from a connection at once, and kept of one whose requests are still being answered."""
@@ -66,18 +68,6 @@ class Deadlines(NamedTuple):
 _log = logging.getLogger(__name__)
 
 
-class OpenConnection(Protocol):
-    """A connection, as the state of its server knows it."""
-
-    scheduled: bool
-
-    def advance(self) -> None: ...
-    def check_progress(self) -> tuple[int, int]: ...
-    def unfinished(self) -> tuple[tuple[int, int], int]: ...
-    def refuse(self) -> None: ...
-    def cut(self) -> None: ...
-
-
 class ServerState:
     """What connections read and change. `clock` gives Unix seconds.
 
@@ -101,7 +91,7 @@ class ServerState:
         self.deadlines = deadlines or Deadlines()
         self.draining = False  # a response is the last one of its connection
         self.closing = False  # and idle connections are closed
-        self.refused = Counter(dict.fromkeys(REFUSED, 0))
+        self.refused = dict.fromkeys(REFUSED, 0)
         self._warned: dict[str, float] = {}
         self._received = 0  # bytes since incomplete requests were added up
         self._most_connections = 0  # since memory was given back
@@ -110,31 +100,31 @@ class ServerState:
         self._clock = clock
         self._date_second = 0
         self._max_connections = max_connections
-        self.connections: set[OpenConnection] = set()
+        self.connections: set[Connection] = set()
         self._owner_of = owner_of
-        self._scheduled: FairQueue[OpenConnection] = FairQueue()  # by the owner of the next request
+        self._scheduled: FairQueue[Connection] = FairQueue()  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
         self._turn_follows = False
         self._per_turn = CONNECTIONS_PER_TURN
         self._loop = asyncio.get_running_loop()
-        self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._on_done = self._done  # one object for all tasks
         self.update_date()
 
-    def admit(self, connection: OpenConnection) -> RequestError | None:
-        """Take a new connection; return why it is refused, if there are too many."""
+    def admit(self, connection: "Connection") -> None:
+        """Take a new connection, and refuse it if there are too many."""
         self.connections.add(connection)
         self._most_connections = max(self._most_connections, len(self.connections))
-        if len(self.connections) <= self._max_connections:
-            return None
-        self._note_refused("maximum")
-        if len(self.connections) > self._max_connections + _MAX_REFUSALS:
+        excess = len(self.connections) - self._max_connections
+        if excess > 0:
+            self._note_refused("maximum")
+        if excess > _MAX_REFUSALS:
             connection.cut()
-        return TooManyConnections()
+        elif excess > 0:
+            connection.refuse()
 
-    def forget(self, connection: OpenConnection) -> None:
+    def forget(self, connection: "Connection") -> None:
         """A connection is gone."""
         self.connections.discard(connection)
         self._notice_end()
@@ -158,7 +148,7 @@ class ServerState:
         if not (self.connections or self._tasks):
             self._empty.set()
 
-    def schedule(self, connection: OpenConnection, request: Request | None) -> None:
+    def schedule(self, connection: "Connection", request: Request | None) -> None:
         """Have the connection advance to its next request once all that is readable now has been read.
 
         All requests of a turn have thus been read when the turn begins, so what one of them finds
@@ -231,15 +221,14 @@ class ServerState:
     def _bound(
         self,
         reason: str,
-        held: Iterable[tuple[Any, int, OpenConnection]],
+        held: "Sequence[tuple[Any, int, Connection]]",
         maximum: int,
-        end: Callable[[OpenConnection], None],
+        end: "Callable[[Connection], None]",
     ) -> None:
         """End connections, lowest rank first, until all hold at most `maximum` bytes. `held` has rank and bytes."""
-        held = [each for each in held if each[1]]
         excess = sum(size for _, size, _ in held) - maximum
         for _, size, connection in sorted(held, key=lambda each: each[0]) if excess > 0 else ():
-            if excess > 0:
+            if size and excess > 0:
                 excess -= size
                 self._note_refused(reason)
                 end(connection)
