@@ -1,4 +1,4 @@
-"""A store that is missing, as when its disk is not mounted: nothing but `petstore db migrate` creates one."""
+"""A store that is missing, as when its disk is not mounted: only `petstore db migrate` and a restore create one."""
 
 import json
 from pathlib import Path
