@@ -1,14 +1,20 @@
 """Limits: nothing is sent early, and all clients with the same key share what they know."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import httpx2
 import pytest
 
-from petstore_client import APIConnectionError, Order, RateLimitError, RateLimitEvent
+from petstore_client import APIConnectionError, AsyncClient, Client, Order, RateLimitError, RateLimitEvent
+from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.testing import Dropped, FakePetstore, RateLimited
-from testing.client_variants import Connect, Held, Silent, faulty
+from petstore_client.testing.faults import Raw
+from testing.client_variants import Connect, Held, Own, Silent, faulty
+from testing.served_fake import served
 
 ORDERS = [Order(id=1)]
 
@@ -28,6 +34,33 @@ async def test_threads_and_tasks_share_a_gate() -> None:
             assert [ORDERS] * 3 == await asyncio.gather(*calls)
         assert ORDERS == blocked.result(10)
     assert 4 == len(fake.requests)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("kind", "transport"), [(Client, httpx2.HTTPTransport), (AsyncClient, httpx2.AsyncHTTPTransport)]
+)
+async def test_requests_that_wait_for_a_connection_when_the_gate_closes_wait_for_the_gate(
+    kind: type[Client | AsyncClient], transport: Any
+) -> None:
+    def refuse(*sent: Any) -> Raw:
+        while petstore._core.gate._in_flight < 4:
+            time.sleep(0.001)
+        return RateLimited(1).apply(*sent)
+
+    async def call() -> list[Order]:
+        if isinstance(petstore, Client):
+            return await asyncio.to_thread(petstore.list_orders)
+        return await petstore.list_orders()
+
+    fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
+    with served(fake) as url:
+        petstore = kind(url, api_key=fake.api_key, transport=transport(limits=httpx2.Limits(max_connections=1)))
+        await call()
+        fake.then(Own(refuse))
+        assert [ORDERS] * 4 == await asyncio.gather(*[call() for _ in range(4)])
+        await asyncio.to_thread(petstore.close) if isinstance(petstore, Client) else await petstore.close()
+    assert (6, 0) == (len(fake.requests), fake.early)
 
 
 @pytest.mark.anyio

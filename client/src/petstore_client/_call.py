@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from petstore_client import _http as http
 from petstore_client import errors
 from petstore_client._admission import Admission, Session, log, notify
-from petstore_client._effects import Effects, Emit, Read, Send, Sleep, T
+from petstore_client._effects import Effects, Emit, NotSent, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater
@@ -70,6 +70,8 @@ class Call:
                     reply = yield from self._send(0 if probes else self._hold)  # others wait for a probe
                     self.report_success()
                     result = yield from receive(reply)
+                except NotSent:
+                    continue
                 except errors.PetstoreError as error:
                     self._consider(error)
                 else:
@@ -125,7 +127,10 @@ class Call:
         notify(self._options.on_response, event)
 
     def _send(self, hold: int) -> Effects[Reply]:
-        """Send once, to be held for `hold` seconds, and inform the gate. A response of 400 or above is raised."""
+        """Send once, to be held for `hold` seconds, and inform the gate. A response of 400 or above is raised.
+
+        Raises NotSent if the gate has closed: this is not an attempt.
+        """
         operation, observed = self.operation, self._session.observed
         self._attempt += 1
         self._unanswered = True
@@ -137,6 +142,12 @@ class Call:
         try:
             ends, headers = self._admission.deadline, dict(self.headers)
             reply: Reply = yield Send(operation.method, url, headers, timeout, self.content, ends)
+        except NotSent:
+            self._attempt -= 1
+            self._unanswered = False
+            self._admission.waited += self._clock.monotonic() - began
+            self._admission.leave()
+            raise
         except http.TRANSPORT_ERRORS as error:
             self._admission.waited += min(self.held, self._clock.monotonic() - began)  # is not for retry_timeout
             raise http.connection_error(error, self.target) from error

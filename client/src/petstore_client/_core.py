@@ -13,7 +13,7 @@ from weakref import WeakSet, proxy
 import httpx2
 
 from petstore_client import _gate as gates
-from petstore_client._effects import Effects, Emit, Queue, Read, Send, Sleep, T
+from petstore_client._effects import Effects, Emit, NotSent, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
 from petstore_client._options import HttpT, Options, bounded
@@ -23,6 +23,7 @@ from petstore_client.errors import ConfigurationError, PetstoreError
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
 _CONNECTING = ("connect_tcp", "connect_unix_socket", "start_tls")  # how the names of httpx2's steps end
+_BEFORE_SENDING = ("connect_tcp.started", "connect_unix_socket.started", "send_request_headers.started")
 _ends = ContextVar("ends", default=inf)  # of the call of this thread or task, in monotonic seconds
 _abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
 
@@ -80,9 +81,14 @@ class Core(Generic[HttpT]):
     def trace(self, event: str, info: dict[str, Any]) -> None:
         """Let connecting, TLS and reads end in time, and note each new connection (an extension of httpx2).
 
-        Raises PetstoreError before something is sent over a connection that was made while the client was closed.
+        Before something is sent, raises PetstoreError if the client was closed since the call began, and NotSent if the
+        gate has closed, because the request may have waited long for its connection.
         """
         step, _, state = event.rpartition(".")
+        if event.endswith(_BEFORE_SENDING):
+            self.check(self.generation)
+            if self.gate.held_for(self._options.clock.monotonic()) > 0:
+                raise NotSent
         if step.endswith(_CONNECTING) and state == "started":
             info["timeout"] = bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
         elif step.endswith(_CONNECTING) and state == "complete":
@@ -90,8 +96,6 @@ class Core(Generic[HttpT]):
             self.streams.add(stream)
             read = partial(type(stream).read, proxy(stream))  # without a reference to itself
             stream.read = partial(_read_in_time, self._options.clock, read)
-        elif event == "http11.send_request_headers.started":
-            self.check(self.generation)
 
     def _start(self) -> None:
         options = self._options

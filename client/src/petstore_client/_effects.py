@@ -28,7 +28,7 @@ class Queue(NamedTuple):
 class Send(NamedTuple):
     """Send a request; the outcome is a Reply. The driver closes its response before the next wait or request.
 
-    `ends` is when reading from the connection ends, in monotonic seconds.
+    `ends` is when reading from the connection ends, in monotonic seconds. Raises NotSent.
     """
 
     method: str
@@ -37,6 +37,10 @@ class Send(NamedTuple):
     timeout: Any
     content: bytes | None
     ends: float
+
+
+class NotSent(Exception):
+    """The gate closed while the request waited for a connection, so it was not sent."""
 
 
 class Read(NamedTuple):
