@@ -50,7 +50,8 @@ class Call:
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.content: bytes | None = None
         self.reply = Reply(0, {}, "")  # the latest
-        self.held = self._hold = hold  # seconds for which the server may hold the latest request, and any
+        self.probes = False  # other requests wait for the response to the latest one
+        self._hold = hold  # seconds for which the server may hold any other request
         self.in_doubt = False  # an attempt whose response was lost may have been carried out
         self.committed = False  # part of the result was handed out, so there is no further attempt
         self._admission = Admission(session, operation.name, self.request_id)
@@ -65,9 +66,9 @@ class Call:
         """Send until a response below 400 arrives, and return what `receive` makes of it. Raises PetstoreError."""
         try:
             while True:
-                probes = yield from self._admission.enter()
+                self.probes = yield from self._admission.enter()
                 try:
-                    reply = yield from self._send(0 if probes else self._hold)  # others wait for a probe
+                    reply = yield from self._send(0 if self.probes else self._hold)
                     self.report_success()
                     result = yield from receive(reply)
                 except NotSent:
@@ -136,9 +137,9 @@ class Call:
         self._unanswered = True
         began = self._clock.monotonic()
         left = self._admission.deadline - began
-        self.held = int(min(hold, left / 2))
-        timeout = self._options.timeout_within(left, max(0, self.held))
-        url = self.target.url(operation.version, self._path + (f"&wait={self.held}" if self.held else ""))
+        hold = int(min(hold, left / 2))
+        timeout = self._options.timeout_within(left, max(0, hold))
+        url = self.target.url(operation.version, self._path + (f"&wait={hold}" if hold else ""))
         try:
             ends, headers = self._admission.deadline, dict(self.headers)
             reply: Reply = yield Send(operation.method, url, headers, timeout, self.content, ends)
@@ -149,7 +150,7 @@ class Call:
             self._admission.leave()
             raise
         except http.TRANSPORT_ERRORS as error:
-            self._admission.waited += min(self.held, self._clock.monotonic() - began)  # is not for retry_timeout
+            self._admission.waited += min(hold, self._clock.monotonic() - began)  # is not for retry_timeout
             raise http.connection_error(error, self.target) from error
         now = self._clock.monotonic()
         limits = read_limits(reply.headers, self._clock.now())

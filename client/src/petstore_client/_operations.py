@@ -152,7 +152,7 @@ def follow_changes(
             earliest = clock.monotonic() + (read_limits(call.reply.headers, clock.now()).retry_after or 0.0)
             if page.data:
                 yield Emit([page])
-            elif call.held or not wait:  # what does not hold a request must not be asked again and again
+            elif not (call.probes and wait):  # what does not hold a request must not be asked again and again
                 earliest = max(earliest, began + MIN_ROUND)
             after = page.next
             if (pause := earliest - clock.monotonic()) > 0:
