@@ -201,6 +201,13 @@ def test_a_call_waits_for_the_requests_before_it_no_longer_than_its_options_allo
     assert [] == call.events  # no limit imposed it
 
 
+def test_a_call_waits_for_a_request_that_is_held_only_until_a_window_ends() -> None:
+    gate = Gate()
+    gate.record_response(gate.enter(100.0), 100.0, limits(minute(1)), False, lambda: 1.0)
+    gate.enter(100.0)  # leaves nothing before its response
+    assert [60.0] == Call(gate, timeout=None).enter()
+
+
 def test_a_call_whose_turn_comes_at_its_deadline_is_not_sent() -> None:
     call = Call(deadline=30.0)
     probe = call.gate.enter(100.0)

@@ -134,13 +134,22 @@ class Admission:
         return "deadline" if self._clock.monotonic() + wait >= self.deadline else None
 
     def _queue(self, ticket: Ticket) -> Effects[None]:
-        """Wait for the requests in front, which end with their responses: this wait is not imposed by a limit."""
-        patience = max(self._options.max_wait, 2 * (self._options.read_timeout or _PATIENCE))
+        """Wait for the requests in front, which end with their responses: this wait is not imposed by a limit.
+
+        A window that ends meanwhile has room for this request too, however long the server holds those in front.
+        """
+        patience = min(max(self._options.max_wait, 2 * (self._options.read_timeout or _PATIENCE)), _MAX_PATIENCE)
         left = self.deadline - self._clock.monotonic()
-        yield from self.wait(Queue(ticket, max(0.0, min(patience, _MAX_PATIENCE, left))))
+        ended_by: EndedBy = "deadline" if left <= patience else "max_wait"
+        left = min(left, patience)
+        while left > 0:
+            seconds = min(left, self._gate.renews_in(self._clock.monotonic()))
+            if ticket.place is not Place.WAITING:
+                return
+            yield from self.wait(Queue(ticket, seconds))
+            left -= seconds
         if self._gate.give_up(ticket):
-            why = "The requests before this one got no response in time"
-            raise self._held_back(why, 0.0, "deadline" if left <= patience else "max_wait")
+            raise self._held_back("The requests before this one got no response in time", 0.0, ended_by)
 
     def _accept(self, wait: float, banned: bool) -> None:
         """Accept a wait before sending. Raises RateLimitError if it is too long."""

@@ -153,6 +153,12 @@ class Gate:
         with self._lock:
             return self._opens(now) - now
 
+    def renews_in(self, now: float) -> float:
+        """Serve again, because a window may have ended; return the seconds until the next one ends."""
+        with self._lock:
+            self._serve(now)
+            return self._windows.first_end - now
+
     def _serve(self, now: float) -> None:
         """Decide, in order, on all waiting tickets that can be decided."""
         self._windows.renew(now)

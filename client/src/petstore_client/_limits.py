@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import inf
 from typing import NamedTuple
 
 DEFAULT_WAIT, MAX_WAIT = 60.0, 366 * 86_400.0  # seconds to wait after a 429 that names no time; and at most
@@ -145,6 +146,11 @@ class KnownWindows:
             if known.ends is not None and (known.remaining <= 0 or known.others_may_have_spent(now, in_flight))
         ]
         return max(now, *spent) if spent else now
+
+    @property
+    def first_end(self) -> float:
+        """When the first of the windows ends."""
+        return min((known.ends for known in self._known.values() if known.ends is not None), default=inf)
 
     def allow(self, in_flight: int) -> bool:
         """Whether one more request is allowed in addition to those in flight."""
