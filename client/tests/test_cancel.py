@@ -110,6 +110,7 @@ def test_a_conflict_whose_body_is_cut_off_is_one_and_leaves_no_doubt(connect: Co
         ([Failing(500)] * 3, ServerError),
         ([Dropped(), RateLimited(999)], RateLimitError),
         ([Dropped(), Banned()], KeyBannedError),
+        ([Dropped(), Answered(409)], ConflictError),  # of a proxy
     ],
     ids=repr,
 )

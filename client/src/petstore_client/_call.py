@@ -22,7 +22,7 @@ class Operation(NamedTuple):
     """An operation of the interface. `version` is the path segment of the API version that has it.
 
     An operation that changes orders has two more fields. `doubt` is a note for errors of calls that may have been
-    applied. A response with one of the `conclusive` statuses shows that no attempt of the call was applied.
+    applied. An Error record with one of the `conclusive` statuses shows that no attempt of the call was applied.
     """
 
     name: str
@@ -180,7 +180,7 @@ class Call:
         """Decide on a failed attempt: set the wait before the next one, or raise the error."""
         doubtful = leaves_doubt(error) and self._unanswered
         self._admission.leave(charged=doubtful)
-        self.in_doubt = self.in_doubt or doubtful
+        self.in_doubt = self.in_doubt or doubtful or is_in_use(error)
         self._unanswered = False
         self._wait = self._wait_after(error)
         self._session.check()
@@ -217,7 +217,9 @@ class Call:
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
         doubt = self.operation.doubt
-        conclusive = isinstance(error, errors.APIStatusError) and error.status in self.operation.conclusive
+        conclusive = False
+        if isinstance(error, errors.APIStatusError):
+            conclusive = error.status in self.operation.conclusive and error.code != ""  # which a proxy's error has not
         in_doubt = bool(doubt) and (self.in_doubt or self._unanswered) and not conclusive
         if isinstance(error, errors.PetstoreError):
             if self._attempt:
@@ -231,10 +233,15 @@ class Call:
 def is_transient(error: errors.PetstoreError) -> bool:
     """Whether a repetition of the same request may succeed. 4xx are permanent, except a key that is in use just now."""
     if isinstance(error, errors.APIStatusError):
-        return error.status in RETRIED_STATUSES or error.code == "idempotency_key_in_use"
+        return error.status in RETRIED_STATUSES or is_in_use(error)
     if isinstance(error, errors.InvalidResponseError):
         return error.truncated
     return isinstance(error, errors.APIConnectionError) and error.retryable
+
+
+def is_in_use(error: errors.PetstoreError) -> bool:
+    """Whether another request with the same idempotency key is being processed, which may place the order."""
+    return isinstance(error, errors.ConflictError) and error.code == "idempotency_key_in_use"
 
 
 def leaves_doubt(error: errors.PetstoreError) -> bool:
