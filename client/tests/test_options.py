@@ -258,6 +258,16 @@ def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
     assert 1 == len(fake.requests)
 
 
+def test_a_full_pool_is_not_taken_for_a_service_that_cannot_be_reached(connect: Connect) -> None:
+    def wait(*_: object) -> Raw:
+        raise httpx2.PoolTimeout("")
+
+    with connect(faulty(ORDERS, Own(wait)), max_retries=0) as petstore:
+        with pytest.raises(APITimeoutError, match="All connections of this client are in use") as caught:
+            petstore.cancel_order(1)
+        assert (False, False) == (caught.value.sent, caught.value.may_have_been_applied)
+
+
 @pytest.mark.anyio
 async def test_a_cancelled_task_says_that_its_request_may_have_been_applied() -> None:
     fake = FakePetstore(ORDERS)

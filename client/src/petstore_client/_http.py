@@ -154,6 +154,9 @@ def connection_error(error: Exception, target: Target) -> errors.APIConnectionEr
         sent = retryable = False
         what = f"The certificate of {where} is not valid ({reason}); is the address right? For a certificate authority"
         message = f"{what} of your own pass transport=httpx2.HTTPTransport(verify=...)."
+    elif isinstance(error, httpx2.PoolTimeout):
+        what = "All connections of this client are in use, by iterations that have not ended or by other calls"
+        return errors.APITimeoutError(f"{what}; end them, or raise max_connections of the transport.", sent)
     elif isinstance(error, httpx2.TimeoutException | TimeoutError):
         what = f"{where} did not respond" if sent else f"No connection to {where}"
         return errors.APITimeoutError(f"{what} within the timeout ({reason}).", sent)
