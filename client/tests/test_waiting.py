@@ -2,11 +2,14 @@
 
 import asyncio
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import httpx2
@@ -117,6 +120,27 @@ def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
             waiting.result(10)
         transport.release.set()
         assert ORDERS == running.result(10)
+
+
+def test_a_client_can_be_closed_while_another_thread_connects() -> None:
+    class Stream:
+        read = get_extra_info = staticmethod(lambda *_: unconnected)
+
+    def connect(frame: FrameType, *_: object) -> Any:
+        if "weakref" in frame.f_code.co_filename:  # the connections are listed, and another thread may run
+            streams.append(Stream())
+            petstore._core.trace("connection.connect_tcp.complete", {"return_value": streams[-1]})
+        return connect
+
+    streams: list[Stream] = []
+    with socket.socket() as unconnected, FakePetstore().client() as petstore:
+        before = sys.gettrace()
+        sys.settrace(connect)
+        try:
+            petstore.close()
+        finally:
+            sys.settrace(before)
+    assert streams
 
 
 @pytest.mark.anyio

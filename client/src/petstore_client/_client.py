@@ -72,9 +72,10 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     def close(self) -> None:
         """Close all connections. Calls under way, which may wait for a limit, and later calls raise PetstoreError."""
         if self._core.close():
-            for each in list(self._core.streams):  # closing a socket does not wake a thread that reads from it
+            for each in self._core.streams.valuerefs():  # a list, because other threads may connect at the same time
                 with suppress(OSError):
-                    socket.socket.shutdown(each.get_extra_info("socket"), socket.SHUT_RDWR)
+                    if (stream := each()) is not None:  # closing a socket does not wake a thread that reads from it
+                        socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
             self._core.http.close()
 
     def __enter__(self) -> Self:

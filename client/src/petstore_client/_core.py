@@ -8,7 +8,7 @@ from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from math import inf
 from typing import Any, Generic
-from weakref import WeakSet, proxy
+from weakref import WeakValueDictionary, proxy
 
 import httpx2
 
@@ -93,7 +93,7 @@ class Core(Generic[HttpT]):
             info["timeout"] = bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
         elif step.endswith(_CONNECTING) and state == "complete":
             stream = info["return_value"]
-            self.streams.add(stream)
+            self.streams[id(stream)] = stream
             read = partial(type(stream).read, proxy(stream))  # without a reference to itself
             stream.read = partial(_read_in_time, self._options.clock, read)
 
@@ -103,7 +103,7 @@ class Core(Generic[HttpT]):
         self.gate = gates.gate_for(self.target.base_url, self.target.key.text, options.clock)
         self.loop: object = None  # the event loop of an AsyncClient
         self._wakers: set[Callable[[], object]] = set()
-        self.streams: WeakSet[Any] = WeakSet()  # of connections
+        self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()  # of connections
         with checked_environment():
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self.http = options.http_client or self._make_http(transport=options.transport, cookies=no_cookies)
