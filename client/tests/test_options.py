@@ -171,10 +171,12 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
     assert 20 == fake.clock.monotonic()
 
 
-def test_the_read_timeout_bounds_small_bodies(connect: Connect) -> None:
-    fake = faulty([], *[Slow(pause=4, size=10)] * 2, pets=[Pet(id=1, name="x" * 100)])
-    with connect(fake, timeout=httpx2.Timeout(5, connect=1), max_retries=0) as petstore, pytest.raises(APITimeoutError):
-        petstore.get_pet(1)
+def test_the_read_timeout_bounds_small_bodies_and_each_part_of_a_page(connect: Connect) -> None:
+    fake = faulty(ORDERS, *[Slow(pause=4, size=10)] * 2, pets=[Pet(id=1, name="x" * 100)])
+    with connect(fake, timeout=httpx2.Timeout(5, connect=1), max_retries=0) as petstore:
+        assert 2 == len(petstore.v2.list_orders().data)
+        with pytest.raises(APITimeoutError):
+            petstore.get_pet(1)
 
 
 def test_headers_and_app_name_are_sent(connect: Connect) -> None:

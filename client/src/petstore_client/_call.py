@@ -97,8 +97,12 @@ class Call:
         return piece
 
     def read_small(self, reply: Reply, longest: int = http.MAX_SMALL_BODY) -> Effects[bytes]:
-        """Read a body of at most `longest` bytes. Raises InvalidResponseError if it is longer."""
-        base_url, timeout = self.target.base_url, self._options.read_timeout
+        """Read a body of at most `longest` bytes. Raises InvalidResponseError if it is longer.
+
+        A small one must be complete within the read timeout, which for a longer one bounds each part.
+        """
+        base_url = self.target.base_url
+        timeout = self._options.read_timeout if longest <= http.MAX_SMALL_BODY else None
         inflate = Inflater(reply.encoding)
         body = bytearray()
         began = self._clock.monotonic()

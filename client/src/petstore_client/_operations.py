@@ -109,7 +109,7 @@ def list_page(session: Session, **arguments: object) -> Effects[v2.Page]:
 
 def get_order(session: Session, order_id: SupportsIndex) -> Effects[v2.Order]:
     """One order."""
-    return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), v2.Order)
+    return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), v2.Order, MAX_SMALL_BODY)
 
 
 def place_order(session: Session, body: bytes, key: str) -> Effects[v2.Order]:
@@ -117,7 +117,7 @@ def place_order(session: Session, body: bytes, key: str) -> Effects[v2.Order]:
     call = Call(session, PLACE_ORDER)
     call.content = body
     call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
-    return _get(call, v2.Order)
+    return _get(call, v2.Order, MAX_SMALL_BODY)
 
 
 def get_usage(session: Session, **arguments: object) -> Effects[v2.Usage]:
@@ -163,8 +163,8 @@ def follow_changes(
             raise
 
 
-def _get(call: Call, kind: type[RecordT]) -> Effects[RecordT]:
-    return call.run(lambda reply: _read_record(call, reply, kind, MAX_PAGE_BYTES))
+def _get(call: Call, kind: type[RecordT], longest: int = MAX_PAGE_BYTES) -> Effects[RecordT]:
+    return call.run(lambda reply: _read_record(call, reply, kind, longest))
 
 
 def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = MAX_SMALL_BODY) -> Effects[RecordT]:
