@@ -66,6 +66,8 @@ class BaseClient(Generic[HttpT, TransportT]):
         http_client: an httpx2 client to send with, instead of a transport. Closing this client does not close it.
         deadline: seconds that a call may take, with all waits and attempts; for `iter_orders` until the first order.
             A response that comes byte by byte over a connection that `http_client` made for others may take longer.
+            A `Client` may also exceed it, and `timeout`, while it looks up the host's name, and because each address of
+            the host has the whole time to connect.
         retry_timeout: seconds that a call may spend on failing attempts and on the backoff between them.
         conditional: keep the last list and its ETag, so that an unchanged list is not sent again.
         headers: further headers of every request.
