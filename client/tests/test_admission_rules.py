@@ -21,15 +21,9 @@ BASE_URL, KEY = "https://petstore.example/v1", "pso_live_secret"
 BANNED = b'{"code": "api_key_banned", "message": "pso_live_secret is banned", "status": 429}'
 OPTIONS: dict[str, Any] = {
     **dict.fromkeys(("base_url", "api_key", "transport", "http_client", "deadline", "headers", "app_name")),
-    "timeout": 10.0,
-    "max_retries": 2,
-    "max_wait": 75.0,
-    "retry_timeout": 50.0,
-    "conditional": True,
-    "on_retry": None,
-    "on_response": None,
-    "jitter": lambda: 1.0,
-}
+    **dict.fromkeys(("on_retry", "on_response")), "jitter": lambda: 1.0,
+    "timeout": 10.0, "max_retries": 2, "max_wait": 75.0, "retry_timeout": 50.0, "conditional": True,
+}  # fmt: skip
 
 
 def limits(*windows: Window, pause: float = 60.0, of_address: bool = False) -> Limits:

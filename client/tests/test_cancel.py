@@ -36,12 +36,8 @@ ORDERS = [Order(id=1)]
 @pytest.mark.parametrize(
     "lost",
     [
-        [Dropped(applied=True)],
-        [TimedOut(applied=True)],
-        [Failing(500, applied=True)],
-        [Failing(502, applied=True)],
-        [Failing(503, applied=True)],
-        [Failing(504, applied=True)],
+        *([fault] for fault in (Dropped(applied=True), TimedOut(applied=True))),
+        *([Failing(status, applied=True)] for status in (500, 502, 503, 504)),
         [Dropped(applied=True), RateLimited(5)],
         [RateLimited(5), Dropped(applied=True), Failing(500), Unreachable()],
     ],

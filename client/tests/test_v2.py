@@ -98,31 +98,17 @@ LISTING: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"ship_date_from": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, ConfigurationError),
     ({"ship_date_to": "2026-11-20T12:00:00Z"}, TypeError),
     ({"status": ()}, ConfigurationError),
-    ({"status": 7}, TypeError),
-    ({"status": [None]}, TypeError),
-    ({"pet_id": "7"}, TypeError),
-    ({"pet_id": True}, TypeError),
-    ({"complete": "false"}, TypeError),
-    ({"sort": 1}, TypeError),
-    ({"limit": 1.5}, TypeError),
-    ({"colour": "red"}, TypeError),
+    *(({"status": wrong}, TypeError) for wrong in (7, [None])),
+    *(({"pet_id": wrong}, TypeError) for wrong in ("7", True)),
+    *((wrong, TypeError) for wrong in ({"complete": "false"}, {"sort": 1}, {"limit": 1.5}, {"colour": "red"})),
 ]
 FOLLOWING: list[tuple[dict[str, Any], type[Exception]]] = [
-    ({"after": 7}, TypeError),
-    ({"wait": "30"}, TypeError),
-    ({"limit": 1.5}, TypeError),
-    ({"updated_from": None}, TypeError),
+    (wrong, TypeError) for wrong in ({"after": 7}, {"wait": "30"}, {"limit": 1.5}, {"updated_from": None})
 ]
 PLACEMENT: list[tuple[dict[str, Any], type[Exception]]] = [
-    ({"quantity": "1"}, TypeError),
-    ({"quantity": True}, TypeError),
-    ({"pet_id": 1.0}, TypeError),
-    ({"colour": "red"}, TypeError),
+    *((wrong, TypeError) for wrong in ({"quantity": "1"}, {"quantity": True}, {"pet_id": 1.0}, {"colour": "red"})),
     ({"ship_date": NOON.replace(tzinfo=None)}, ConfigurationError),
-    ({"idempotency_key": ""}, ConfigurationError),
-    ({"idempotency_key": "two words"}, ConfigurationError),
-    ({"idempotency_key": "x" * 256}, ConfigurationError),
-    ({"idempotency_key": "ключ"}, ConfigurationError),
+    *(({"idempotency_key": wrong}, ConfigurationError) for wrong in ("", "two words", "x" * 256, "ключ")),
     ({"idempotency_key": 7}, TypeError),
 ]
 
@@ -290,13 +276,11 @@ def test_an_order_is_placed_with_a_key_of_its_own(connect: Connect) -> None:
     assert ("POST", "application/json") == (fake.requests[0].method, fake.requests[0].headers["content-type"])
 
 
+SINGLE: list[Fault] = [Dropped(applied=True), Dropped(applied=False), TimedOut(applied=True), CutOff(10)]
 LOST: list[list[Fault]] = [
-    [Dropped(applied=True)],
-    [Dropped(applied=False)],
-    [TimedOut(applied=True)],
+    *([fault] for fault in SINGLE),
     [Failing(500, applied=True)],
     [Failing(503, retry_after=3)],
-    [CutOff(10)],
     [CutOff(0), RateLimited(5)],
     [Unreachable(), KeyInUse(2), KeyInUse(2)],
     [RateLimited(5), Dropped(applied=True), KeyInUse(), Failing(502, applied=True)],

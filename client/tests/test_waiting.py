@@ -33,8 +33,7 @@ ORDERS = [Order(id=number) for number in range(500)]
 @pytest.mark.parametrize(
     ("options", "fault", "ended_by"),
     [
-        ({"max_retries": 2}, Failing(500), "max_retries"),
-        ({"max_retries": 0}, Failing(500), "max_retries"),
+        *(({"max_retries": most}, Failing(500), "max_retries") for most in (2, 0)),
         ({"max_retries": 9, "retry_timeout": 50}, TimedOut(), "retry_timeout"),
         ({"max_retries": 9, "deadline": 50}, TimedOut(), "deadline"),
         ({"max_retries": 9, "deadline": 5}, Failing(503, retry_after=3), "deadline"),
