@@ -11,8 +11,7 @@ import httpx2
 
 from petstore_client import AsyncClient, Client, Clock, Order
 from petstore_client._versions import AsyncV2
-from petstore_client.testing import FakeClock, FakePetstore, Fault
-from petstore_client.testing.faults import Raw, Serve
+from petstore_client.testing import FakeClock, FakePetstore, Fault, Raw, Serve
 
 T = TypeVar("T")
 

@@ -159,9 +159,9 @@ def test_a_call_accepts_the_wait_for_a_limit_that_its_options_allow(
         assert ("rate_limit_exceeded", 429, until, False, ended_by) == (
             *(found.code, found.status, found.retry_at, found.sent, found.ended_by),
         )
-    ((operation, seconds, *rest),) = call.events
-    assert ["list_orders", until, False, ended_by is None, "req_1"] == [operation, *rest]
-    assert pytest.approx(wait) == seconds
+    (event,) = call.events
+    assert RateLimitEvent("list_orders", event.wait, until, False, ended_by is None, "req_1") == event
+    assert pytest.approx(wait) == event.wait
 
 
 def test_a_sleep_that_ended_a_little_early_is_not_another_wait() -> None:

@@ -1,6 +1,7 @@
 """Cancelling, in particular when a response is lost."""
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
@@ -85,7 +86,7 @@ GZIP = {"content-type": "application/json", "content-encoding": "gzip"}
 @pytest.mark.parametrize(
     "fault",
     [
-        Own(lambda *sent: Answered(409, CONFLICT[:9]).apply(*sent)._replace(cut=True)),
+        Own(lambda *sent: replace(Answered(409, CONFLICT[:9]).apply(*sent), cut=True)),
         Answered(409, gzip.compress(CONFLICT)[:-9], GZIP),
     ],
     ids=["plain", "compressed"],
@@ -168,7 +169,7 @@ def test_an_identifier_beyond_64_bits_is_refused_by_the_service(connect: Connect
 
 
 def test_a_broken_body_behind_a_204_does_not_matter(connect: Connect) -> None:
-    fake = faulty(ORDERS, Own(lambda _, __, serve: serve()._replace(pieces=(b"x",), cut=True)))
+    fake = faulty(ORDERS, Own(lambda _, __, serve: replace(serve(), pieces=(b"x",), cut=True)))
     with connect(fake) as petstore:
         petstore.cancel_order(1)
     assert ({1}, 1) == (fake.cancelled, len(fake.requests))

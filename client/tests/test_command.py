@@ -29,9 +29,10 @@ from petstore_client.testing import (
     FakePetstore,
     Fault,
     RateLimited,
+    Raw,
+    Serve,
     Unreachable,
 )
-from petstore_client.testing.faults import Raw, Serve
 from testing.client_variants import faulty
 from testing.served_fake import served
 

@@ -17,8 +17,7 @@ import pytest
 
 from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order, _gate
 from petstore_client._gate import gate_for
-from petstore_client.testing import Answered, FakeClock, FakePetstore
-from petstore_client.testing.faults import Raw, Serve
+from petstore_client.testing import Answered, FakeClock, FakePetstore, Raw, Serve
 from testing.client_variants import Connect, Held, Own, faulty
 
 ORDERS = [Order(id=number) for number in range(500)]

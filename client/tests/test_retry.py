@@ -1,5 +1,6 @@
 """Which failures are retried, when, and how often."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_the_hook_receives_every_retry_and_a_faulty_hook_does_not_affect_the_cal
 
 
 def test_a_truncated_error_body_keeps_the_status(connect: Connect) -> None:
-    broken = Own(lambda *sent: Failing(500).apply(*sent)._replace(cut=True))
+    broken = Own(lambda *sent: replace(Failing(500).apply(*sent), cut=True))
     fake = faulty(ORDERS, broken, broken)
     with connect(fake, max_retries=1) as petstore, pytest.raises(ServerError) as caught:
         petstore.list_orders()

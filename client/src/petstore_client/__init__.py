@@ -9,7 +9,9 @@ if typing.TYPE_CHECKING:
     from petstore_client._async_client import AsyncClient
     from petstore_client._client import Client
     from petstore_client._limits import RateLimit, RateWindow
+    from petstore_client._options import CallOptions
     from petstore_client._types import Clock, Order, Pet, RateLimitEvent, ResponseEvent, RetryEvent
+    from petstore_client._versions import V2, AsyncV2
     from petstore_client.errors import (
         APIConnectionError,
         APIStatusError,
@@ -30,7 +32,7 @@ if typing.TYPE_CHECKING:
     )
 else:
     _PUBLIC_MODULES = "errors", "testing", "v2"
-    _MODULES = "errors", "_limits", "_types", "_client", "_async_client"  # which have the names; each loads more
+    _MODULES = "errors", "_limits", "_types", "_options", "_client", "_async_client"  # with the names; each loads more
 
     def __getattr__(name: str) -> object:
         """Load each name when it is first used: blocking programs need no asyncio, and `--help` no HTTP.
@@ -49,9 +51,9 @@ else:
 
 
 __all__ = [
-    "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AuthenticationError",
-    "ChangesResetError", "Client", "Clock", "ConfigurationError", "ConflictError", "ErrorCode", "InvalidResponseError",
-    "KeyBannedError", "NotFoundError", "Order", "PermissionDeniedError", "Pet", "PetstoreError", "RateLimit",
-    "RateLimitError", "RateLimitEvent", "RateWindow", "ResponseEvent", "RetryEvent", "ServerError", "__version__",
-    "idempotency_key_of",
+    "V2", "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AsyncV2", "AuthenticationError",
+    "CallOptions", "ChangesResetError", "Client", "Clock", "ConfigurationError", "ConflictError", "ErrorCode",
+    "InvalidResponseError", "KeyBannedError", "NotFoundError", "Order", "PermissionDeniedError", "Pet", "PetstoreError",
+    "RateLimit", "RateLimitError", "RateLimitEvent", "RateWindow", "ResponseEvent", "RetryEvent", "ServerError",
+    "__version__", "idempotency_key_of",
 ]  # fmt: skip

@@ -3,8 +3,10 @@
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 
 from msgspec import DecodeError, Meta, Struct, field, to_builtins
 
@@ -47,7 +49,8 @@ class Pet(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     tag: str | None = None
 
 
-class ResponseEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ResponseEvent:
     """A successful response, when its headers have arrived.
 
     `operation` is the operationId, `attempts` the number of requests. Names of `headers` may be written in any case.
@@ -58,7 +61,7 @@ class ResponseEvent(NamedTuple):
     request_id: str
     etag: str | None
     attempts: int
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str] = attribute(default_factory=dict)
 
     @property
     def replayed(self) -> bool:
@@ -66,7 +69,8 @@ class ResponseEvent(NamedTuple):
         return self.headers.get("idempotency-replayed") == "true"
 
 
-class RetryEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RetryEvent:
     """Attempt number `attempt`, from 1, failed and is repeated after `wait` seconds (or when the gate opens)."""
 
     operation: str
@@ -76,7 +80,8 @@ class RetryEvent(NamedTuple):
     request_id: str
 
 
-class RateLimitEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RateLimitEvent:
     """A call that a limit delays by `wait` seconds, until `retry_at` (aware, UTC).
 
     `refused` is True if the server responded 429, False if the client delayed the call before sending it. `waits` is

@@ -4,6 +4,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal, cast
 
+__all__ = [
+    "APIConnectionError", "APIStatusError", "APITimeoutError", "AuthenticationError", "ChangesResetError",
+    "ConfigurationError", "ConflictError", "EndedBy", "ErrorCode", "InvalidResponseError", "KeyBannedError",
+    "NotFoundError", "PermissionDeniedError", "PetstoreError", "RateLimitError", "ServerError", "idempotency_key_of",
+]  # fmt: skip
+
 ErrorCode = Literal[
     "api_key_banned", "bad_request", "changes_reset", "gone", "headers_too_large", "idempotency_key_in_use",
     "idempotency_key_missing", "idempotency_key_reused", "insufficient_scope", "internal_error", "invalid_api_key",

@@ -18,6 +18,8 @@ from petstore_client.testing.faults import (
     KeyInUse,
     NotHeld,
     RateLimited,
+    Raw,
+    Serve,
     Slow,
     TimedOut,
     Unreachable,
@@ -26,5 +28,5 @@ from petstore_client.testing.service import FakePetstore, Received
 
 __all__ = [
     "Answered", "Banned", "CutOff", "Dropped", "Failing", "FakeClock", "FakePetstore", "Fault", "KeyInUse",
-    "NotHeld", "RateLimited", "Received", "Slow", "TimedOut", "Unreachable",
+    "NotHeld", "RateLimited", "Raw", "Received", "Serve", "Slow", "TimedOut", "Unreachable",
 ]  # fmt: skip

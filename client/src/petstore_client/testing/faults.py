@@ -1,8 +1,8 @@
 """Faults that can affect a request, for `FakePetstore.then`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import httpx2
 import msgspec
@@ -12,7 +12,8 @@ from petstore_client._types import Clock
 JSON = {"content-type": "application/json"}
 
 
-class Raw(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Raw:
     """A response as it is sent: its body arrives in `pieces`, each after `pause` seconds.
 
     The connection breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response
@@ -29,6 +30,7 @@ class Raw(NamedTuple):
 
 
 Serve = Callable[[], Raw]
+"""Carries a request out, and returns the response of the service."""
 
 
 class Fault(Protocol):
@@ -56,7 +58,7 @@ class Banned:
     seconds: int = 120
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        return error(429, "api_key_banned", "This key is banned.", self.seconds)._replace(ban=self.seconds)
+        return replace(error(429, "api_key_banned", "This key is banned.", self.seconds), ban=self.seconds)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class NotHeld:
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
         raw = serve()
-        return raw._replace(headers={**raw.headers, "retry-after": str(self.retry_after)})
+        return replace(raw, headers={**raw.headers, "retry-after": str(self.retry_after)})
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class CutOff:
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
         raw = serve()
-        return raw._replace(pieces=(b"".join(raw.pieces)[: self.after],), cut=True)
+        return replace(raw, pieces=(b"".join(raw.pieces)[: self.after],), cut=True)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Slow:
         raw = serve()
         body = b"".join(raw.pieces)
         pieces = tuple(body[at : at + self.size] for at in range(0, len(body), self.size))
-        return raw._replace(pieces=pieces, pause=self.pause)
+        return replace(raw, pieces=pieces, pause=self.pause)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
@@ -149,7 +150,7 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
         body, raw = store.placed[key]
         if body != request.content:
             return error(422, "idempotency_key_reused", "This Idempotency-Key was used for another order.")
-        return raw._replace(headers={**raw.headers, "idempotency-replayed": "true"})
+        return replace(raw, headers={**raw.headers, "idempotency-replayed": "true"})
     try:
         new = msgspec.json.decode(request.content, type=NewOrder)
     except UNDECODABLE as wrong:

@@ -4,10 +4,10 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from math import floor, inf
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import httpx2
 
@@ -25,7 +25,8 @@ _numbers = itertools.count(1)
 _LOOK = 0.25  # seconds after which a held request looks for changes again
 
 
-class Received(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Received:
     """A request that arrived at a time in Unix seconds. `path` lacks the `version`, such as "v1", and the `query`."""
 
     method: str
@@ -186,7 +187,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._store.track(now)
         raw = perform(self._store, request, version, path, now)
         self._store.track(now)
-        return raw._replace(headers={**raw.headers, **self._limits.headers(now)})
+        return replace(raw, headers={**raw.headers, **self._limits.headers(now)})
 
 
 class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
