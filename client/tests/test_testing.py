@@ -1,6 +1,7 @@
 """`petstore_client.testing`: the fake service behaves like the real one, and helps to find wrong tests."""
 
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -55,6 +56,13 @@ def test_installed_intercepts_clients_in_other_threads_and_with_transports_of_th
         with other.client() as petstore:
             assert [Order(id=8)] == petstore.list_orders()
     assert ([[7]] * 3, 5) == (found, len(fake.requests))
+
+
+def test_requests_of_several_threads_are_carried_out_one_after_the_other() -> None:
+    fake = FakePetstore([Order(id=number) for number in range(500)])
+    with fake.client() as petstore, ThreadPoolExecutor(8) as pool:
+        placed = list(pool.map(lambda _: petstore.v2.place_order(pet_id=1, quantity=1).id, range(200)))
+    assert [*range(500, 700)] == sorted(placed)
 
 
 @pytest.mark.anyio

@@ -1,6 +1,7 @@
 """The service in memory, as a transport: requests never leave the process."""
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     examines at most `work_limit` orders, so it may be short, even empty. `sunset` is the header of `get_pet`.
 
     `requests` lists all requests, `cancelled` holds the cancelled orders, `early` counts requests that arrived before
-    the Retry-After of a 429 had elapsed, and `bans` counts bans.
+    the Retry-After of a 429 had elapsed, and `bans` counts bans. Several threads may send requests to one fake.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self.early = 0
         self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # unique, so that each fake has its own limits
         self.api_key = "pso_test_fake_key_for_tests"
+        self._lock = threading.RLock()  # held in each step of a request, never while it waits
         self._faults: deque[Fault] = deque()
         self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
         self._store = Store(self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit)
@@ -147,17 +149,19 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def _respond(self, request: httpx2.Request, done: list[httpx2.Response]) -> Iterator[float]:
         """Append the response to `done`. Yields seconds to wait for while the request is held."""
-        now = self.clock.now()
         version, slash, rest = request.url.path.removeprefix("/").partition("/")
         query, body = request.url.query.decode(), request.read()
-        self.requests.append(Received(request.method, slash + rest, request.headers, now, version, query, body))
-        self.early += now < self._limits.retry_at
+        with self._lock:
+            now = self.clock.now()
+            self.requests.append(Received(request.method, slash + rest, request.headers, now, version, query, body))
+            self.early += now < self._limits.retry_at
+            fault = self._faults.popleft() if self._faults else None
 
         def serve() -> Raw:
             return self._serve(request, version, slash + rest)
 
-        if self._faults:
-            raw = self._faults.popleft().apply(request, self.clock, serve)
+        if fault is not None:
+            raw = fault.apply(request, self.clock, serve)
         else:
             raw, until = serve(), now + int(request.url.params.get("wait", 0))
             while raw.idle and self.clock.now() < until:
@@ -165,7 +169,8 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
                 request.url = request.url.copy_set_param("after", raw.idle)
                 raw = self._perform(request, version, slash + rest)
         if raw.status == 429:
-            raw = self._limits.refused(raw, now)
+            with self._lock:
+                raw = self._limits.refused(raw, now)
         date, number = formatdate(floor(now), usegmt=True), request.headers.get("x-request-id", "fake")
         headers = {"date": date, "x-request-id": number, **raw.headers}
         done.append(httpx2.Response(raw.status, headers=headers, stream=_Body(raw, self.clock, request)))
@@ -176,18 +181,19 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def _serve(self, request: httpx2.Request, version: str, path: str) -> Raw:
         """The response of the real service."""
-        now = self.clock.now()
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
-        return self._limits.refuse(now) or self._perform(request, version, path)
+        with self._lock:
+            return self._limits.refuse(self.clock.now()) or self._perform(request, version, path)
 
     def _perform(self, request: httpx2.Request, version: str, path: str) -> Raw:
         """The response to a request that has been admitted."""
-        now = self.clock.now()
-        self._store.track(now)
-        raw = perform(self._store, request, version, path, now)
-        self._store.track(now)
-        return replace(raw, headers={**raw.headers, **self._limits.headers(now)})
+        with self._lock:
+            now = self.clock.now()
+            self._store.track(now)
+            raw = perform(self._store, request, version, path, now)
+            self._store.track(now)
+            return replace(raw, headers={**raw.headers, **self._limits.headers(now)})
 
 
 class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
