@@ -113,7 +113,8 @@ def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:
 def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
     fake = FakePetstore(ORDERS)
     transport = Held(fake)
-    with fake.client(transport=transport, timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
+    mock = httpx2.MockTransport(transport.handle_request)
+    with fake.client(transport=mock, timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
         waiting = pool.submit(petstore.list_orders)
         assert transport.sent.wait(60)
         assert "500" == in_child(lambda: len(petstore.list_orders()))
@@ -121,9 +122,17 @@ def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
         assert ORDERS == waiting.result(10)
 
 
-@pytest.mark.parametrize("option", ["transport", "http_client"])
-def test_connections_that_cannot_be_renewed_are_refused_in_the_child(option: str) -> None:
-    given: Any = {"transport": httpx2.HTTPTransport, "http_client": httpx2.Client}[option]()
+class Wrapped(httpx2.BaseTransport):
+    """A transport of a program, around one with connections."""
+
+    def __init__(self) -> None:
+        inner = httpx2.HTTPTransport()
+        self.handle_request, self.close = inner.handle_request, inner.close  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", [httpx2.HTTPTransport, Wrapped, httpx2.Client])
+def test_connections_that_cannot_be_renewed_are_refused_in_the_child(kind: Any) -> None:
+    given, option = kind(), "http_client" if kind is httpx2.Client else "transport"
     with server() as url, Client(url, api_key="key", **{option: given}) as petstore:
         first = petstore.list_orders()
         assert "make the client after the fork" in in_child(petstore.list_orders)

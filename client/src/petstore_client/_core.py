@@ -16,7 +16,7 @@ from petstore_client import _gate as gates
 from petstore_client._effects import Effects, Emit, NotSent, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
-from petstore_client._options import HttpT, Options, bounded
+from petstore_client._options import HttpT, InMemory, Options, bounded
 from petstore_client._types import Clock
 from petstore_client.errors import ConfigurationError, PetstoreError
 
@@ -25,6 +25,7 @@ _TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
 _CONNECTING = ("connect_tcp", "connect_unix_socket", "start_tls")  # how the names of httpx2's steps end
 _BEFORE_SENDING = ("connect_tcp.started", "connect_unix_socket.started", "send_request_headers.started")
 _ends = ContextVar("ends", default=inf)  # of the call of this thread or task, in monotonic seconds
+_WITHOUT_CONNECTIONS = InMemory | httpx2.MockTransport | httpx2.ASGITransport | httpx2.WSGITransport
 _abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
 
 
@@ -110,8 +111,8 @@ class Core(Generic[HttpT]):
 
     def _check_forkable(self) -> None:
         given = self._options.http_client or self._options.transport
-        if isinstance(given, httpx2.Client | httpx2.AsyncClient | httpx2.HTTPTransport | httpx2.AsyncHTTPTransport):
-            what = "whose connections belong to the parent process; make the client after the fork"
+        if given is not None and not isinstance(given, _WITHOUT_CONNECTIONS):  # others can contain an HTTPTransport
+            what = "whose connections may belong to the parent process; make the client after the fork"
             raise PetstoreError(f"This client was made before the fork with a transport or http_client {what}.")
 
 

@@ -94,6 +94,10 @@ def bounded(timeout: float | None, left: float) -> float | None:
     return min(timeout, max(left, MIN_TIMEOUT))
 
 
+class InMemory:
+    """Marks a transport without connections, which a forked child can use as well."""
+
+
 class CallOptions(TypedDict, total=False):
     """The options that `with_options` can change, with the meaning that they have for `Client`.
 

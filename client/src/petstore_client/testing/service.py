@@ -14,7 +14,7 @@ import httpx2
 
 from petstore_client._async_client import AsyncClient
 from petstore_client._client import Client
-from petstore_client._options import Options, substitutes
+from petstore_client._options import InMemory, Options, substitutes
 from petstore_client._types import Clock, Order, Pet
 from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, error
@@ -39,7 +39,7 @@ class Received:
     body: bytes
 
 
-class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """The Pet Store Orders API in memory, versions 1 and 2, for tests.
 
     `orders` and `pets` are dictionaries by id, which tests may change. Orders of version 2 (`petstore_client.v2.Order`)
