@@ -236,21 +236,23 @@ def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run) -> None
 
 
 @pytest.mark.parametrize("option", ["--json", "--jsonl"])
-def test_json_does_not_control_the_terminal(run: Run, option: str) -> None:
+def test_json_is_in_utf_8_and_does_not_control_the_terminal(run: Run, option: str) -> None:
+    sys.stdout.reconfigure(encoding="cp1252")  # type: ignore[union-attr]
     order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
-    body = {"data": [{**order, "status": "\xe9 \x9b2J", "reference": "\u202e\U000e0001"}]}
+    body = {"data": [{**order, "status": "\xe9 \x9b2J", "reference": "注\u202e\U000e0001"}]}
     done = run(faulty([], Answered(200, json.dumps(body).encode())), "orders", "list", "--limit", "1", option)
     assert r'"é \u009b2J"' in done.out
-    assert r'"\u202e\udb40\udc01"' in done.out
+    assert r'"注\u202e\udb40\udc01"' in done.out
 
 
 def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.stdout.reconfigure(encoding="cp1252")  # type: ignore[union-attr]
     order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
-    body = {"data": [{**order, "status": "a\x1b[2J[red]b"}]}
+    body = {"data": [{**order, "status": "a\x1b[2J[red]注"}]}
     for terminal in (False, True):
         on_terminal(monkeypatch, terminal=terminal)
         done = run(faulty([], Answered(200, json.dumps(body).encode())), "orders", "list", "--limit", "1")
-        assert r"a\x1b[2J[red]b" in done.out
+        assert r"a\x1b[2J[red]\u6ce8" in done.out
 
 
 def test_an_empty_list_is_empty_in_every_format(run: Run) -> None:
@@ -282,7 +284,7 @@ def test_lines_are_flushed_as_they_come(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys.stdout, "flush", lambda: seen.append((written.getvalue(), len(fake.cancelled))))
     run(fake, "orders", "cancel", "1", "2", "--jsonl")
     first, second = '{"id":1,"cancelled":true}\n', '{"id":2,"cancelled":true}\n'
-    assert [(first, 1), (first + second, 2)] == seen[:2]
+    assert [(first, 1), (first + second, 2)] == [each for each in seen if each[0]][:2]
 
 
 @pytest.mark.parametrize(

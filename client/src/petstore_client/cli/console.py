@@ -1,5 +1,6 @@
 """Messages, errors and exit codes: data goes to stdout, everything else to stderr, one line for each failure."""
 
+import io
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ EXIT_CODES_HELP = f"Exit codes: {CODES}."
 def run(command: click.Command, arguments: Sequence[str]) -> NoReturn:
     """Run a command and exit. Every failure becomes one line and an exit code."""
     _open_closed_streams()
+    _escape_unencodable()
     code = 0
     try:
         with command.make_context("petstore-client", list(arguments)) as ctx:
@@ -154,6 +156,13 @@ def _open_closed_streams() -> None:
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
+
+
+def _escape_unencodable() -> None:
+    """Let stdout and stderr escape the characters that their encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _abandon_stdout() -> None:

@@ -1,5 +1,6 @@
 """How orders are printed: a table on a terminal, plain columns or JSON in a pipe."""
 
+import io
 import itertools
 import re
 import shutil
@@ -95,6 +96,8 @@ class Output:
         self.in_json = as_json or as_lines
         self._lines = as_lines
         self._before = "" if as_lines else "["
+        if self.in_json and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # as RFC 8259 demands, whatever the locale is
 
     def write(self, record: Any, text: str = "") -> None:
         """Write a record, or its text. Until `close`, an array is visibly incomplete."""
