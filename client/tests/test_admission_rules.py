@@ -10,10 +10,10 @@ import pytest
 from petstore_client._admission import Admission, Observed, Session
 from petstore_client._effects import Queue, Sleep
 from petstore_client._gate import Gate
-from petstore_client._http import Reply, Secret, Target
+from petstore_client._http import Reply, Target
 from petstore_client._limits import Limits, Window
 from petstore_client._options import Options
-from petstore_client._types import RateLimitEvent
+from petstore_client._types import RateLimitEvent, Secret
 from petstore_client.errors import KeyBannedError, RateLimitError
 from petstore_client.testing import FakeClock
 

@@ -4,10 +4,11 @@ import copy
 import logging
 import pickle
 import traceback
+from typing import Any
 
 import pytest
 
-from petstore_client import AsyncClient, Client, Order, PetstoreError, __version__
+from petstore_client import AsyncClient, Client, ConfigurationError, Order, PetstoreError, __version__
 from petstore_client.testing import (
     Answered,
     Banned,
@@ -55,6 +56,19 @@ def test_the_key_is_in_no_log_and_no_traceback(
     assert "TOPSECRET" not in repr(vars(caught.value))
     assert "TOPSECRET" not in caplog.text
     assert "cancelOrder" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"base_url": "x"}, {"base_url": "x", "api_key": None}, {"max_wait": -1}, {"api_key": f"{KEY}\n"}]
+)
+def test_the_key_is_in_no_traceback_of_a_client_that_cannot_be_made(
+    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PETSTORE_API_KEY", KEY)
+    with pytest.raises(ConfigurationError) as caught:
+        Client(**{"base_url": "http://x.test/v1", "api_key": KEY, **wrong})
+    frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack[1:]
+    assert "TOPSECRET" not in repr([frame.locals for frame in frames])
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

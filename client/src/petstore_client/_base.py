@@ -15,7 +15,17 @@ from petstore_client._http import read_target
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
 from petstore_client._options import CallOptions, HttpT, Options, Timeout, TransportT, substitutes
-from petstore_client._types import SYSTEM_CLOCK, Clock, OnRateLimit, OnResponse, OnRetry, Order, Pet, ResponseEvent
+from petstore_client._types import (
+    SYSTEM_CLOCK,
+    Clock,
+    OnRateLimit,
+    OnResponse,
+    OnRetry,
+    Order,
+    Pet,
+    ResponseEvent,
+    Secret,
+)
 from petstore_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -75,8 +85,10 @@ class BaseClient(Generic[HttpT, TransportT]):
         on_retry, on_rate_limit, on_response: called with a RetryEvent, RateLimitEvent or ResponseEvent.
         clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
         """
+        key = None if api_key is None else Secret(api_key)
+        del api_key  # so that no traceback with local variables shows it
         options: Options[HttpT, TransportT] = Options(
-            base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
+            base_url, key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
             conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
         )  # fmt: skip
         if substitutes:
@@ -84,7 +96,8 @@ class BaseClient(Generic[HttpT, TransportT]):
         for name, kind in (("http_client", self._http), ("transport", self._transport)):
             if not isinstance(getattr(options, name), kind | None):
                 raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
-        target = read_target(options.base_url, options.api_key, os.environ)
+        url = (os.environ.get("PETSTORE_BASE_URL") or None) if options.base_url is None else options.base_url
+        target = read_target(url, options.api_key or Secret(os.environ.get("PETSTORE_API_KEY") or None))
         if options.http_client is None and options.transport is None:
             target = target._replace(proxy=proxy_variables())
         self._options = replace(options, base_url=target.base_url, api_key=None)
@@ -115,7 +128,8 @@ class BaseClient(Generic[HttpT, TransportT]):
         return copy
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._core.target.base_url}>"
+        core: Core[HttpT] | None = getattr(self, "_core", None)  # a traceback can show one that could not be made
+        return f"<{type(self).__name__}{f' {core.target.base_url}' if core else ''}>"
 
     def __reduce__(self) -> str:
         raise TypeError("A client cannot be copied or pickled; make one in the process that uses it.")

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 
 from petstore_client import errors
-from petstore_client._types import UNDECODABLE
+from petstore_client._types import UNDECODABLE, Secret
 from petstore_client._version import __version__
 
 USER_AGENT = f"petstore-client/{__version__} python/{platform.python_version()} httpx2/{httpx2.__version__}"
@@ -38,25 +38,6 @@ _KIND: dict[int, type[errors.APIStatusError]] = {
     404: errors.NotFoundError,
     409: errors.ConflictError,
 }
-
-
-class Secret:
-    """An API key that is hidden from repr(), copy and pickle."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return "'***'"
-
-    def __reduce__(self) -> str:
-        raise TypeError("An API key cannot be pickled; make the client in the process that uses it.")
-
-    def redact(self, text: str) -> str:
-        """The text without the key."""
-        return text.replace(self.text, "***")
 
 
 class Target(NamedTuple):
@@ -100,28 +81,25 @@ class ErrorBody(msgspec.Struct):
     status: int
 
 
-def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str, str]) -> Target:
-    """Check the base URL and the key; None means the environment variable, "" does not.
+def read_target(base_url: str | None, key: Secret) -> Target:
+    """Check the base URL and the key; None means that there is none.
 
-    Raises ConfigurationError, which says what to change and never contains the key.
+    Raises ConfigurationError, which says what to change. Even the local variables of its traceback do not show the key.
     """
-    url = _given("base_url", base_url, environ)
-    key = _given("api_key", api_key, environ)
-    if not _KEY.fullmatch(key):
-        what = "space or a line break around it" if _KEY.fullmatch(key.strip()) else "characters that keys do not have"
+    _check_given("base_url", Secret(base_url))
+    _check_given("api_key", key)
+    if not _KEY.fullmatch(key.text):
+        around = _KEY.fullmatch(key.text.strip()) is not None
+        what = "space or a line break around it" if around else "characters that keys do not have"
         raise errors.ConfigurationError(f"The API key has {what}; copy it again.")
-    return Target(_base_url(url), Secret(key))
+    return Target(_base_url(base_url or ""), key)
 
 
-def _given(name: str, value: object, environ: Mapping[str, str]) -> str:
-    variable = f"PETSTORE_{name.upper()}"
-    text = environ.get(variable, "") if value is None else value
-    if not isinstance(text, str):
-        raise errors.ConfigurationError(f"{name} must be a string, not a {type(text).__name__}.")
-    if not text:
-        what = "missing" if value is None else "empty"
-        raise errors.ConfigurationError(f"{name} is {what}; pass it, or set {variable}.")
-    return text
+def _check_given(name: str, given: Secret) -> None:
+    if not isinstance(given.text, str | None):
+        raise errors.ConfigurationError(f"{name} must be a string, not a {type(given.text).__name__}.")
+    if what := {None: "missing", "": "empty"}.get(given.text):
+        raise errors.ConfigurationError(f"{name} is {what}; pass it, or set PETSTORE_{name.upper()}.")
 
 
 def _base_url(url: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import httpx2
 
-from petstore_client._types import Clock, OnRateLimit, OnResponse, OnRetry
+from petstore_client._types import Clock, OnRateLimit, OnResponse, OnRetry, Secret
 from petstore_client.errors import ConfigurationError
 
 TransportT = TypeVar("TransportT")
@@ -39,7 +39,7 @@ class Options(Generic[HttpT, TransportT]):
     """The options of a client. Raises ConfigurationError if one is invalid."""
 
     base_url: str | None
-    api_key: str | None
+    api_key: Secret | None
     timeout: Timeout
     max_retries: int
     max_wait: float

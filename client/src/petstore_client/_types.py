@@ -1,4 +1,4 @@
-"""Types that callers see: records, events for hooks, and the clock."""
+"""Types that callers see: records, events for hooks, and the clock; and the key, which they do not see."""
 
 import re
 import time
@@ -99,6 +99,25 @@ class RateLimitEvent:
 OnRetry = Callable[[RetryEvent], object] | None
 OnRateLimit = Callable[[RateLimitEvent], object] | None
 OnResponse = Callable[[ResponseEvent], object] | None
+
+
+class Secret:
+    """An API key that is hidden from repr(), copy and pickle."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: Any) -> None:  # a str, once `read_target` has checked it
+        self.text: str = text
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+    def __reduce__(self) -> str:
+        raise TypeError("An API key cannot be pickled; make the client in the process that uses it.")
+
+    def redact(self, text: str) -> str:
+        """The text without the key."""
+        return text.replace(self.text, "***")
 
 
 class Clock(Protocol):

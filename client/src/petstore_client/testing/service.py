@@ -15,7 +15,7 @@ import httpx2
 from petstore_client._async_client import AsyncClient
 from petstore_client._client import Client
 from petstore_client._options import InMemory, Options, substitutes
-from petstore_client._types import Clock, Order, Pet
+from petstore_client._types import Clock, Order, Pet, Secret
 from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, error
 from petstore_client.testing.limits import Limits
@@ -117,7 +117,8 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
         def substitute(options: Options[Any, Any]) -> Options[Any, Any]:
             is_of_a_fake = isinstance(options.transport, FakePetstore)
-            return options if is_of_a_fake else replace(options, http_client=None, **self._own({}))
+            own = self._own({"api_key": Secret(self.api_key)})
+            return options if is_of_a_fake else replace(options, http_client=None, **own)
 
         substitutes.append(substitute)
         try:
