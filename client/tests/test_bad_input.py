@@ -118,12 +118,12 @@ def test_a_response_that_does_not_follow_the_api_is_rejected(connect: Connect, f
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_never_followed(connect: Connect, status: int) -> None:
+def test_a_redirect_is_never_followed_nor_reported_as_a_success(connect: Connect, status: int) -> None:
     fake = faulty([Order(id=1)], Answered(status, b"", {"location": "https://elsewhere.test/v1/store/orders/1"}))
     says = r"https://elsewhere\.test/v1/store/orders/1.*does not follow redirects"
     with connect(fake) as petstore, pytest.raises(InvalidResponseError, match=says):
         petstore.cancel_order(1)
-    assert ["/store/orders/1"] == [request.path for request in fake.requests]
+    assert (["/store/orders/1"], None) == ([request.path for request in fake.requests], petstore.last_response)
 
 
 def test_an_endless_error_body_is_cut_off(connect: Connect) -> None:

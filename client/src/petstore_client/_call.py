@@ -63,12 +63,14 @@ class Call:
         self._wait = 0.0
 
     def run(self, receive: Callable[[Reply], Effects[T]]) -> Effects[T]:
-        """Send until a response below 400 arrives, and return what `receive` makes of it. Raises PetstoreError."""
+        """Send until a successful response arrives, and return what `receive` makes of it. Raises PetstoreError."""
         try:
             while True:
                 self.probes = yield from self._admission.enter()
                 try:
-                    reply = yield from self._send(0 if self.probes else self._hold)
+                    reply = yield from self._send(0 if self.probes else self._hold)  # others wait for a probe
+                    unchanged = reply.status == 304 and "If-None-Match" in self.headers
+                    http.check_success(reply, 304 if unchanged else self.operation.success, self.target)
                     self.report_success()
                     result = yield from receive(reply)
                 except NotSent:

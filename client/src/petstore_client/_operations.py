@@ -12,7 +12,7 @@ from petstore_client._admission import Session
 from petstore_client._arguments import integer, query
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit, Sleep
-from petstore_client._http import MAX_SMALL_BODY, Reply, check_success
+from petstore_client._http import MAX_SMALL_BODY, Reply
 from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater, OrdersDecoder, is_truncation
 from petstore_client._types import UNDECODABLE, Order, Pet, Record
@@ -77,7 +77,6 @@ def cancel_order(session: Session, order_id: SupportsIndex, operation: Operation
     call = Call(session, operation, integer("An identifier", order_id))
 
     def receive(reply: Reply) -> Effects[None]:
-        check_success(reply, operation.success, session.target)
         try:
             yield from call.read_small(reply)
         except (errors.APIConnectionError, errors.InvalidResponseError):
@@ -169,7 +168,6 @@ def _get(call: Call, kind: type[RecordT], longest: int = MAX_PAGE_BYTES) -> Effe
 
 def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = MAX_SMALL_BODY) -> Effects[RecordT]:
     """The record in a successful response of at most `longest` bytes. Raises InvalidResponseError."""
-    check_success(reply, call.operation.success, call.target)
     body = yield from call.read_small(reply, longest)
     try:
         return msgspec.json.decode(body, type=kind)
@@ -190,7 +188,6 @@ def _receive_orders(call: Call, reply: Reply, orders: list[Order] | None = None)
         elif more:
             yield from call.emit(more)
 
-    check_success(reply, LIST_ORDERS.success, call.target)
     inflate, decoder = Inflater(reply.encoding), OrdersDecoder()
     while (piece := (yield from _next_piece(call, reply))) is not None:
         for text in inflate.feed(piece):
