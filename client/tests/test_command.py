@@ -496,6 +496,7 @@ def test_a_truncated_list_fails_with_one_line_and_is_visibly_incomplete(run: Run
         ["orders", "place", "--pet-id", "1", "--quantity", "0"],
         ["orders", "place", "--pet-id", "1", "--quantity", "1", "--ship-date", "tomorrow"],
         ["orders", "place", "--pet-id", "1", "--quantity", "1", "--idempotency-key", "two words"],
+        ["orders", "place", "--pet-id", "1", "--quantity", "1", "--reference", "\udcff"],
         ["usage", "--by", "year"],
         ["--max-wait", "-1", "orders", "list"],
         ["nonsense"],

@@ -98,6 +98,7 @@ LISTING: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"ship_date_from": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, ConfigurationError),
     ({"ship_date_to": "2026-11-20T12:00:00Z"}, TypeError),
     ({"status": ()}, ConfigurationError),
+    ({"status": "\ud83d\ude00"}, ConfigurationError),
     *(({"status": wrong}, TypeError) for wrong in (7, [None])),
     *(({"pet_id": wrong}, TypeError) for wrong in ("7", True)),
     *((wrong, TypeError) for wrong in ({"complete": "false"}, {"sort": 1}, {"limit": 1.5}, {"colour": "red"})),
@@ -108,6 +109,7 @@ FOLLOWING: list[tuple[dict[str, Any], type[Exception]]] = [
 PLACEMENT: list[tuple[dict[str, Any], type[Exception]]] = [
     *((wrong, TypeError) for wrong in ({"quantity": "1"}, {"quantity": True}, {"pet_id": 1.0}, {"colour": "red"})),
     ({"ship_date": NOON.replace(tzinfo=None)}, ConfigurationError),
+    ({"reference": "\udcff"}, ConfigurationError),
     *(({"idempotency_key": wrong}, ConfigurationError) for wrong in ("", "two words", "x" * 256, "ключ")),
     ({"idempotency_key": 7}, TypeError),
 ]

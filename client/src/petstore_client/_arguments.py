@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from petstore_client.errors import ConfigurationError
 
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")  # in pairs as well: they cannot be encoded
 
 
 def integer(name: str, value: object) -> int:
@@ -68,12 +69,14 @@ def new_order(
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a str", value)
+    if _SURROGATE.search(value):
+        raise ConfigurationError(f"{name} is not valid text: it has a surrogate, perhaps for a byte that is not UTF-8.")
     return value
 
 
 def _texts(name: str, value: object) -> list[str]:
     if isinstance(value, str):
-        return [value]
+        return [_text(name, value)]
     if not isinstance(value, Collection):
         raise _wrong(name, "a str or a sequence of them", value)
     if not value:
