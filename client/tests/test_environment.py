@@ -28,6 +28,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http_proxy", "http://user:secret@[::1", "http://HOST:PORT"),
         ("https_proxy", "http://user:secret/1@127.0.0.1:1", "http://HOST:PORT"),
         ("http_proxy", "http://user:secret\udcff@127.0.0.1:1", "http://HOST:PORT"),
+        ("The proxy of the system's settings", "socks4://user:secret@127.0.0.1:1", "http://HOST:PORT"),
         ("SSL_CERT_FILE", "/nonexistent/ca.pem", "SSL_CERT_FILE=/nonexistent/ca.pem"),
         ("SSL_CERT_FILE", __file__, "certificate"),
         ("SSLKEYLOGFILE", "/nonexistent/keys", "SSLKEYLOGFILE=/nonexistent/keys"),
@@ -37,6 +38,8 @@ def test_an_invalid_setting_of_the_environment_is_rejected_and_named(
     monkeypatch: pytest.MonkeyPatch, kind: type[Client] | type[AsyncClient], name: str, value: str, says: str
 ) -> None:
     monkeypatch.setenv(name, value)
+    if "system" in name:
+        monkeypatch.setattr("httpx2._utils.getproxies", lambda: {"all": value})  # as on Windows and macOS
     with pytest.raises(ConfigurationError, match=name) as caught:
         kind("http://127.0.0.1:1/v1", api_key="key")
     assert says in str(caught.value)

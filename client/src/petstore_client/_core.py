@@ -200,7 +200,8 @@ def checked_environment() -> Iterator[None]:
         hint = "is not a valid proxy; it must look like http://HOST:PORT."
         if isinstance(error, ImportError):
             hint = "is a SOCKS proxy, for which the package socksio is missing: pip install 'httpx2[socks]'."
-        raise ConfigurationError(f"{proxy_variables()} {hint}") from None
+        setting = proxy_variables() or "The proxy of the system's settings"  # which Windows and macOS have
+        raise ConfigurationError(f"{setting} {hint}") from None
 
 
 def proxy_variables() -> str:
