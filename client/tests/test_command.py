@@ -235,11 +235,13 @@ def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run) -> None
     assert ["2", "7", "-", "2026-11-20T12:00:00Z", "-", "shipped", "2027-01-15T08:00:00Z"] == lines[2]
 
 
+SENT = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
+
+
 @pytest.mark.parametrize("option", ["--json", "--jsonl"])
 def test_json_is_in_utf_8_and_does_not_control_the_terminal(run: Run, option: str) -> None:
     sys.stdout.reconfigure(encoding="cp1252")  # type: ignore[union-attr]
-    order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
-    body = {"data": [{**order, "status": "\xe9 \x9b2J", "reference": "注\u202e\U000e0001"}]}
+    body = {"data": [{**SENT, "status": "\xe9 \x9b2J", "reference": "注\u202e\U000e0001"}]}
     done = run(faulty([], Answered(200, json.dumps(body).encode())), "orders", "list", "--limit", "1", option)
     assert r'"é \u009b2J"' in done.out
     assert r'"注\u202e\udb40\udc01"' in done.out
@@ -247,8 +249,7 @@ def test_json_is_in_utf_8_and_does_not_control_the_terminal(run: Run, option: st
 
 def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sys.stdout.reconfigure(encoding="cp1252")  # type: ignore[union-attr]
-    order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
-    body = {"data": [{**order, "status": "a\x1b[2J[red]注"}]}
+    body = {"data": [{**SENT, "status": "a\x1b[2J[red]注"}]}
     for terminal in (False, True):
         on_terminal(monkeypatch, terminal=terminal)
         done = run(faulty([], Answered(200, json.dumps(body).encode())), "orders", "list", "--limit", "1")
@@ -349,8 +350,7 @@ def test_control_characters_of_the_server_do_not_reach_the_terminal(
 def test_an_error_that_affects_all_cancels_stops_the_rest(run: Run) -> None:
     fake = faulty(ORDERS, Banned())
     done = run(fake, "orders", "cancel", "1", str(-(2**63)))
-    assert (1, "") == (done.code, done.out)
-    assert 1 == len(fake.requests)
+    assert (1, "", 1) == (done.code, done.out, len(fake.requests))
 
 
 @pytest.mark.parametrize(
@@ -506,9 +506,7 @@ def test_a_truncated_list_fails_with_one_line_and_is_visibly_incomplete(run: Run
 def test_wrong_usage_exits_with_2_and_sends_nothing(run: Run, arguments: list[str]) -> None:
     fake = FakePetstore(ORDERS)
     done = run(fake, *arguments)
-    assert (2, "") == (done.code, done.out)
-    assert 1 == len(done.err.splitlines())
-    assert [] == fake.requests
+    assert (2, "", 1, []) == (done.code, done.out, len(done.err.splitlines()), fake.requests)
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -543,8 +541,7 @@ def test_without_settings_it_says_what_to_set(
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; from petstore_client.cli import main; main()"
     done = python("-c", code)
-    assert 1 == done.returncode
-    assert "petstore-client: the command needs click: pip install 'click>=8.2'\n" == done.stderr
+    assert (1, "petstore-client: the command needs click: pip install 'click>=8.2'\n") == (done.returncode, done.stderr)
 
 
 RUNNING = """

@@ -34,13 +34,7 @@ from petstore_client.testing import (
 from testing.client_variants import Connect, Own, faulty
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]
-TRANSIENT: list[Fault] = [
-    Unreachable(),
-    Dropped(),
-    TimedOut(),
-    CutOff(20),
-    *(Failing(status) for status in (500, 502, 503, 504)),
-]
+TRANSIENT: list[Fault] = [Unreachable(), Dropped(), TimedOut(), CutOff(20), *map(Failing, (500, 502, 503, 504))]
 
 
 @pytest.mark.parametrize("fault", TRANSIENT, ids=repr)

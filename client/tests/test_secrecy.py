@@ -29,12 +29,7 @@ ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401
 @pytest.mark.parametrize(
     "fault",
     [
-        Unreachable(),
-        Dropped(),
-        TimedOut(),
-        Failing(500),
-        RateLimited(999),
-        Banned(),
+        *(Unreachable(), Dropped(), TimedOut(), Failing(500), RateLimited(999), Banned()),
         Answered(308, headers={"location": f"https://elsewhere.test/?key={KEY}"}),
         *(Answered(status, ECHO) for status in (401, 404, 200)),
         Answered(200, b"[1]"),

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 import petstore_client
-import petstore_client.errors
-import petstore_client.testing
-import petstore_client.v2
-from petstore_client import V2, AsyncClient, AsyncV2, CallOptions, Client, NotFoundError, Pet
+from petstore_client import V2, AsyncClient, AsyncV2, CallOptions, Client, NotFoundError, Pet, errors, testing, v2
 from petstore_client._options import Options
 from petstore_client.testing import FakeClock, FakePetstore
 from testing.documents import read_yaml
@@ -26,21 +23,17 @@ SOURCE = Path(petstore_client.__file__).parent
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    "module", [petstore_client, petstore_client.testing, petstore_client.v2, petstore_client.errors]
-)
+@pytest.mark.parametrize("module", [petstore_client, errors, testing, v2])
 def test_all_exported_names_exist_and_of_the_package_are_all(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert all(hasattr(module, name) for name in names)  # which loads them
     public = {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
-    assert module in (petstore_client.v2, petstore_client.errors) or public == set(names) - {"__version__"}
+    assert module in (v2, errors) or public == set(names) - {"__version__"}
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in [*petstore_client.__all__, *petstore_client.testing.__all__] if n[0] != "_"]
-)
+@pytest.mark.parametrize("name", [n for n in [*petstore_client.__all__, *testing.__all__] if n[0] != "_"])
 def test_every_exported_name_has_a_docstring_and_can_get_more_fields(name: str) -> None:
-    thing = getattr(petstore_client, name, None) or getattr(petstore_client.testing, name)
+    thing = getattr(petstore_client, name, None) or getattr(testing, name)
     assert thing.__doc__ or name in ("ErrorCode", "Serve")
     assert not isinstance(thing, type) or not issubclass(thing, tuple)  # whose length programs could rely on
     for attribute, value in vars(thing).items():
@@ -94,7 +87,7 @@ def test_every_parameter_and_field_of_the_contract_is_one_of_the_client(name: st
         wanted |= set(map(snake, components["schemas"]["NewOrder"]["properties"]))
     taken = set(inspect.signature(getattr(V2, snake(name))).parameters) - {"self"}
     if "filters" in taken:
-        taken = taken - {"filters"} | set(petstore_client.v2.Filters.__annotations__)
+        taken = taken - {"filters"} | set(v2.Filters.__annotations__)
     assert wanted == taken
 
 
@@ -102,14 +95,14 @@ def test_every_filter_is_an_option_of_the_command() -> None:
     from petstore_client.cli.command import petstore_client as command
 
     listing = command.commands["orders"].commands["list"]  # type: ignore[attr-defined]
-    assert {*petstore_client.v2.Filters.__annotations__, "limit"} <= {option.name for option in listing.params}
+    assert {*v2.Filters.__annotations__, "limit"} <= {option.name for option in listing.params}
 
 
 @pytest.mark.parametrize("method", [V2.list_orders, AsyncV2.list_orders])
 def test_help_names_every_filter(method: Any) -> None:
     shown = pydoc.plain(pydoc.render_doc(method))
     named = set(re.findall(r"\w+", shown.partition("filters: ")[2]))
-    assert petstore_client.v2.Filters.__annotations__.keys() <= named
+    assert v2.Filters.__annotations__.keys() <= named
 
 
 def test_dir_shows_what_there_is() -> None:
@@ -126,7 +119,7 @@ def documented(text: str | None) -> set[str]:
 
 def test_every_argument_is_documented() -> None:
     assert set(inspect.signature(Client).parameters) <= documented(Client.__init__.__doc__)
-    assert set(petstore_client.v2.Filters.__annotations__) <= documented(petstore_client.v2.Filters.__doc__)
+    assert set(v2.Filters.__annotations__) <= documented(v2.Filters.__doc__)
     for name, method in vars(V2).items():
         if inspect.isfunction(method) and name[0] != "_":
             arguments = set(inspect.signature(method).parameters) - {"self", "order_id", "filters"}

@@ -300,6 +300,9 @@ def test_faults_place_one_order_with_one_key(connect: Connect, faults: list[Faul
     assert 0 == fake.early
 
 
+FORBIDDEN = Answered(403, b'{"code":"insufficient_scope","message":"No.","status":403}')
+
+
 def test_a_key_that_stays_in_use_is_a_conflict(connect: Connect) -> None:
     fake = faulty([], *[KeyInUse()] * 3)
     with connect(fake, max_retries=2) as petstore, pytest.raises(ConflictError) as caught:
@@ -316,10 +319,7 @@ def test_a_key_that_stays_in_use_is_a_conflict(connect: Connect) -> None:
         ([TimedOut()] * 3, APITimeoutError),
         ([Failing(500, applied=True)] * 3, ServerError),
         ([Dropped(), RateLimited(999)], RateLimitError),
-        (
-            [Dropped(), Answered(403, b'{"code":"insufficient_scope","message":"No.","status":403}')],
-            PermissionDeniedError,
-        ),
+        ([Dropped(), FORBIDDEN], PermissionDeniedError),
         ([Answered(201, b"{}", JSON)], InvalidResponseError),
         ([CutOff(5)] * 3, APIConnectionError),
     ],
