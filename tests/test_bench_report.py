@@ -49,12 +49,7 @@ CURVE = Curve(
 
 @pytest.mark.parametrize(
     ("readings", "verdict"),
-    [
-        ([0.5, 0.6, 0.7], "met"),
-        ([0.499, 0.6, 0.7], "met in the median"),
-        ([0.4, 0.499, 0.7], "short"),
-        ([], "short"),
-    ],
+    [([0.5, 0.6, 0.7], "met"), ([0.499, 0.6, 0.7], "met in the median"), ([0.4, 0.499, 0.7], "short"), ([], "short")],
 )
 def test_a_goal_is_met_only_if_every_round_meets_it(readings: list[float], verdict: str) -> None:
     assert verdict == Goal(0.5).verdict(readings)

@@ -456,10 +456,7 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
     assert 7 == overview.count("until 2026")  # five keys, and twice what the check says
     assert "1 account matches." in await browser.get("/accounts?state=banned")
     assert "No account matches" in await browser.get("/accounts?state=suspended")
-    for chosen, lifted in (
-        (["key_k07", "key_k08", "key_k08", "key_k11", "key_k12"], "4 bans"),
-        (["key_k09"], "1 ban"),
-    ):
+    for chosen, lifted in ((["key_k07", "key_k08", "key_k08", "key_k11", "key_k12"], "4 bans"), (["key_k09"], "1 ban")):
         await browser.get("/bans")
         await browser.submit("/bans", {"key": chosen})
         assert ("ok", [f"Lifted {lifted}; these keys work again within a second."]) == browser.notice

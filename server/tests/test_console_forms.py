@@ -263,11 +263,7 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
 
 @pytest.mark.parametrize(
     ("plan", "limits"),
-    [
-        (Plan.PRO, PLAN_LIMITS[Plan.PRO]),
-        (Plan.ENTERPRISE, Limits(20, 10_000)),
-        (Plan.ENTERPRISE, Limits(300, 20_000)),
-    ],
+    [(Plan.PRO, PLAN_LIMITS[Plan.PRO]), (Plan.ENTERPRISE, Limits(20, 10_000)), (Plan.ENTERPRISE, Limits(300, 20_000))],
 )
 async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
     plan: Plan, limits: Limits, zoo: None, console: Console, browser: Browser

@@ -527,12 +527,7 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(service: Serv
     await service.client.get(ORDERS, headers=bearer(await service.key()))
     await service.client.get(ORDERS)
     limited = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(1, 1))))
-    for method, path in (
-        ("DELETE", f"{ORDERS}/%37"),
-        ("DELETE", f"{ORDERS}/7"),
-        ("GET", "/v2/usage"),
-        ("PUT", ORDERS),
-    ):
+    for method, path in (("DELETE", f"{ORDERS}/%37"), ("DELETE", f"{ORDERS}/7"), ("GET", "/v2/usage"), ("PUT", ORDERS)):
         await service.client.request(method, path, headers=limited)
     await service.background_round()
     transport = httpx2.ASGITransport(app=service.application.admin)

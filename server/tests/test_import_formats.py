@@ -309,12 +309,7 @@ def many(file_format: str, count: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(
     ("file_format", "bad", "count"),
-    [
-        ("jsonl", b"", 14_000),
-        ("jsonl", b"bad\n", 5_000),
-        ("csv", b"", 14_000),
-        ("csv", b'"[[7],"]\n', 5_000),
-    ],
+    [("jsonl", b"", 14_000), ("jsonl", b"bad\n", 5_000), ("csv", b"", 14_000), ("csv", b'"[[7],"]\n', 5_000)],
 )
 def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes, count: int) -> None:
     stream = generated(piece + (bad if number % 3 else b"") for number, piece in enumerate(many(file_format, count)))

@@ -118,11 +118,7 @@ def test_a_signal_ends_an_import_which_reports_what_it_imported(
 
 @pytest.mark.parametrize(
     ("command", "how", "message", "prepare"),
-    [
-        (WRITERS[0], *ENDINGS[0], None),
-        (WRITERS[1], *ENDINGS[0], ignore_ctrl_c),
-        (WRITERS[2], *ENDINGS[1], None),
-    ],
+    [(WRITERS[0], *ENDINGS[0], None), (WRITERS[1], *ENDINGS[0], ignore_ctrl_c), (WRITERS[2], *ENDINGS[1], None)],
 )
 def test_a_signal_ends_what_writes_a_file_which_is_removed(
     filled: Path,

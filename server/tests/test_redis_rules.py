@@ -142,12 +142,7 @@ async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_
 @pytest.mark.parametrize("fault", [RedisTimeoutError("slow."), OSError("slow."), None], ids=repr)
 @pytest.mark.parametrize(
     "call",
-    [
-        lambda it: it.info(),
-        lambda it: it.usages([1]),
-        lambda it: it.newest("store:timeline", 1),
-        lambda it: it.prove(),
-    ],
+    [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest("store:timeline", 1), lambda it: it.prove()],
 )
 async def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
     call: Callable[[RedisCounters], Coroutine[Any, Any, object]], fault: Exception | None
