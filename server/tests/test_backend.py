@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity
+from petstore_server.domain.usage import Activity, Granularity, UsageCounts
 from petstore_server.runtime import backend
 from petstore_server.runtime.backend import compact_history
 from petstore_server.runtime.installation import read_counters, sqlite_path
@@ -184,6 +185,24 @@ async def test_what_could_not_be_saved_is_saved_later(service: Service, monkeypa
     assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
     assert [60] == [windows.minute.used for windows in counts.values()]
     assert [key_id] == [ban.key_id for ban in bans]
+
+
+@pytest.mark.settings(**STRICT)
+async def test_many_counts_are_saved_in_parts_and_a_part_that_failed_is_saved_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ban(service)
+    service.backend.activity.max_taken = 2
+    service.backend.activity.put_back(Activity({(0, hour, "getPet"): UsageCounts(1) for hour in range(4)}, {}, {}))
+    save = AsyncMock(side_effect=[None, ServiceUnavailable("it took too long"), None, None])
+    monkeypatch.setattr(service.backend.store.usage, "save", save)
+    with pytest.raises(ServiceUnavailable):
+        await service.backend.save()
+    await service.backend.save()
+    parts = [(len(bans), len(activity.accounts)) for _, bans, activity in (each.args for each in save.await_args_list)]
+    assert [(1, 2), (0, 2), (0, 2), (0, 1)] == parts
+    saved = [place for number in (0, 2, 3) for place in save.await_args_list[number].args[2].accounts]
+    assert {"getPet": 4, "listOrders": 1} == Counter(operation for _, _, operation in set(saved))
 
 
 async def test_a_use_in_the_hour_of_a_restore_is_saved_again(service: Service, tmp_path: Path) -> None:

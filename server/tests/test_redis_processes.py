@@ -17,15 +17,7 @@ from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import store_file
 from petstore_server.settings import read_settings
 from testing.deployment import Deployment
-from testing.process import (
-    UNLIMITED,
-    Server,
-    environment,
-    new_key,
-    petstore,
-    petstore_json,
-    serving_as,
-)
+from testing.process import UNLIMITED, Server, environment, new_key, petstore, petstore_json, serving_as
 from testing.redis_engine import RedisEngine, own_redis, shared_redis, wait_for_redis
 from testing.subprocesses import PATIENCE, busy, within
 from testing.wire import codes

@@ -5,25 +5,10 @@ from itertools import product
 
 import pytest
 
-from petstore_server.domain.accounts import (
-    PLAN_LIMITS,
-    RESUME,
-    Account,
-    Limits,
-    Plan,
-    close,
-    set_plan,
-    suspend,
-)
+from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, close, set_plan, suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
-from petstore_server.domain.errors import (
-    AccountExists,
-    AccountNotFound,
-    KeyNotBanned,
-    KeyNotFound,
-    KeyNotUsable,
-)
+from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
 from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
     VALID,
@@ -214,9 +199,8 @@ async def test_only_keys_that_would_work_without_their_ban_count_as_banned(store
         await store.keys.create(api_key(name, "zoo"), BY)
     await store.keys.rotate("key_ending", successor("next"), 2_060.0, BY)
     await store.keys.change("key_revoked", revoke(BY.at), BY)
-    await store.usage.save(
-        {}, [Ban(f"key_{each}", 2_000, 2_120, 1) for each in ("good", "revoked", "ending", "paused")]
-    )
+    bans = [Ban(f"key_{each}", 2_000, 2_120, 1) for each in ("good", "revoked", "ending", "paused")]
+    await store.usage.save({}, bans)
 
     async def banned(now: float) -> list[str]:
         found = [key.id for key in (await store.keys.banned(now, 9)).items]
@@ -290,25 +274,17 @@ async def test_every_change_of_access_is_recorded_and_heard_and_nothing_else_is_
         entries = (await log(store))[:9]
     free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
     created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
+    banned = {"began": 1_000, "until": 9_000, "level": 1}
+    rotated = {"expires_at": 3_000.0, "rotated_to": "key_two"}
     assert [
         ("account.create", "account:zoo", None, free),
         ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
         ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
         ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),
         ("account.resume", "account:zoo", {"suspended_at": 1_000.0}, {"suspended_at": None}),
-        (
-            "key.ban",
-            "key:key_one",
-            None,
-            {"began": 1_000, "until": 9_000, "level": 1, "reason": "requests that ignored Retry-After"},
-        ),
-        ("key.unban", "key:key_one", {"ban": {"began": 1_000, "until": 9_000, "level": 1}}, {"ban": None}),
-        (
-            "key.rotate",
-            "key:key_one",
-            {"expires_at": None, "rotated_to": None},
-            {"expires_at": 3_000.0, "rotated_to": "key_two"},
-        ),
+        ("key.ban", "key:key_one", None, {**banned, "reason": "requests that ignored Retry-After"}),
+        ("key.unban", "key:key_one", {"ban": banned}, {"ban": None}),
+        ("key.rotate", "key:key_one", {"expires_at": None, "rotated_to": None}, rotated),
         ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
     ] == [(entry.action, entry.subject, entry.before, entry.after) for entry in entries]
     assert {BY} == {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"}

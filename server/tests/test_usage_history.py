@@ -157,15 +157,22 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
         assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
 
 
+async def test_postgresql_saves_all_rows_of_a_table_with_one_statement(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        ids = [(await store.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two", "three")]
+        await store.usage.save({}, [], Activity({(each, FIRST, "getPet"): UsageCounts(1) for each in ids}, {}, {}))
+        statements = "SELECT count(*), count(DISTINCT cmin::text) FROM petstore.usage_history"
+        assert [(3, 1)] == await store.engine.query(statements)
+
+
 async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(store: Store) -> None:
     ids = [(await store.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two")]
     for start in (FIRST, FIRST + 23 * HOUR, FIRST + DAY):
         await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
         await store.usage.save({}, [], activity(ids[1], start, 5))
     hours = await store.usage.history(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
-    assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == [
-        (start, counts.admitted, counts.refused) for start, counts in hours.items()
-    ]
+    found = [(start, counts.admitted, counts.refused) for start, counts in hours.items()]
+    assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == found
     days = await store.usage.history(ids[0], *ALL_TIME, Granularity.DAY)
     assert [(FIRST, 4), (FIRST + DAY, 2)] == [(start, counts.admitted) for start, counts in days.items()]
     together = await store.usage.history(None, *ALL_TIME, Granularity.DAY)

@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.timestamps import DAY, MINUTE
-from petstore_server.domain.windows import (
-    Count,
-    Outcome,
-    evaluate_account,
-    evaluate_address,
-    evaluate_ban,
-    roll_window,
-)
+from petstore_server.domain.windows import Count, Outcome, evaluate_account, evaluate_address, evaluate_ban, roll_window
 
 TIMES = st.floats(min_value=0, max_value=4e9, allow_nan=False)
 LIMITS = Limits(60, 1000)

@@ -27,15 +27,7 @@ from petstore_server.runtime import servers
 from petstore_server.runtime import workers as supervision
 from petstore_server.settings import read_settings
 from petstore_server.telemetry.logs import configure_logging
-from testing.process import (
-    UNLIMITED,
-    Server,
-    new_key,
-    petstore,
-    petstore_process,
-    serving,
-    serving_as,
-)
+from testing.process import UNLIMITED, Server, new_key, petstore, petstore_process, serving, serving_as
 from testing.public_server import begin_slowly
 from testing.redis_engine import shared_redis, wait_for_redis
 from testing.stores import new_store_file

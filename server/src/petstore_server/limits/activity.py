@@ -5,12 +5,16 @@ A request costs a few look-ups and two increments: of its decision, and of its r
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import islice
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts, uses_of
 from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
+
+MAX_TAKEN = 1_000
+"""Counts, and keys, that are taken at a time: PostgreSQL saves them in a small part of the time that it has."""
 
 _ADMITTED, _REFUSED_MINUTE, _REFUSED_DAY, _REFUSED_BANNED = range(4)  # fields of UsageCounts
 _RESPONSES = {204: "cancelled", 403: "forbidden", 404: "not_found", 409: "conflict", 410: "gone"}
@@ -20,11 +24,15 @@ _RESPONSE_FIELDS = [
 ]
 _REFUSED_KEY, _REFUSED_ADDRESS = range(2)  # the fields of KeylessCounts
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
 
 class UsageRecorder:
     """Records decisions and responses; `take` returns what was recorded since the last call."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_taken: int = MAX_TAKEN) -> None:
+        self.max_taken = max_taken
         # Incremented in place: by account, hour and operation, and by hour without a valid key.
         self._accounts: defaultdict[tuple[int, int, str], list[int]] = defaultdict(
             lambda: [0] * len(UsageCounts._fields)
@@ -61,9 +69,12 @@ class UsageRecorder:
             self._accounts[principal.account_id, self._start, operation][_RESPONSE_FIELDS[status - 200]] += 1
 
     def take(self) -> Activity:
-        """Return what was recorded and not taken yet. Follow with `put_back` if it could not be saved."""
-        counted = {key: UsageCounts(*counts) for key, counts in self._accounts.items()}
-        keyless = {start: KeylessCounts(*counts) for start, counts in self._keyless.items()}
+        """Return what was recorded and not taken yet, `max_taken` of each kind at most.
+
+        Follow with `put_back` if it could not be saved.
+        """
+        counted = {key: UsageCounts(*counts) for key, counts in self._taken(self._accounts).items()}
+        keyless = {start: KeylessCounts(*counts) for start, counts in self._taken(self._keyless).items()}
         uses = {
             (account_id, used): start
             for account_id, start, operation in sorted(counted)
@@ -71,11 +82,7 @@ class UsageRecorder:
             if start > self._uses.get((account_id, used), 0)
         }
         self._uses |= uses
-        taken = Activity(counted, keyless, self._keys, uses)
-        self._accounts.clear()
-        self._keyless.clear()
-        self._keys = {}
-        return taken
+        return Activity(counted, keyless, self._taken(self._keys), uses)
 
     def put_back(self, taken: Activity) -> None:
         """Add this to what the next `take` returns."""
@@ -97,6 +104,9 @@ class UsageRecorder:
         """What the next `take` would return for the account: hours, with the counts of each operation."""
         found = self._accounts.items()
         return [(start, UsageCounts(*counts)) for (account, start, _), counts in found if account == account_id]
+
+    def _taken(self, recorded: dict[_Key, _Value]) -> dict[_Key, _Value]:
+        return {key: recorded.pop(key) for key in list(islice(recorded, self.max_taken))}
 
     def _begin_hour(self, now: float) -> None:
         self._start = Granularity.HOUR.start(now)

@@ -77,24 +77,29 @@ class Backend:
         confirm(changed)
 
     async def save(self) -> None:
-        """Save what was counted since the last call. Raises ServiceUnavailable, and then keeps it for the next call."""
-        async with self._saving:
-            saving = asyncio.ensure_future(self._save())
-            try:
-                await asyncio.wait({saving})  # which a cancellation does not end
-            except asyncio.CancelledError:  # the store may save it all the same, so its outcome is needed
-                with suppress(ServiceUnavailable):
-                    await saving
-                raise
-            saving.result()
+        """Save what was counted since the last call, in as many transactions as that needs.
 
-    async def _save(self) -> None:
-        """Save what was counted since the last call, and log the bans among it; or keep it."""
+        Raises ServiceUnavailable, and then keeps what was not saved for the next call.
+        """
+        more = True
+        while more:
+            async with self._saving:
+                saving = asyncio.ensure_future(self._save())
+                try:
+                    await asyncio.wait({saving})  # which a cancellation does not end
+                except asyncio.CancelledError:  # the store may save it all the same, so its outcome is needed
+                    with suppress(ServiceUnavailable):
+                        await saving
+                    raise
+                more = saving.result()
+
+    async def _save(self) -> bool:
+        """Save what was counted, and log the bans among it; or keep it. Return whether there may be more."""
         unsaved, activity = self.local.take_unsaved(), self.activity.take()
         if self.shared is not None:  # which has the usage; local counts are not worth keeping
             unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
-            return
+            return False
         try:
             await self.store.usage.save(*unsaved, activity)
         except BaseException:
@@ -109,6 +114,7 @@ class Backend:
                 account = (await self.store.keys.find(ban.key_id)).account
             fields = {"key": ban.key_id, "account": account, "ban_seconds": ban.until - ban.began}
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
+        return self.activity.max_taken in (len(activity.accounts), len(activity.keys))
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what is not saved yet. Raises ServiceUnavailable."""

@@ -49,7 +49,18 @@ class Commands(NamedTuple):
     parameters: Sequence[Sequence[Any]]
 
 
-Statement = Query | list[Query] | Command | Commands  # of queries in a list, the rows of each are sent back as a list
+class Rows(NamedTuple):
+    """A command for all of some rows, of which there may be none: `unnest(%s::bigint[], %s::text[]) AS new (id, name)`.
+
+    PostgreSQL carries it out once, with the rows in order; SQLite for each row.
+    """
+
+    sql: str
+    parameters: Sequence[Row]
+
+
+# Of queries in a list, the rows of each are sent back as a list.
+Statement = Query | list[Query] | Command | Commands | Rows
 Condition = tuple[str, Sequence[Any]]  # with its parameters
 Work = Generator[Statement, list[Any], Result]
 Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries on the snapshot that it stands for

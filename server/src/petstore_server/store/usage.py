@@ -11,19 +11,29 @@ from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, Key
 from petstore_server.domain.windows import Count
 from petstore_server.store.access import ACCESS_CHANGED, save_ban
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Command, Commands, Part, Query, Work, bulk_transaction, snapshot, transaction
+from petstore_server.store.engine import (
+    Command,
+    Commands,
+    Part,
+    Query,
+    Rows,
+    Work,
+    bulk_transaction,
+    snapshot,
+    transaction,
+)
 
 _SELECT_BANS = "SELECT key_id, began, until, level FROM petstore.bans"
 _COLUMNS = "account_id, minute_start, minute_used, day_start, day_used"
-# A restore may have removed an account or a key that a running process still counts: those are skipped.
-_SAVE_USAGE = f"""
-    INSERT INTO petstore.usage ({_COLUMNS})
-    SELECT id, %s, %s, %s, %s FROM petstore.accounts WHERE id = %s
-    ON CONFLICT (account_id) DO UPDATE SET
-        minute_start = excluded.minute_start, minute_used = excluded.minute_used,
-        day_start = excluded.day_start, day_used = excluded.day_used
-"""
-_SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"
+_COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
+_TEXTS = ("operation", "used", "key_id")  # columns; all others are numbers
+
+
+def _new(columns: str) -> str:
+    """The rows of `Rows`, which have these columns."""
+    names = columns.split(", ")
+    arrays = ("%s::text[]" if name in _TEXTS else "%s::bigint[]" for name in names)
+    return f"unnest({', '.join(arrays)}) AS new ({columns})"
 
 
 def _sums(names: Sequence[str]) -> str:
@@ -35,15 +45,25 @@ def _added(table: str, names: Sequence[str]) -> str:
     return "DO UPDATE SET " + ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names)
 
 
+# A restore may have removed an account or a key that a running process still counts: those are skipped. With a join,
+# PostgreSQL might not keep the order of the rows.
+_OF_AN_ACCOUNT = "WHERE (SELECT TRUE FROM petstore.accounts WHERE id = new.account_id)"
+_SAVE_USAGE = f"""
+    INSERT INTO petstore.usage ({_COLUMNS}) SELECT new.* FROM {_new(_COLUMNS)} {_OF_AN_ACCOUNT}
+    ON CONFLICT (account_id) DO UPDATE SET
+        minute_start = excluded.minute_start, minute_used = excluded.minute_used,
+        day_start = excluded.day_start, day_used = excluded.day_used
+"""
+_SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"
 _HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
-_COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
+_ADDED = f"account_id, start, operation, {', '.join(_COUNTS)}"
 _ADD = f"""
-    INSERT INTO petstore.usage_history (account_id, seconds, start, operation, {", ".join(_COUNTS)})
-    SELECT id, {HOUR}, %s, %s, {", ".join(["%s"] * len(_COUNTS))} FROM petstore.accounts WHERE id = %s
+    INSERT INTO petstore.usage_history (seconds, {_ADDED}) SELECT {HOUR}, new.* FROM {_new(_ADDED)} {_OF_AN_ACCOUNT}
     ON CONFLICT (account_id, seconds, start, operation) {_added("usage_history", _COUNTS)}
 """
-_SET_API_USE = """
-    INSERT INTO petstore.api_use (account_id, used, last_hour) SELECT id, %s, %s FROM petstore.accounts WHERE id = %s
+_API_USE = "account_id, used, last_hour"
+_SET_API_USE = f"""
+    INSERT INTO petstore.api_use ({_API_USE}) SELECT new.* FROM {_new(_API_USE)} {_OF_AN_ACCOUNT}
     ON CONFLICT (account_id, used) DO UPDATE SET last_hour = excluded.last_hour
     WHERE excluded.last_hour > api_use.last_hour
 """
@@ -51,8 +71,9 @@ _ADD_KEYLESS = f"""
     INSERT INTO petstore.keyless_history (seconds, start, {", ".join(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
     ON CONFLICT (seconds, start) {_added("keyless_history", _KEYLESS)}
 """
-_SET_KEY_USE = """
-    INSERT INTO petstore.key_use (key_id, last_hour) SELECT id, %s FROM petstore.keys WHERE id = %s
+_SET_KEY_USE = f"""
+    INSERT INTO petstore.key_use (key_id, last_hour) SELECT new.* FROM {_new("key_id, last_hour")}
+    WHERE (SELECT TRUE FROM petstore.keys WHERE id = new.key_id)
     ON CONFLICT (key_id) DO UPDATE SET last_hour = excluded.last_hour WHERE excluded.last_hour > key_use.last_hour
 """
 _OLDEST = f"""
@@ -94,11 +115,11 @@ class UsageStore(Part):
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:
         """Save usage by account id and new bans, and add to the usage history, in one transaction."""
         # In ascending order, as in every transaction, so that two of them never wait for each other.
-        counts = [
-            (minute.start, minute.used, day.start, day.used, account_id)
+        windows = [
+            (account_id, minute.start, minute.used, day.start, day.used)
             for account_id, (minute, day) in sorted(usage.items())
         ]
-        yield Commands(_SAVE_USAGE, counts)
+        yield Rows(_SAVE_USAGE, windows)
         changed = False
         for key_id, ban in sorted({ban.key_id: ban for ban in bans}.items()):
             # After a rotation under way, so that its successor is found.
@@ -106,15 +127,10 @@ class UsageStore(Part):
                 changed |= yield from _save_ban(ban)
         if changed:
             yield ACCESS_CHANGED
-        hours = [
-            (start, operation, *counts, account_id)
-            for (account_id, start, operation), counts in sorted(activity.accounts.items())
-        ]
-        keyless = [(start, *counts) for start, counts in sorted(activity.keyless.items())]
-        keys = [(hour, key_id) for key_id, hour in sorted(activity.keys.items())]
-        uses = [(used, hour, account_id) for (account_id, used), hour in sorted(activity.uses.items())]
-        for sql, rows in ((_ADD, hours), (_ADD_KEYLESS, keyless), (_SET_KEY_USE, keys), (_SET_API_USE, uses)):
-            yield Commands(sql, rows)
+        yield Rows(_ADD, [(*place, *counts) for place, counts in sorted(activity.accounts.items())])
+        yield Commands(_ADD_KEYLESS, [(start, *counts) for start, counts in sorted(activity.keyless.items())])
+        yield Rows(_SET_KEY_USE, sorted(activity.keys.items()))
+        yield Rows(_SET_API_USE, [(*use, hour) for use, hour in sorted(activity.uses.items())])
 
     @snapshot
     def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[dict[int, UsageCounts]]:

@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 from petstore_server.deadlines import expiring
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.timelines import Driver, OldPrimary, Timelines
-from petstore_server.store.engine import Commands, Query, Result, Row, Work
+from petstore_server.store.engine import Command, Commands, Query, Result, Row, Rows, Work
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
@@ -139,8 +139,7 @@ class Connection:
                 elif isinstance(statement, list):
                     rows = await self.rows(statement)
                 else:
-                    sets = statement.parameters if isinstance(statement, Commands) else [statement.parameters]
-                    self._unsent += [self._bound(statement.sql, parameters) for parameters in sets]
+                    self._unsent += [self._bound(statement.sql, parameters) for parameters in _sets(statement)]
         except StopIteration as stop:
             result: Result = stop.value
             return result
@@ -201,6 +200,15 @@ class Connection:
         self.timed_out = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as raw_socket:
             raw_socket.shutdown(socket.SHUT_RDWR)
+
+
+def _sets(statement: Command | Commands | Rows) -> Sequence[Sequence[Any]]:
+    """The parameters for each time that it is carried out."""
+    if isinstance(statement, Command):
+        return [statement.parameters]
+    if isinstance(statement, Rows) and statement.parameters:
+        return [[list(column) for column in zip(*statement.parameters, strict=True)]]
+    return statement.parameters
 
 
 def array(values: Iterable[Any]) -> str:

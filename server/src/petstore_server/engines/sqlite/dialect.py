@@ -1,6 +1,7 @@
 """SQLite's statements: those in which it differs (`store.engine.Dialect`), and how it runs those that engines share."""
 
 import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Statement, Work
+from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Rows, Statement, Work
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
@@ -26,6 +27,7 @@ _DIFFERENCES = (
     ("::json ->>", " ->>"),
     (NOW, "unixepoch('subsec')"),
 )
+_NEW_ROWS = re.compile(r"unnest\([^)]*\) AS new \(([^)]*)\)")  # of `Rows`
 _ADVANCE = """
     UPDATE clock SET change = change + 1, at = max(at + 1, ?), last_order_id = max(last_order_id, ?)
     RETURNING change, at
@@ -126,7 +128,7 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
 
 
 def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
-    if isinstance(statement, Commands):
+    if isinstance(statement, Commands | Rows):
         if statement.parameters:
             connection.executemany(translated(statement.sql), statement.parameters)
         return []
@@ -145,6 +147,7 @@ def rows_of(connection: apsw.Connection | apsw.Cursor, statement: Query | Comman
 @lru_cache(maxsize=256)
 def translated(sql: str) -> str:
     """Return PostgreSQL's text of a statement as SQLite accepts it."""
+    sql = _NEW_ROWS.sub(lambda new: f"(SELECT {', '.join(f'? AS {name}' for name in new[1].split(', '))}) AS new", sql)
     for theirs, ours in _DIFFERENCES:
         sql = sql.replace(theirs, ours)
     return sql
