@@ -59,7 +59,7 @@ _SELECT_KEY = """
 _FIND_KEY = f"{_SELECT_KEY} WHERE keys.id = %s"
 _LOCK_KEYS = """
     SELECT id FROM petstore.keys WHERE account_id = (SELECT id FROM petstore.accounts WHERE name = %s)
-    ORDER BY id FOR UPDATE
+    ORDER BY id FOR NO KEY UPDATE
 """
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
 _WORKING = f"""
@@ -135,7 +135,8 @@ class Accounts(Part):
         there may be many keys.
         """
         # Keys are locked before the account and the store, as by changes of a key, and read when no other
-        # transaction can create one any more: that needs the account.
+        # transaction can create one any more: that needs the account. The lock of neither stops a foreign key, so
+        # saving usage, which comes to accounts before keys, is not in the way.
         yield Query(_LOCK_KEYS, (name,), briefly=True)
         before = yield from _locked_account(name)
         rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (before.id,))
@@ -237,7 +238,7 @@ class Keys(Part):
         """Replace the key by a successor, as `domain.keys.rotate` does. Raises KeyNotFound, KeyNotUsable."""
         before = yield from _locked_key(key_id)
         old, new = keys.rotate(before, successor, grace_ends, actor.at)
-        yield _insert_key(new, (yield from find_account(new.account)).id)
+        yield _insert_key(new, (yield from _locked_account(new.account, "FOR SHARE")).id)
         if new.ban is not None:
             yield save_ban(new.ban)
         yield from _update_key("key.rotate", before, old, actor)
@@ -250,7 +251,7 @@ def save_ban(ban: Ban) -> Query:
     return Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))
 
 
-def _locked_account(name: str, lock: str = "FOR UPDATE") -> Work[Account]:
+def _locked_account(name: str, lock: str = "FOR NO KEY UPDATE") -> Work[Account]:
     """Return the account, which no other transaction can change from here on. Raises AccountNotFound."""
     return _account(one((yield Query(f"{_FIND_ACCOUNT} {lock}", (name,))), AccountNotFound, name))
 
@@ -283,7 +284,7 @@ def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedP
 
 def _locked_key(key_id: str) -> Work[ApiKey]:
     """Return the key, which no other transaction can change from here on. Raises KeyNotFound."""
-    yield Query("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key_id,))
+    yield Query("SELECT 1 FROM petstore.keys WHERE id = %s FOR NO KEY UPDATE", (key_id,))
     return _key(one((yield Query(_FIND_KEY, (key_id,))), KeyNotFound, key_id))
 
 

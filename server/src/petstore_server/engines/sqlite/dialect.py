@@ -23,6 +23,7 @@ _DIFFERENCES = (
     ("%s", "?"),
     ("petstore.", ""),
     (" FOR UPDATE", ""),
+    (" FOR NO KEY UPDATE", ""),
     (" FOR SHARE", ""),
     ("::json ->>", " ->>"),
     (NOW, "unixepoch('subsec')"),
