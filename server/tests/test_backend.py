@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import AsyncMock, call
+from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 
@@ -163,13 +163,15 @@ async def test_the_background_tasks_of_a_process_delete_what_is_old(
     assert {} == await service.backend.history(1, 0, int(service.clock.now), Granularity.DAY)
 
 
-async def test_a_day_of_the_usage_history_is_compacted_at_a_time_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_usage_history_is_compacted_step_by_step_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     monkeypatch.setattr(asyncio, "sleep", pause := AsyncMock())
-    usage = AsyncMock(**{"compact.side_effect": [True, True, False]})
-    await compact_history(usage, settings, 9 * DAY + 1)
-    assert [call.compact(7 * DAY, 4 * DAY)] * 3 == usage.mock_calls
-    assert [call(backend._COMPACT_GAP_SECONDS)] * 2 == pause.mock_calls
+    monkeypatch.setattr(backend, "monotonic", Mock(side_effect=[0.0, 1.0, 2.0, 9.0, 13.9, 14.0]))
+    usage = AsyncMock(**{"compact.side_effect": [True, True, False, True, True, True]})
+    for _ in range(2):
+        await compact_history(usage, settings, 9 * DAY + 1)
+    assert [call.compact(7 * DAY, 4 * DAY)] * 5 == usage.mock_calls
+    assert [call(backend._COMPACT_GAP_SECONDS)] * 3 == pause.mock_calls
 
 
 @pytest.mark.settings(**STRICT)

@@ -30,6 +30,7 @@ from testing.clock import START
 from testing.documents import SOURCE, read_yaml
 from testing.service import Service, bearer
 from testing.stores import BY, Stores, add_key, successor
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -219,20 +220,24 @@ async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_
         assert (await one.keys.find(new.id)).last_used_at is None
 
 
-async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(each_backend: Stores) -> None:
+async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("petstore_server.runtime.backend._COMPACT_ROUND_SECONDS", PATIENCE)
     source = random.Random(3)
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     async with each_backend.opened() as one, each_backend.opened() as other:
         account = (await one.accounts.create("zoo", Plan.FREE, LIMITS, BY)).id
-        for hour in range(0, 8 * 24, 3):
+        for hour in range(0, 8 * 24, 6):
             counts = UsageCounts(*[source.randrange(9) for _ in UsageCounts._fields])
             start, operation = FIRST + hour * HOUR, source.choice(("listOrders", "getPet", "none"))
-            await one.usage.save(
-                {}, [], Activity({(account, start, operation): counts}, {start: KeylessCounts(1, 2)}, {})
-            )
+            counted = Activity({(account, start, operation): counts}, {start: KeylessCounts(1, 2)}, {})
+            await one.usage.save({}, [], counted)
         before = list((await one.usage.history(account, *ALL_TIME, Granularity.DAY)).items())
         keyless = list((await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)).items())
         operations = await one.usage.operations(account, FIRST + 2 * DAY, FIRST + 9 * DAY)
+        assert await one.usage.compact(FIRST + 5 * DAY, FIRST)  # an hour at a time
+        assert FIRST + 6 * HOUR == next(iter(await one.usage.history(account, *ALL_TIME, Granularity.HOUR)))
         now = FIRST + 7 * DAY + 12 * HOUR  # hours of the last two days stay, and days of the last five
         await asyncio.gather(*[compact_history(each.usage, settings, now) for each in (one, other)])
         assert before[2:] == list((await one.usage.history(account, *ALL_TIME, Granularity.DAY)).items())

@@ -30,7 +30,8 @@ STALLED_SECONDS = 10.0
 _VERIFY_SECONDS = 1.0
 _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
-_COMPACT_GAP_SECONDS = 0.1
+_COMPACT_GAP_SECONDS = 0.05
+_COMPACT_ROUND_SECONDS = 5.0
 _MAX_FORGOTTEN = 10_000
 _MAX_BACKOFF = 5.0
 
@@ -241,10 +242,14 @@ async def run_tasks(tasks: Sequence[BackgroundTask]) -> None:
 
 
 async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:
-    """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds."""
+    """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds.
+
+    Ends after some seconds. The next call continues: after the retention was shortened, there may be months to sum.
+    """
+    ends = monotonic() + _COMPACT_ROUND_SECONDS
     kept = settings.usage_hourly_retention_days, settings.usage_daily_retention_days
     hours_before, days_before = (Granularity.DAY.start(now) - days * DAY for days in kept)
-    while await usage.compact(hours_before, days_before):  # noqa: ASYNC110 - a pause between two days
+    while await usage.compact(hours_before, days_before) and monotonic() < ends:  # noqa: ASYNC110 - a pause
         await asyncio.sleep(_COMPACT_GAP_SECONDS)
 
 

@@ -55,7 +55,7 @@ _SAVE_USAGE = f"""
         day_start = excluded.day_start, day_used = excluded.day_used
 """
 _SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"
-_HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
+_PERIOD = "seconds = %s AND start = %s"
 _ADDED = f"account_id, start, operation, {', '.join(_COUNTS)}"
 _ADD = f"""
     INSERT INTO petstore.usage_history (seconds, {_ADDED}) SELECT {HOUR}, new.* FROM {_new(_ADDED)} {_OF_AN_ACCOUNT}
@@ -76,10 +76,10 @@ _SET_KEY_USE = f"""
     WHERE (SELECT TRUE FROM petstore.keys WHERE id = new.key_id)
     ON CONFLICT (key_id) DO UPDATE SET last_hour = excluded.last_hour WHERE excluded.last_hour > key_use.last_hour
 """
-_OLDEST = f"""
+_OLDEST = """
     SELECT min(start) FROM (
-        SELECT min(start) AS start FROM petstore.usage_history WHERE seconds = {HOUR}
-        UNION ALL SELECT min(start) FROM petstore.keyless_history WHERE seconds = {HOUR}
+        SELECT min(start) AS start FROM petstore.usage_history WHERE seconds = %s
+        UNION ALL SELECT min(start) FROM petstore.keyless_history WHERE seconds = %s
     ) AS oldest
 """
 
@@ -166,27 +166,34 @@ class UsageStore(Part):
 
     @bulk_transaction
     def compact(self, hours_before: int, days_before: int) -> Work[bool]:
-        """Sum the hours of one day that ended before `hours_before` into that day; delete days before `days_before`.
+        """Add the oldest hour to its day, if it is before `hours_before`; or else delete a day before `days_before`.
 
-        Both are starts of days in Unix seconds. Returns whether there may be more to do.
+        Both are starts of days in Unix seconds. Returns whether there may be more to do. Only an hour or a day at a
+        time, because changes of access and the readiness check wait for the store's row.
         """
         # Another process may do the same: it then finds no hours left.
         yield Query("SELECT one FROM petstore.store FOR UPDATE")
-        [(oldest,)] = yield Query(_OLDEST)
-        if oldest is None or oldest >= hours_before:
+        hour = yield from _oldest(HOUR, hours_before)
+        if hour is None:
+            day = yield from _oldest(DAY, days_before)
             for table in _HISTORIES:
-                yield Command(f"DELETE FROM petstore.{table} WHERE seconds = {DAY} AND start < %s", (days_before,))
-            return False
-        day = Granularity.DAY.start(oldest)
+                yield Command(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (DAY, day))
+            return day is not None
         for table, (key, names) in _HISTORIES.items():
             sum_into_day = f"""
                 INSERT INTO petstore.{table} ({key} seconds, start, {", ".join(names)})
-                SELECT {key} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_HOURS} GROUP BY {key} seconds
+                SELECT {key} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_PERIOD} GROUP BY {key} seconds
                 ON CONFLICT ({key} seconds, start) {_added(table, names)}
             """
-            yield Command(sum_into_day, (day, day, day + DAY))
-            yield Command(f"DELETE FROM petstore.{table} WHERE {_HOURS}", (day, day + DAY))
+            yield Command(sum_into_day, (Granularity.DAY.start(hour), HOUR, hour))
+            yield Command(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (HOUR, hour))
         return True
+
+
+def _oldest(seconds: int, before: int) -> Work[int | None]:
+    """The start of the oldest hour or day of which there are counts, if it is `before` this (Unix seconds)."""
+    [(start,)] = yield Query(_OLDEST, (seconds, seconds))
+    return start if start is not None and start < before else None
 
 
 def _summed(column: str, account_id: int | None, by: Granularity, start: int, end: int) -> Work[dict[Any, UsageCounts]]:
