@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -180,6 +181,17 @@ async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(sto
     assert [(FIRST, 14), (FIRST + DAY, 7)] == [(start, counts.admitted) for start, counts in together.items()]
     totals = await store.usage.totals(FIRST, FIRST + DAY)
     assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
+
+
+async def test_reports_on_all_accounts_and_keys_may_take_long_to_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.engine, "query", query := AsyncMock(return_value=[]))
+    period = 0, 1, Granularity.HOUR
+    found = store.usage.history(None, *period), store.usage.keyless_history(*period), store.usage.totals(0, 1)
+    for read in (*found, store.usage.operations(None, 0, 1), store.keys.list()):
+        await read
+    assert [{"short": False}] * 5 == [each.kwargs for each in query.await_args_list]
 
 
 async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_late(each_backend: Stores) -> None:

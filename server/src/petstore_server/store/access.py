@@ -184,12 +184,12 @@ class Keys(Part):
         rows = await self._engine.query(f"{_SELECT_KEY} WHERE digest = %s", (digest,))
         return _key(rows[0]) if rows else None
 
-    @snapshot
-    def list(self, account: str | None = None) -> Work[list[ApiKey]]:
+    async def list(self, account: str | None = None) -> list[ApiKey]:
         """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
         chosen = "" if account is None else "WHERE account_id = %s"
-        values = () if account is None else ((yield from find_account(account)).id,)
-        rows = yield Query(f"{_SELECT_KEY} {chosen} ORDER BY keys.created_at, keys.number", values)
+        values = () if account is None else ((await Accounts(self._engine).find(account)).id,)
+        sql = f"{_SELECT_KEY} {chosen} ORDER BY keys.created_at, keys.number"
+        rows = await self._engine.query(sql, values, short=False)
         return [_key(row) for row in rows]
 
     @snapshot
@@ -260,11 +260,6 @@ def _update_account(action: str, before: Account, after: Account, actor: Actor) 
     changing = str(after.plan), *after.limits, after.suspended_at, after.contact, after.note, after.closed_at
     yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
     yield record(actor, action, f"account:{after.name}", difference(before.fields(), after.fields()))
-
-
-def find_account(name: str) -> Work[Account]:
-    """Find an account within a transaction. Raises AccountNotFound."""
-    return _account(one((yield Query(_FIND_ACCOUNT, (name,))), AccountNotFound, name))
 
 
 def _account(row: Row) -> Account:

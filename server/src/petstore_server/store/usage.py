@@ -16,6 +16,7 @@ from petstore_server.store.engine import (
     Commands,
     Part,
     Query,
+    Row,
     Rows,
     Work,
     bulk_transaction,
@@ -132,15 +133,13 @@ class UsageStore(Part):
         yield Rows(_SET_KEY_USE, sorted(activity.keys.items()))
         yield Rows(_SET_API_USE, [(*use, hour) for use, hour in sorted(activity.uses.items())])
 
-    @snapshot
-    def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[dict[int, UsageCounts]]:
+    async def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The hours or days with requests of an account, or the sums of all if it is None, by start, ascending."""
-        return merge((yield from _summed("start", account_id, by, start, end)).items(), by)
+        return merge((await self._summed("start", account_id, by, start, end)).items(), by)
 
-    @snapshot
-    def operations(self, account_id: int | None, start: int, end: int) -> Work[dict[str, UsageCounts]]:
+    async def operations(self, account_id: int | None, start: int, end: int) -> dict[str, UsageCounts]:
         """The sums of each operation that an account asked for, or any if it is None, by its identifier."""
-        return (yield from _summed("operation", account_id, Granularity.DAY, start, end))
+        return await self._summed("operation", account_id, Granularity.DAY, start, end)
 
     async def last_used(self, account_id: int) -> dict[str, int]:
         """The hour in which the account last used each operation and each version (`uses_of`)."""
@@ -152,17 +151,15 @@ class UsageStore(Part):
         sql = "SELECT used, count(*) FROM petstore.api_use WHERE last_hour >= %s GROUP BY used ORDER BY used"
         return dict(await self._engine.query(sql, (since,), short=False))
 
-    @snapshot
-    def keyless_history(self, start: int, end: int, by: Granularity) -> Work[dict[int, KeylessCounts]]:
+    async def keyless_history(self, start: int, end: int, by: Granularity) -> dict[int, KeylessCounts]:
         """The hours or days with requests without a valid key, by start, ascending."""
         sql = f"SELECT start, {', '.join(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"
-        rows = yield Query(sql, (by.seconds, start, end))
+        rows = await self._engine.query(sql, (by.seconds, start, end), short=False)
         return merge([(first, KeylessCounts(*counts)) for first, *counts in rows], by)
 
-    @snapshot
-    def totals(self, start: int, end: int) -> Work[dict[int, UsageCounts]]:
+    async def totals(self, start: int, end: int) -> dict[int, UsageCounts]:
         """The sums of each active account, by id."""
-        return (yield from _summed("account_id", None, Granularity.DAY, start, end))
+        return await self._summed("account_id", None, Granularity.DAY, start, end)
 
     @bulk_transaction
     def compact(self, hours_before: int, days_before: int) -> Work[bool]:
@@ -189,19 +186,31 @@ class UsageStore(Part):
             yield Command(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (HOUR, hour))
         return True
 
+    async def _summed(
+        self, column: str, account_id: int | None, by: Granularity, start: int, end: int
+    ) -> dict[Any, UsageCounts]:
+        """The sums of a period for each value of a column, of one account or of all."""
+        chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
+        sql = f"""
+            SELECT {column}, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen}
+            GROUP BY {column} ORDER BY {column}
+        """
+        query = Query(sql, (by.seconds, start, end, *values))
+        if account_id is None:
+            rows = await self._engine.query(query.sql, query.parameters, short=False)
+        else:  # for a request, which does not wait for the turn of a long read
+            rows = await self._rows(query)
+        return {value: UsageCounts(*counts) for value, *counts in rows}
+
+    @snapshot
+    def _rows(self, query: Query) -> Work[list[Row]]:
+        return (yield query)
+
 
 def _oldest(seconds: int, before: int) -> Work[int | None]:
     """The start of the oldest hour or day of which there are counts, if it is `before` this (Unix seconds)."""
     [(start,)] = yield Query(_OLDEST, (seconds, seconds))
     return start if start is not None and start < before else None
-
-
-def _summed(column: str, account_id: int | None, by: Granularity, start: int, end: int) -> Work[dict[Any, UsageCounts]]:
-    """The sums of a period for each value of a column, of one account or of all."""
-    chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
-    sql = f"SELECT {column}, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY {column}"
-    rows = yield Query(f"{sql} ORDER BY {column}", (by.seconds, start, end, *values))
-    return {value: UsageCounts(*counts) for value, *counts in rows}
 
 
 def _save_ban(ban: Ban) -> Work[bool]:
