@@ -40,6 +40,8 @@ _NEW_HISTORY = """
     UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8))), file = '',
         damage = NULL
 """
+# Copied over the store, the content may get the store's inode, and must begin a new history all the same.
+_IS_COPY = "UPDATE store SET file = 'copy'"
 _PAGES_A_STEP = 1000
 _DAMAGED = "The file is damaged"
 _MARK = slice(68, 72)  # where a SQLite file has its application id
@@ -150,7 +152,7 @@ def _require_store(path: Path) -> None:
 
 
 def _copy(source: Path, copy: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Copy the current state of a store into a new file, without a log next to it."""
+    """Copy the current state of a store into a new file, without a log next to it; opened, it begins a new history."""
     with closing(connect_reader(source)) as original, closing(connect(copy, CREATE)) as duplicate:
         # One read transaction for all steps: otherwise the copy would begin again after every change.
         with _translating_disk_full(copy), transaction(original), duplicate.backup("main", original, "main") as steps:
@@ -158,7 +160,10 @@ def _copy(source: Path, copy: Path, progress: Callable[[int, int], None] = lambd
             while not steps.done:
                 steps.step(_PAGES_A_STEP)
                 progress(steps.page_count - steps.remaining, steps.page_count)
-        duplicate.pragma("journal_mode", "delete")
+        with _translating_disk_full(copy):
+            duplicate.pragma("journal_mode", "delete")
+            if duplicate.pragma("user_version"):  # not of a file whose creation was interrupted
+                duplicate.execute(_IS_COPY)
 
 
 @contextmanager
