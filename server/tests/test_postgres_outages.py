@@ -30,10 +30,13 @@ from petstore_server.engines.postgres.connections import BULK, EXPORT, NO_RESPON
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
+from petstore_server.runtime.installation import named_store
+from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Row, Work
 from testing.engines import PostgresEngine, running_engine
 from testing.proxy import Proxy
+from testing.redis_engine import own_redis
 from testing.stores import (
     BY,
     Canceller,
@@ -169,6 +172,15 @@ async def test_a_server_that_does_not_respond_is_reported_soon_and_used_again(
                 await asyncio.sleep(0.1)
             assert max(await asyncio.gather(*late)) < SOON + busy()
         assert await seconds_to_recovery(store) < 5 + busy()
+
+
+async def test_commands_do_not_blame_postgresql_while_redis_is_frozen(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened():
+        pass
+    with own_redis() as redis, redis.frozen():
+        settings = {"PETSTORE_DATABASE_URL": postgres_stores.url, "PETSTORE_REDIS_URL": redis.url}
+        async with named_store(read_settings(settings)) as store:
+            assert [] == await store.accounts.list()
 
 
 async def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Stores, own_engine: PostgresEngine) -> None:

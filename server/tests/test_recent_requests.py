@@ -33,10 +33,7 @@ class Source:
 
 @pytest.mark.parametrize(
     ("operation", "expected"),
-    [
-        ("listOrders", (8, 5, 2, 2)),
-        pytest.param(NO_OPERATION, (0, 5, 2, 2), id="documents are not counted as answered"),
-    ],
+    [("listOrders", (8, 5, 2, 2)), pytest.param(NO_OPERATION, (0, 5, 2, 2), id="documents are not answered")],
 )
 async def test_requests_are_counted_by_outcome_up_to_now(operation: str, expected: tuple[int, ...]) -> None:
     source = Source()

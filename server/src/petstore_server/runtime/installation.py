@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
+_UNRESPONSIVE_SECONDS = 5.0  # for which connecting does not ask a Redis that has not responded
+
+_unresponsive_until: dict[str, float] = {}  # by the URL of a Redis, a time of the monotonic clock
 
 
 def is_sqlite(url: str) -> bool:
@@ -132,12 +136,20 @@ def named_store(settings: Settings, *, serial: bool = False) -> AbstractAsyncCon
 async def share_newest(settings: Settings, name: str, number: int) -> int:
     """Learn that a server of PostgreSQL was replaced, or restored, from the servers, through their Redis.
 
-    While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
+    While Redis does not respond, a command knows only what it sees itself: connecting to PostgreSQL, which has a second
+    in all, must not wait for it again and again. Raises SettingsError.
     """
-    if settings.redis_url is not None:
-        with suppress(Unreachable):
-            async with read_counters(settings) as counters:
+    import asyncio  # most commands start without it
+
+    url = settings.redis_url
+    if url is not None and monotonic() >= _unresponsive_until.get(url, 0.0):
+        from petstore_server.limits import redis
+
+        try:
+            async with asyncio.timeout(2 * redis.RESPONSE_SECONDS), read_counters(settings) as counters:
                 return await counters.newest(name, number)
+        except (Unreachable, TimeoutError):
+            _unresponsive_until[url] = monotonic() + _UNRESPONSIVE_SECONDS
     return number
 
 
