@@ -172,6 +172,15 @@ async def test_a_session_that_ended_is_over_while_the_store_is_down(
     assert "Overview" not in await lasting.get("/", 503)
 
 
+async def test_a_session_that_this_process_does_not_know_is_valid_while_the_store_takes_no_changes(
+    console: Console, browser: Browser
+) -> None:
+    console.sources._sessions.clear()
+    console.clock.now += SESSION_LIFETIME - 1
+    await console.store.engine.damage.note("seen")
+    assert "Overview" in await browser.get("/")
+
+
 async def test_nothing_is_called_healthy_before_the_checks_have_ended(console: Console, browser: Browser) -> None:
     allowed = asyncio.Event()
 

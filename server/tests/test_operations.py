@@ -174,16 +174,10 @@ def test_times_in_an_entry_are_shown_as_text_at_every_depth() -> None:
     assert shown | {"keys": [{"began": "1970-01-01T00:01:00Z", "aBC": "x"}]} == shown_fields(given)
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        ("Ops.Example.:80", "ops.example"),
-        ("[::1]:1", "::1"),
-        *[(host, None) for host in ("", ":80", "a:b", "a/b", "a?b", "a#b", "u@a", "[::1")],
-    ],
-)
-def test_the_name_in_a_host_header_has_no_port_and_is_in_lower_case(host: str, name: str | None) -> None:
-    assert name == admin_port.host_name(host)
+def test_the_name_in_a_host_header_has_no_port_and_is_in_lower_case() -> None:
+    assert ["ops.example", "::1"] == [admin_port.host_name(host) for host in ("Ops.Example.:80", "[::1]:1")]
+    malformed = ("", ":80", "a:b", "a/b", "a?b", "a#b", "u@a", "[::1")
+    assert [None] * len(malformed) == [admin_port.host_name(host) for host in malformed]
 
 
 def test_names_of_this_machine_and_addresses_of_the_admin_port() -> None:

@@ -1,6 +1,9 @@
 """Sign-in links, sessions and submitted forms of the operator console."""
 
+from contextlib import suppress
+
 from petstore_server.domain.audit import Actor, Change
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, SESSION_LIFETIME, Session, token_digest
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Work, transaction
@@ -37,12 +40,13 @@ class Sessions(Part):
         return Session(actor, expires_at)
 
     async def find(self, token: str, now: float) -> Session | None:
-        """Find a session and extend it; None if there is none at `now` (Unix seconds)."""
+        """Find a session and extend it if the store takes changes; None if there is none at `now` (Unix seconds)."""
         digest = token_digest(token)
         rows = await self._engine.query(f"SELECT actor, expires_at {_VALID}", (digest, "session", now))
         session = Session(*rows[0]) if rows else None
         if session is not None and session.needs_extension(now):
-            await self._extend(digest, now + SESSION_LIFETIME)
+            with suppress(ServiceUnavailable):
+                await self._extend(digest, now + SESSION_LIFETIME)
         return session
 
     @transaction
