@@ -273,26 +273,26 @@ def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(cl
     assert ("fail", f"{answers}, but it does not use this store.") == unused["server"]
 
 
-@pytest.mark.parametrize(
-    ("in_full", "message"),
-    [(False, "The store was not read in full."), (True, "The store was read in full and is sound.")],
-)
-def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(
-    cli: CommandLine, in_full: bool, message: str
-) -> None:
+def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(cli: CommandLine) -> None:
     settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}", "PETSTORE_ADMIN_PORT": "0"})
-    with patch("petstore_server.runtime.maintenance.check", wraps=check) as read:
-        found = asyncio.run(examine(settings, time.time, in_full=in_full))
-    assert [message] == [result.message for result in found if result.check == "integrity"]
-    assert in_full == read.called
+    for in_full, message in (
+        (False, "The store was not read in full."),
+        (True, "The store was read in full and is sound."),
+    ):
+        with patch("petstore_server.runtime.maintenance.check", wraps=check) as read:
+            found = asyncio.run(examine(settings, time.time, in_full=in_full))
+        assert [message] == [result.message for result in found if result.check == "integrity"]
+        assert in_full == read.called
 
 
-def test_doctor_reports_a_store_that_other_users_can_access(cli: CommandLine) -> None:
+def test_doctor_reports_a_store_that_other_users_can_access_or_this_one_cannot(cli: CommandLine) -> None:
     assert "ok" == results(cli)["permissions"][0]
     for mode in (0o640, 0o604, 0o620):
         cli.store.chmod(mode)
         level, message = results(cli)["permissions"]
         assert ("warn", True) == (level, f"(mode 0{mode:o})" in message)
+    with patch.object(health_machine, "check_files", side_effect=PermissionError(errno.EACCES, "Permission denied")):
+        assert ("fail", f"This user cannot see {cli.store}: Permission denied.") == results(cli)["permissions"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pwd
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -26,6 +26,18 @@ _RESPONSE_SECONDS = 5.0
 _MAX_RESPONSE = 10_000  # bytes
 _MIN_PREFIX_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
+
+
+def check_place(file: Path) -> list[CheckResult]:
+    """Permissions, the disk and the log of a store; one that fails if this user may not see its directory."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            file.stat()  # raises what Path.exists hides since Python 3.14
+        return [*check_files(file), *check_disk(file)]
+    except OSError as error:
+        message = f"This user cannot see {file}: {error.strerror or error}."
+        remedy = f"Run as the owner of {file.parent}, or let this user enter it and the directories above it."
+        return [CheckResult("permissions", "fail", message, remedy)]
 
 
 def check_files(file: Path) -> list[CheckResult]:

@@ -80,7 +80,7 @@ def _settings(settings: Settings) -> list[CheckResult]:
 
 def _machine(settings: Settings, seen: _Seen) -> list[CheckResult]:
     file = store_file(settings)
-    results = [] if file is None else [*machine.check_files(file), *machine.check_disk(file)]
+    results = [] if file is None else machine.check_place(file)
     return [*results, health.check_clock(seen.clock(), seen.ahead, seen.last_change)]
 
 
