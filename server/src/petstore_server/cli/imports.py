@@ -40,7 +40,7 @@ def _fields(run: ImportRun) -> dict[str, Any]:
 
 
 @imports.command("list")
-@click.option("--limit", type=WholeNumber(min=1), metavar="N", default=1_000_000, help="At most N imports.")
+@click.option("--limit", type=WholeNumber(1, 1_000_000), metavar="N", default=1_000_000, help="At most N imports.")
 def list_imports(limit: int) -> None:
     """List imports of orders and pets, newest first, with what they did; dry runs are not recorded.
 
