@@ -38,3 +38,13 @@ def execute(stores: Stores, sql: str, *parameters: str | int | None) -> list[tup
     with psycopg.connect(stores.url) as database:
         cursor = database.execute(sql.encode(), parameters)
         return cursor.fetchall() if cursor.description else []
+
+
+def add_amcheck(url: str, damaged: str = "") -> None:
+    """Add what seems to be the extension amcheck, which PostgreSQL's wheel lacks; it finds damage in this index."""
+    with psycopg.connect(url) as database:
+        database.execute("SET allow_system_table_mods = on")
+        database.execute("INSERT INTO pg_extension VALUES (1, 'amcheck', 10, 'public'::regnamespace, false, '1')")
+        broken = f"IF $1::text = '{damaged}' THEN RAISE index_corrupted USING MESSAGE = 'broken'; END IF;"
+        function = "public.bt_index_check(regclass, boolean) RETURNS void LANGUAGE plpgsql"
+        database.execute(f"CREATE FUNCTION {function} AS $$ BEGIN {broken} END $$".encode())

@@ -150,18 +150,11 @@ def test_wrong_usage_is_exit_code_2_and_one_object_with_json(cli: CommandLine, a
     assert (2, "", "usage") == (done.code, done.out, done.error()["code"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["accounts", "create", "acme"], "Missing option '--plan'. Choose from: free, pro, business, enterprise"),
-        (["accounts", "set-plan", "acme"], "Missing argument 'PLAN'. Choose from: free, pro, business, enterprise"),
-    ],
-)
-def test_a_missing_choice_lists_what_can_be_chosen_on_one_line(
-    cli: CommandLine, arguments: list[str], message: str
-) -> None:
-    assert message == cli(*arguments, "--json").error()["message"]
-    assert cli(*arguments).err.endswith(f"\n\npetstore: {message}\n")
+def test_a_missing_choice_lists_what_can_be_chosen_on_one_line(cli: CommandLine) -> None:
+    for command, missing in (("create", "option '--plan'"), ("set-plan", "argument 'PLAN'")):
+        message = f"Missing {missing}. Choose from: free, pro, business, enterprise"
+        assert message == cli("accounts", command, "acme", "--json").error()["message"]
+        assert cli("accounts", command, "acme").err.endswith(f"\n\npetstore: {message}\n")
 
 
 def test_a_misspelt_setting_is_one_line_that_suggests_the_closest_one(cli: CommandLine) -> None:

@@ -67,7 +67,7 @@ def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Pa
 
 
 def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine) -> None:
-    assert {"sound": True, "problems": []} == cli.must("db", "check", "--json").json()
+    assert {"sound": True, "problems": [], "indexesVerified": True} == cli.must("db", "check", "--json").json()
     cli.execute("UPDATE orders SET record = '{\"id\":2}'")
     done = cli("db", "check")
     assert 1 == done.code

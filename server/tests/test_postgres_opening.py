@@ -13,13 +13,16 @@ from petstore_server.domain.orders import Order
 from petstore_server.engines.postgres import check, opening
 from petstore_server.runtime.installation import redis_counters, require_driver
 from petstore_server.settings import SettingsError, read_settings
+from petstore_server.store.engine import DAMAGED
 from testing.cli import CommandLine
-from testing.damage import execute, set_record
+from testing.damage import add_amcheck, execute, set_record
 from testing.engines import PostgresEngine
-from testing.stores import BY, Stores, refusal
+from testing.stores import BY, Stores, add_key, refusal
 from testing.subprocesses import free_port
 
 pytestmark = pytest.mark.anyio
+
+MALFORMED = ("sslmode=require&SECRET=x", "password=SECRET&w0rd", "password=SECRET&word", "SECRET", "password=SECRET=x")
 
 
 def test_what_cannot_be_reached_is_named_without_the_password(postgres: PostgresEngine) -> None:
@@ -31,16 +34,10 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
     assert "malformed host name" in refusal("postgresql://postgres:secret@host..example/store", create=True)
 
 
-@pytest.mark.parametrize(
-    ("url", "place"),
-    [
-        ("postgresql://ann:secret@db/petstore", "the database petstore on db"),
-        ("postgresql://ann@db", "the database ann on db"),
-        ("postgresql://", "the database of the user's name on this machine"),
-    ],
-)
-def test_the_place_of_a_store_is_its_database_and_its_host(url: str, place: str) -> None:
-    assert place == opening.place(url)
+def test_the_place_of_a_store_is_its_database_and_its_host() -> None:
+    assert "the database petstore on db" == opening.place("postgresql://ann:secret@db/petstore")
+    assert "the database ann on db" == opening.place("postgresql://ann@db")
+    assert "the database of the user's name on this machine" == opening.place("postgresql://")
 
 
 @pytest.mark.parametrize(
@@ -48,11 +45,7 @@ def test_the_place_of_a_store_is_its_database_and_its_host(url: str, place: str)
     [
         ("sslmod=require", "has an unknown parameter, sslmod."),
         ("sslmode=require&pasword=SECRET", "has an unknown parameter, pasword."),
-        ("sslmode=require&SECRET=x", "is not a URL that PostgreSQL accepts."),
-        ("password=SECRET&w0rd", "is not a URL that PostgreSQL accepts."),
-        ("password=SECRET&word", "is not a URL that PostgreSQL accepts."),
-        ("SECRET", "is not a URL that PostgreSQL accepts."),
-        ("password=SECRET=x", "is not a URL that PostgreSQL accepts."),
+        *((query, "is not a URL that PostgreSQL accepts.") for query in MALFORMED),
     ],
 )
 def test_a_url_that_libpq_does_not_accept_is_a_bad_setting(query: str, problem: str, tmp_path: Path) -> None:
@@ -84,7 +77,7 @@ async def test_a_check_names_triggers_rules_and_the_orders_that_are_not_as_the_s
 ) -> None:
     async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(3)], "i", BY)
-    assert [] == await check(postgres_stores.url)
+    assert ([], False) == await check(postgres_stores.url)
     set_record(postgres_stores, 1, '{"id": 1}')
     set_record(postgres_stores, 2, '{"id":7}')
     execute(postgres_stores, "CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
@@ -95,7 +88,23 @@ async def test_a_check_names_triggers_rules_and_the_orders_that_are_not_as_the_s
         "The table keys has a rule, hide, which another program has added: drop it.",
         "Order 1 has a record in another form than the service writes.",
         "Order 2 has a record that names order 7.",
-    ] == await check(postgres_stores.url)
+    ] == (await check(postgres_stores.url))[0]
+
+
+async def test_a_check_finds_and_notes_damage_in_any_table_and_with_amcheck_in_any_index(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store)
+        function = "read(petstore.keys) RETURNS text LANGUAGE plpgsql"
+        execute(postgres_stores, f"CREATE FUNCTION {function} AS 'BEGIN RAISE data_corrupted; END'")
+        execute(postgres_stores, "CREATE CAST (petstore.keys AS text) WITH FUNCTION read(petstore.keys)")
+        add_amcheck(postgres_stores.url, "petstore.audit_by_time")
+        problems = ["The table keys is damaged: data_corrupted.", "The index audit_by_time is damaged: broken."]
+        assert (problems, True) == await check(postgres_stores.url)
+        assert [(f"PostgreSQL's data are damaged{DAMAGED}",)] == execute(
+            postgres_stores, "SELECT damage FROM petstore.store"
+        )
 
 
 def test_commands_for_a_file_name_the_programs_for_a_database(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
     if not in_full or file is None or file.stat().st_size > _QUICK_TO_READ:
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     try:
-        problems = maintenance.check(settings)
+        problems, _ = maintenance.check(settings)
     except StoreUnusable as error:
         return CheckResult(
             "integrity", "fail", f"The store was not read in full: {error.message}", action="check store"

@@ -26,11 +26,14 @@ def migrate(settings: Settings, announce: Callable[[str], None]) -> tuple[int, i
     return asyncio.run(postgres.migrate(url, announce, partial(share_newest, settings)))
 
 
-def check(settings: Settings) -> list[str]:
-    """Read the whole store; return what is wrong with it, an empty list if it is sound."""
+def check(settings: Settings) -> tuple[list[str], bool]:
+    """Read the whole store; return what is wrong with it, an empty list if it is sound.
+
+    Also whether indexes were verified: in PostgreSQL they are not without the extension amcheck.
+    """
     url = settings.database_url
     if is_sqlite(url):
-        return maintenance.check(sqlite_path(url))
+        return maintenance.check(sqlite_path(url)), True
     require_driver(url)
     from petstore_server.engines import postgres
 

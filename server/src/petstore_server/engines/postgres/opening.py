@@ -2,19 +2,20 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.postgres.connections import plain_words
+from petstore_server.engines.postgres.connections import DAMAGE, plain_words
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.postgres.pool import connect
 from petstore_server.engines.postgres.timelines import Driver, Share, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
+from petstore_server.store.engine import DAMAGED, Damage
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
 
 SCHEMA = StoreSchema("postgres")
@@ -32,6 +33,18 @@ _TRIGGERS = """
     SELECT tgname, relname, 'trigger' FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
     WHERE relnamespace = 'petstore'::regnamespace AND NOT tgisinternal
     UNION ALL SELECT rulename, tablename, 'rule' FROM pg_rules WHERE schemaname = 'petstore'
+"""
+# A statement that reads each table in full, and one that verifies each index, if the extension may be used.
+_PARTS = """
+    SELECT 'table ' || relname, format('SELECT count(t::text) FROM petstore.%I AS t', relname)
+    FROM pg_class WHERE relnamespace = 'petstore'::regnamespace AND relkind = 'r'
+    UNION ALL
+    SELECT 'index ' || relname, format('SELECT %s.bt_index_check(%s, true)', extnamespace::regnamespace, indexrelid)
+    FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid AND relnamespace = 'petstore'::regnamespace
+        JOIN pg_am ON pg_am.oid = relam AND amname = 'btree',
+        pg_extension JOIN pg_proc ON pronamespace = extnamespace AND proname = 'bt_index_check' AND pronargs = 2
+    WHERE extname = 'amcheck' AND has_function_privilege(pg_proc.oid, 'EXECUTE') AND indisvalid
+    ORDER BY 1 DESC
 """
 _STATE = """
     SELECT name, setting FROM pg_settings
@@ -80,17 +93,47 @@ async def state(url: str, share: Share | None = None) -> dict[str, str]:
             raise StoreUnusable(f"PostgreSQL at {place(url)} has stopped answering.") from None
 
 
-async def check(url: str, share: Share | None = None) -> list[str]:
-    """Return what is wrong with the store, in plain words; nothing if it is sound. Raises StoreUnusable."""
+async def check(url: str, share: Share | None = None) -> tuple[list[str], bool]:
+    """Read every table in full, and verify the indexes if the extension amcheck may be used.
+
+    Return what is wrong with the store, in plain words, nothing if it is sound; and whether indexes were verified.
+    Damage that PostgreSQL reports is noted in the store, so that no process accepts a change. Raises StoreUnusable.
+    """
+    damage, problems = list[str](), list[str]()
     async with connected(url, share) as driver:
         SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
-        async with driver.transaction(), driver.cursor("checked") as orders:
-            triggers = await (await driver.execute(_TRIGGERS)).fetchall()
-            problems = [trigger_problem(*trigger) for trigger in triggers]
-            await orders.execute(f"{CHECKED} ORDER BY id")
-            while len(problems) < MAX_PROBLEMS and (page := await orders.fetchmany(5_000)):
-                problems += filter(None, map(order_problem, page))
-    return problems[:MAX_PROBLEMS]
+        parts = await (await driver.execute(_PARTS)).fetchall()
+        with_indexes = any(part.startswith("index ") for part, _ in parts)
+        for part, statement in parts:
+            with _reporting_damage(damage, part):
+                await driver.execute(statement.encode())
+        if not damage:
+            with _reporting_damage(damage, "table orders"):
+                problems += await _other_problems(driver)
+        if damage:
+            with suppress(psycopg.Error):  # the damage may be where it would be noted
+                await driver.execute(Damage.NOTE.encode(), (f"PostgreSQL's data are damaged{DAMAGED}",))
+    return [*damage, *problems][:MAX_PROBLEMS], with_indexes
+
+
+async def _other_problems(driver: Driver) -> list[str]:
+    """What is wrong with triggers, rules and orders of a store without damage."""
+    async with driver.transaction(), driver.cursor("checked") as orders:
+        triggers = await (await driver.execute(_TRIGGERS)).fetchall()
+        problems = [trigger_problem(*trigger) for trigger in triggers]
+        await orders.execute(f"{CHECKED} ORDER BY id")
+        while len(problems) < MAX_PROBLEMS and (page := await orders.fetchmany(5_000)):
+            problems += filter(None, map(order_problem, page))
+    return problems
+
+
+@contextmanager
+def _reporting_damage(found: list[str], part: str) -> Iterator[None]:
+    """Add to what was found the damage that PostgreSQL reports in a part of the store."""
+    try:
+        yield
+    except DAMAGE as error:
+        found.append(f"The {part} is damaged: {str(error).strip().splitlines()[0]}.")
 
 
 @asynccontextmanager
