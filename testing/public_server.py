@@ -83,7 +83,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
     async with asyncio.timeout(PATIENCE):
         try:
             return await reader.read()
-        except ConnectionResetError:
+        except ConnectionError:
             return b""
 
 

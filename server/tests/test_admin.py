@@ -25,7 +25,7 @@ from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
 from testing.deployment import Deployment
-from testing.public_server import begin_slowly, until
+from testing.public_server import LIST, begin_slowly, connect, until, until_closed
 from testing.service import Service
 from testing.stores import BY, api_key
 from testing.subprocesses import PATIENCE
@@ -112,8 +112,7 @@ async def test_a_scrape_shows_what_the_store_has(service: Service) -> None:
         ((1, 1, 1), asyncio.sleep(0)),
     ):
         text = (await get(service, "/metrics")).text
-        kinds = ("orders", "accounts", "keys")
-        expected = {f'{{kind="{kind}"}}': value for kind, value in zip(kinds, have, strict=True)}
+        expected = dict(zip([f'{{kind="{kind}"}}' for kind in ("orders", "accounts", "keys")], have, strict=True))
         assert expected == values(text, "petstore_store_has")
         await add
     assert {"": START} == values(text, "petstore_start_timestamp_seconds")
@@ -148,8 +147,7 @@ async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
 
 @pytest.mark.parametrize("name", ["petstore_last_backup_timestamp_seconds", "petstore_start_timestamp_seconds"])
 async def test_a_time_that_several_workers_report_is_the_latest(name: str) -> None:
-    reports = [[GaugeMetricFamily(name, "", at)] for at in (START, START + 60)]
-    [family] = aggregate(reports)
+    [family] = aggregate([[GaugeMetricFamily(name, "", at)] for at in (START, START + 60)])
     assert [START + 60] == [sample.value for sample in family.samples]
 
 
@@ -168,21 +166,36 @@ async def test_health_and_metrics_are_read_under_addresses_and_known_names_and_n
 def test_the_bounds_of_these_connections_are_documented() -> None:
     text = " ".join(Path("docs/operating.md").read_text("utf-8").split())
     assert f"At most {MAX_ADMIN_CONNECTIONS} connections to this port are open, and each has ten seconds" in text
-    assert 10 == servers._ADMIN_HEAD_SECONDS
+    assert (10, 60) == (servers._ADMIN_HEAD_SECONDS, servers._ADMIN_STALL_SECONDS)
 
 
 ASKED = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY_OF_4 = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
+TWO = ASKED[:-2] + b"X-Forwarded-For: 10.0.0.1\r\n\r\nGET / HT"
+
+
+async def is_answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether a request gets its response."""
+    try:
+        writer.write(ASKED)
+        return (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
 
 
 @asynccontextmanager
-async def admin_server(seconds: float = 0) -> AsyncIterator[tuple[AdminServer, tuple[str, int]]]:
-    """An admin server that answers each request after so many seconds, and its address; stopped at the end."""
+async def admin_server(seconds: float = 0, *parts: bytes) -> AsyncIterator[tuple[AdminServer, tuple[str, int]]]:
+    """An admin server that answers so many seconds after each request, and its address; stopped at the end."""
 
     async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
         assert "127.0.0.1" == scope["client"][0]
+        while (await receive()).get("more_body"):
+            pass
         await asyncio.sleep(seconds)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
+        length = b"%d" % sum(map(len, parts))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        for number, part in enumerate(parts or [b""], 1):
+            await send({"type": "http.response.body", "body": part, "more_body": number < len(parts)})
 
     server = AdminServer(respond)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -193,51 +206,58 @@ async def admin_server(seconds: float = 0) -> AsyncIterator[tuple[AdminServer, t
         await asyncio.wait_for(task, PATIENCE)
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1\r\n\r\nGET / HT"],
-)
-async def test_a_head_that_is_not_complete_in_time_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch, sent: bytes
+@pytest.mark.parametrize(("sent", "pace"), [(b"", 1), (ASKED[:-4], 9), (ASKED, 6), (TWO, 30), (BODY_OF_4 + b"p", 99)])
+async def test_a_request_that_is_not_complete_in_time_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, pace: int
 ) -> None:
-    monkeypatch.setattr(servers, "_ADMIN_HEAD_SECONDS", 0.3)
-    async with admin_server(0.6) as (_, address):  # a response may take longer than a head
+    for name in ("_ADMIN_HEAD_SECONDS", "_ADMIN_STALL_SECONDS"):
+        monkeypatch.setattr(servers, name, 0.5)
+    async with admin_server(0.8) as (_, address):  # a response may take longer than a head
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(sent[:9])
-        for _ in range(3):  # so that it comes in two pieces
-            await asyncio.sleep(0)
-        writer.write(sent[9:])
-        async with asyncio.timeout(PATIENCE):
-            try:
-                received = await reader.read()
-            except ConnectionResetError:
-                received = b""
+        for at in range(0, len(sent), pace):
+            writer.write(sent[at : at + pace])
+            await asyncio.sleep(0.2)
+        received = await until_closed(reader)
         assert sent.endswith(b"HT") == received.startswith(b"HTTP/1.1 200")
         assert b"server:" not in received
         writer.close()
 
 
-async def test_connections_are_bounded_and_the_one_that_waits_longest_for_a_request_makes_room(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_an_upload_and_a_response_take_as_long_as_they_need_and_end_when_the_client_stalls(
+    monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
-    async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
-        try:
-            connection[1].write(ASKED)
-            return (await connection[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return False
+    for name, seconds in (("_ADMIN_HEAD_SECONDS", 0.2), ("_ADMIN_STALL_SECONDS", 0.6)):
+        monkeypatch.setattr(servers, name, seconds)
+    async with admin_server(0, *[bytes(LIST)] * parts) as (server, (_, port)), asyncio.timeout(PATIENCE):
+        reader, writer = await connect(port)
+        writer.write(BODY_OF_4)
+        for _ in range(4):
+            await asyncio.sleep(0.25)
+            writer.write(b"x")
+        for _ in range(4):
+            await reader.readexactly(10_000)
+            await asyncio.sleep(0.25)
+        assert server.server_state.connections
+        await until(lambda: not server.server_state.connections)
+        writer.close()
 
+
+@pytest.mark.parametrize("begun", [ASKED[:9], BODY_OF_4])
+async def test_connections_are_bounded_and_the_one_that_waits_longest_for_its_client_makes_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, begun: bytes
+) -> None:
     monkeypatch.setattr(servers, "MAX_ADMIN_CONNECTIONS", 2)
     monkeypatch.setattr(servers.AdminConnection, "_warned_at", -math.inf)
     async with admin_server() as (_, address), asyncio.timeout(PATIENCE):
         silent, answered = [await asyncio.open_connection(*address) for _ in "12"]
-        silent[1].write(ASKED[:9])
-        assert await is_answered(answered)
+        silent[1].write(begun)
+        assert await is_answered(*answered)
         third = await asyncio.open_connection(*address)
-        assert await is_answered(third)
-        assert [False, True] == [await is_answered(each) for each in (silent, answered)]
+        assert await is_answered(*third)
+        assert [False, True] == [await is_answered(*each) for each in (silent, answered)]
         last = await asyncio.open_connection(*address)
-        assert [True, False, True] == [await is_answered(each) for each in (last, third, answered)]
+        assert [True, False, True] == [await is_answered(*each) for each in (last, third, answered)]
         for _, writer in (silent, answered, third, last):
             writer.close()
     assert 1 == caplog.messages.count("admin connections closed")
@@ -253,13 +273,11 @@ async def test_a_stop_ends_idle_connections_and_new_ones_after_their_first_reque
         monkeypatch.setattr(servers, others, 2 * PATIENCE)
     async with admin_server() as (server, address), asyncio.timeout(PATIENCE):
         (idle, write_idle), (new, write_new) = [await asyncio.open_connection(*address) for _ in "12"]
-        write_idle.write(ASKED)
-        assert (await idle.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert await is_answered(idle, write_idle)
         server.should_exit = True
         assert b"" == await idle.read()
         if seconds == PATIENCE:
-            write_new.write(ASKED)
-            assert (await new.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await is_answered(new, write_new)
         else:
             assert b"" == await new.read()
         write_new.close()

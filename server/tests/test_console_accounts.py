@@ -274,8 +274,7 @@ async def test_an_account_is_suspended_after_asking_and_resumed(zoo: None, conso
 
 
 async def test_a_key_is_created_and_shown_once(zoo: None, console: Console, browser: Browser) -> None:
-    fields = {"scope": ["orders:read"], "note": "till", "expires": "90d"}
-    page = await browser.submit("/accounts/zoo/keys", fields)
+    page = await browser.submit("/accounts/zoo/keys", {"scope": ["orders:read"], "note": "till", "expires": "90d"})
     key = secret(page)
     assert is_well_formed(key)
     stored = (await console.store.keys.list("zoo"))[-1]
@@ -362,8 +361,7 @@ async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
 async def test_hostile_texts_are_escaped_and_control_characters_shown_as_escapes(console: Console) -> None:
     hostile = "\"><script>alert(1)</script>{{ 7*7 }}'"
     await add_key(console.store)
-    key = api_key("two")
-    await console.store.keys.create(replace(key, note=hostile), Actor(hostile, START))
+    await console.store.keys.create(replace(api_key("two"), note=hostile), Actor(hostile, START))
     await console.store.keys.create(replace(api_key("three"), note="a\x1b[31mb\u202ec"), BY)
     browser = await console.browser.sign_in("<b>ada</b>")
     for path in ("/", "/accounts/zoo", "/audit", f"/accounts?search={hostile}", f"/audit?subject={hostile}"):

@@ -149,11 +149,9 @@ async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Consol
     page = await browser.submit("/accounts/zoo/details", typed, 401)
     assert "what you typed is kept" in page
     assert "petstore console" in page
-    response = await browser.http.get(await browser.link())
-    assert "/console/accounts/zoo?keys=usable" == response.headers["location"]
+    assert "/console/accounts/zoo?keys=usable" == (await browser.http.get(await browser.link())).headers["location"]
     for _ in range(2):  # a reload, and wrong input, lose nothing either
-        shown = await browser.get("/accounts/zoo?keys=usable")
-        assert "What you had typed is in the form below again." in shown
+        assert "What you had typed is in the form below again." in await browser.get("/accounts/zoo?keys=usable")
         again = form(browser, "/accounts/zoo/details")
         assert ("ann@zoo.example", "calls; on “Mondays”") == (again["contact"], again["note"])
         await browser.submit("/accounts/zoo/details", {**again, "note": "x" * 201}, 400)
@@ -175,8 +173,7 @@ async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser)
 
 async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, console: Console, browser: Browser) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
-    fail = AsyncMock(side_effect=ServiceUnavailable("the disk is full"))
-    with patch.object(console.store.accounts, "change", fail):
+    with patch.object(console.store.accounts, "change", AsyncMock(side_effect=ServiceUnavailable("the disk is full"))):
         assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
     await browser.get("/accounts/zoo")
     assert "long text" == form(browser, "/accounts/zoo/details")["note"]

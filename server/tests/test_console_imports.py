@@ -222,8 +222,7 @@ async def test_options_say_how_to_read_a_file(console: Console, browser: Browser
     content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
     options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
     options |= {"zone": "Europe\0/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
-    path = await checked(browser, content, "export.txt", **options)
-    assert "Created 1" in await imported(browser, path)
+    assert "Created 1" in await imported(browser, await checked(browser, content, "export.txt", **options))
     assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
 
 
@@ -257,15 +256,13 @@ async def test_a_file_is_imported_once(console: Console) -> None:
     await bob.submit(f"{path}/import")
     assert "by now; it is imported once" in await ada.submit(f"{path}/import", status=409)
     await finished(bob, path)
-    entries = [entry.actor for entry in await log(console.store) if entry.action == "orders.import"]
-    assert ["operator:bob"] == entries
+    assert ["operator:bob"] == [entry.actor for entry in await log(console.store) if entry.action == "orders.import"]
 
 
 async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(console: Console, browser: Browser) -> None:
     await browser.get("/imports/new")
     token = browser.form_token
-    clicks = [upload(browser, b'{"id": 1}', form_token=token) for _ in range(2)]
-    first, second = await asyncio.gather(*clicks)
+    first, second = await asyncio.gather(*[upload(browser, b'{"id": 1}', form_token=token) for _ in range(2)])
     assert first == second
     assert first != await upload(browser, b'{"id": 2}', form_token=token)
     assert first != await upload(browser, b'{"id": 1}', form_token=token, replace_placed="yes")
@@ -299,8 +296,7 @@ async def test_uploads_are_limited_in_number_and_by_the_disk(
     [job] = console.sources.imports.all()
     assert f"{'x' * 194}.jsonl" == job.name
 
-    full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(console.sources.imports, "check", full)
+    monkeypatch.setattr(console.sources.imports, "check", Mock(side_effect=OSError(28, "No space left on device")))
     assert "The server cannot store the file: No space left on device." in await upload(browser, GOOD, 507)
 
 
@@ -474,8 +470,7 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         await browser.submit(f"{path}/import")
         assert expiry is not None
         assert expiry.cancelled()
-        page = await browser.submit(f"{path}/discard", status=409)
-        assert "stop the import first. Go to the overview" in page
+        assert "stop the import first. Go to the overview" in await browser.submit(f"{path}/discard", status=409)
         await job.begun.wait()
         await console.store.imports.note("orders", "import-1", BY, "a.csv", state="interrupted")
         assert shown in await browser.submit(f"{path}/stop")

@@ -195,8 +195,7 @@ async def test_orders_are_shipped_completed_and_cancelled(console: Console, brow
     assert ["2026-10-26T07:33:20Z"] * 2 == [(await console.store.orders.find(each)).ship_date for each in (1, 2)]
     assert 'class="notice notice-ok"' in browser.page
     assert "Completed 1 order." in await browser.submit("/orders/complete", {"order": ["1"], "back": "/1"})
-    asked = await browser.submit("/orders/cancel", {"order": ["3", "4"], "back": "?sort=-id"})
-    assert "Cancel 2 orders?" in asked
+    assert "Cancel 2 orders?" in await browser.submit("/orders/cancel", {"order": ["3", "4"], "back": "?sort=-id"})
     assert 'href="/console/orders?sort=-id">Keep them' in browser.page
     assert ["pending", "pending"] == await statuses(console, 3, 4)
     cancel = {"order": ["3", "4"], "confirmed": browser.hidden("confirmed")}
@@ -224,8 +223,7 @@ async def test_bad_selections_are_refused(console: Console, browser: Browser) ->
     assert "No order is selected" in await browser.submit("/orders/ship", token, 400)
     many = {**token, "order": [str(number) for number in range(1, 1002)]}
     assert "at most 1,000 orders" in await browser.submit("/orders/ship", many, 400)
-    some = {**token, "order": [*many["order"][:1000], "7"]}
-    await browser.submit("/orders/ship", some)
+    await browser.submit("/orders/ship", {**token, "order": [*many["order"][:1000], "7"]})
     missing = "There is no order {}; list the orders to see which identifiers exist."
     reasons = [missing.format(number) for number in range(2, 7)]
     more = "994 more orders were not changed for such reasons."
@@ -448,8 +446,7 @@ async def test_changes_are_found_by_an_index(file_store: Stores) -> None:
             (AuditFilters(action="order.cancel"), "audit_by_time"),
         ):
             query = page_statement(filters, 50, None, newest_first=True)
-            plan = await store.engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)
-            assert index in str(plan), filters
+            assert index in str(await store.engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)), filters
 
 
 async def test_the_changes_of_an_account_are_also_those_of_all_its_keys(console: Console, browser: Browser) -> None:

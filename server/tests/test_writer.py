@@ -70,7 +70,7 @@ def test_what_is_sent_is_every_response_in_order(steps: list[int | str]) -> None
 
 
 def test_short_responses_that_are_held_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("petstore_server.server.writer._unacknowledged", lambda transport: 5)
+    monkeypatch.setattr("petstore_server.server.writer.unacknowledged", lambda transport: 5)
     writer, transport, holding = recorded()
     for body in (b"one", b"two", b"three"):
         writer.write((b"head ",), (body,), len(body))

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from petstore_server.runtime.application import Application, run_console
 from petstore_server.runtime.backend import run_tasks
 from petstore_server.server.sockets import listening_socket
+from petstore_server.server.writer import unacknowledged
 from petstore_server.settings import Settings, SettingsError
 
 # A thread that reads or commits takes the interpreter from the event loop each time it has waited for a disk or a lock:
@@ -30,6 +31,7 @@ DRAIN_SECONDS = 8
 
 MAX_ADMIN_CONNECTIONS = 64
 _ADMIN_HEAD_SECONDS = 10.0
+_ADMIN_STALL_SECONDS = 60.0  # for the next bytes of a body to arrive, or for the client to take any of a response
 _FIRST_REQUEST_SECONDS = 1.0  # for which a new connection to the admin port is kept while the server stops
 _LAST_READ_SECONDS = 0.05
 _WARNING_SECONDS = 60.0
@@ -63,20 +65,22 @@ def spread(listener: socket.socket, number: int) -> list[socket.socket]:
 
 
 class AdminConnection(H11Protocol):
-    """A connection to the admin port: at most MAX_ADMIN_CONNECTIONS are open, and each head must be complete in time.
+    """A connection to the admin port: at most MAX_ADMIN_CONNECTIONS are open, and clients that stall are cut off.
 
-    uvicorn bounds neither: silent connections would take the descriptors that the public port needs.
+    uvicorn bounds neither: silent connections would take the descriptors that the public port needs. A body that does
+    not arrive holds what is on the disk of it, and a response that is not read holds a snapshot of the store.
     """
 
     _warned_at = -math.inf
-    _deadline: asyncio.TimerHandle | None = None  # while it waits for a head
+    _since = 0.0  # when the client's turn began, or it last made progress
+    _unread = 0  # bytes of responses that the client had not taken at the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
-        self._watch()
+        self._since = self.loop.time()
         if len(self.connections) > MAX_ADMIN_CONNECTIONS:
-            waiting = {each: each._deadline for each in self.connections if isinstance(each, AdminConnection)}  # noqa: SLF001
-            oldest = min(waiting, key=lambda each: deadline.when() if (deadline := waiting[each]) else math.inf)
+            others = (each for each in self.connections if isinstance(each, AdminConnection))
+            oldest = min(others, key=lambda each: each._since if each._is_waiting() else math.inf)  # noqa: SLF001
             oldest.transport.abort()
             if self.loop.time() - AdminConnection._warned_at > _WARNING_SECONDS:
                 AdminConnection._warned_at = self.loop.time()
@@ -84,11 +88,21 @@ class AdminConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        if not self._is_idle() and not self._unread:  # else it may be a part of a head
+            self._since = self.loop.time()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch()
+        self._since = self.loop.time()
+
+    def check_progress(self) -> None:
+        """Abort the connection if it has waited for the client for too long. Called ten times a second."""
+        unsent, now = self.transport.get_write_buffer_size(), self.loop.time()
+        unread = unsent + unacknowledged(self.transport) if unsent else 0
+        if unread != self._unread or not self._is_waiting():
+            self._unread, self._since = unread, now
+        elif now - self._since > (_ADMIN_HEAD_SECONDS if self._is_idle() and not unread else _ADMIN_STALL_SECONDS):
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """End after the request that is answered or, on a new connection, after one that is on its way."""
@@ -102,22 +116,16 @@ class AdminConnection(H11Protocol):
         if not self.transport.is_closing():
             super().shutdown()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._stop_watching()
-
-    def _watch(self) -> None:
-        """Begin or end to wait for a head."""
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered."""
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            self._stop_watching()
-        elif self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(_ADMIN_HEAD_SECONDS, self.transport.abort)
+        return cycle is None or cycle.response_complete
 
-    def _stop_watching(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _is_waiting(self) -> bool:
+        """Whether the client has to send or to read something."""
+        if self._is_idle() or self.transport.get_write_buffer_size():
+            return True
+        return self.cycle.more_body and not self.flow.read_paused
 
 
 class AdminServer(uvicorn.Server):
@@ -141,6 +149,12 @@ class AdminServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, AdminConnection):
+                connection.check_progress()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

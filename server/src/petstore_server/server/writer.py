@@ -88,7 +88,7 @@ class ResponseWriter:
 
     def progress(self) -> tuple[int, int, int]:
         """How many bytes the client has taken, and how many wait for it: in all, and those of them in the kernel."""
-        in_kernel = _unacknowledged(self._transport)
+        in_kernel = unacknowledged(self._transport)
         unread = self._transport.get_write_buffer_size() + in_kernel
         return self._written - unread, unread, in_kernel
 
@@ -110,7 +110,7 @@ class ResponseWriter:
         return True
 
 
-def _unacknowledged(transport: asyncio.Transport) -> int:
+def unacknowledged(transport: asyncio.Transport) -> int:
     """Bytes in the kernel that the other end has not acknowledged (Linux, SIOCOUTQ); 0 if that is not known."""
     try:
         answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
