@@ -142,8 +142,7 @@ async def test_only_known_host_names_are_served(file_store: Stores) -> None:
     expected = {(host, "/console/"): 401 for host in known} | {(host, path): 421 for host in others for path in paths}
     async with running_console(file_store, environ) as console:
         for (host, path), status in expected.items():
-            response = await console.browser.http.get(path, headers={"Host": host})
-            assert status == response.status_code, (host, path)
+            assert status == (await console.browser.http.get(path, headers={"Host": host})).status_code, (host, path)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +161,7 @@ async def test_only_known_host_names_are_served(file_store: Stores) -> None:
     ],
 )
 async def test_only_a_form_of_the_console_is_accepted(headers: dict[str, str], status: int, browser: Browser) -> None:
-    data = {"form_token": browser.form_token}
-    response = await browser.http.post("/console/sign-out", data=data, headers=headers)
+    response = await browser.http.post("/console/sign-out", data={"form_token": browser.form_token}, headers=headers)
     assert status == response.status_code
     await browser.get("/", {403: 200, 200: 401}[status])
 

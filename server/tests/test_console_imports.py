@@ -172,8 +172,7 @@ async def test_a_file_that_is_too_large_is_refused_and_deleted(
     body = await form(browser, b'{"id": 1}\n' * 30_000, "orders.jsonl") + END
     for less, status in ((1, 413), (0, 303)):
         monkeypatch.setattr(imports, "_MAX_FIELD_BYTES", len(body) - 300_000 - less)
-        response = await browser.http.post("/console/imports/new", content=body, headers=FORM)
-        assert status == response.status_code
+        assert status == (await browser.http.post("/console/imports/new", content=body, headers=FORM)).status_code
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(
@@ -289,12 +288,15 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
 async def test_uploads_are_limited_in_number_and_by_the_disk(
     monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
-    monkeypatch.setattr(import_jobs, "MAX_JOBS", 1)
-    path = await upload(browser, GOOD, name=f"{'x' * 300}.jsonl")
-    assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 503)
-    await finished(browser, path)
-    [job] = console.sources.imports.all()
-    assert f"{'x' * 194}.jsonl" == job.name
+    monkeypatch.setattr(import_jobs, "MAX_JOBS", 3)
+    waiting, *paths = [await checked(browser, GOOD, f"{'x' * 300}.jsonl") for _ in "abc"]
+    assert "There are 3 uploads on this host already" in await upload(browser, GOOD, 503)
+    assert {f"{'x' * 194}.jsonl"} == {job.name for job in console.sources.imports.all()}
+    for path in paths:
+        await imported(browser, path)
+    await checked(browser, GOOD)
+    for path, status in zip((waiting, *paths), (200, 404, 200), strict=True):  # the oldest that is imported makes room
+        await browser.get(path, status)
 
     monkeypatch.setattr(console.sources.imports, "check", Mock(side_effect=OSError(28, "No space left on device")))
     assert "The server cannot store the file: No space left on device." in await upload(browser, GOOD, 507)
@@ -353,8 +355,7 @@ async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_show
     assert "“Columns with other names” (NAME=FIELD)" in text
     assert "--" not in text.replace("&#45;", "-")
     assert re.search(r"<details open>", browser.page)
-    for label, _ in import_jobs.FIELDS.values():
-        assert label in text
+    assert all(label in text for label, _ in import_jobs.FIELDS.values())
     assert " Date format Such as " in text
     assert " Encoding " in text
     assert "<details open>" not in (await browser.get("/imports/new")) + browser.page

@@ -155,7 +155,10 @@ class ImportJobs:
     def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], operator: str) -> ImportJob:
         """Find out in the background what importing the file would do. Raises Conflict, OSError."""
         if len(self._jobs) >= MAX_JOBS:
-            raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
+            imported = next((job for job in self._jobs.values() if job.state == "imported"), None)  # it has no file
+            if imported is None:
+                raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
+            self._forget(imported)
         job = ImportJob(secrets.token_hex(16), file, name, size, fields, operator, self._clock())
         self._jobs[job.id] = job
         self._start(job, operator, "checking")
