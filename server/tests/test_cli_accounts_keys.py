@@ -181,8 +181,7 @@ def test_keys_of_a_suspended_account_are_shown_as_suspended(acme: CommandLine) -
     acme.must("keys", "revoke", revoked["id"])
     assert "suspended" not in acme.must("keys", "create", "acme").err
     acme.must("accounts", "suspend", "acme")
-    listed = acme.must("keys", "list", "--json").json()
-    assert ["suspended", "revoked", "suspended"] == [key["state"] for key in listed]
+    assert ["suspended", "revoked", "suspended"] == [key["state"] for key in acme.must("keys", "list", "--json").json()]
     assert "suspended" == acme.must("keys", "show", works["id"], "--json").json()["state"]
     shown = acme.must("accounts", "show", "acme", "--json").json()
     assert ["suspended", "revoked", "suspended"] == [key["state"] for key in shown["keys"]]

@@ -335,8 +335,7 @@ def test_the_clock_is_compared_with_others_and_with_the_last_change(
 
 
 def test_a_backup_is_recent_for_two_days() -> None:
-    ages = (2 * DAY, 2 * DAY + 1)
-    assert ["ok", "warn"] == [check_backups(NOW - age, NOW, with_tools=False).level for age in ages]
+    assert ["ok", "warn"] == [check_backups(NOW - age, NOW, with_tools=False).level for age in (2 * DAY, 2 * DAY + 1)]
 
 
 def test_the_time_of_a_store_s_file_says_nothing_of_the_clock(cli: CommandLine) -> None:

@@ -386,10 +386,15 @@ async def test_an_import_says_that_the_store_cannot_be_used(
 async def test_an_import_whose_process_ends_unexpectedly_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, browser: Browser
 ) -> None:
-    path = await checked(browser, GOOD)
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", "raise SystemExit(9)"))
-    assert "The import ended unexpectedly; the log of the server says why." in await imported(browser, path)
-    assert ["import process failed"] == [record.message for record in caplog.records]
+    for program, code, shown in (
+        ("raise OSError", None, "The import ended unexpectedly; the log of the server says why."),
+        ("raise SystemExit(9)", 9, "The import process ended with exit code 9. Upload"),
+        ("import os; os.kill(os.getpid(), 9)", -9, "killed by signal 9, probably because memory ran out. Free memory,"),
+        ("import os; os.kill(os.getpid(), 15)", -15, "The import process was ended by signal 15. Upload"),
+    ):
+        monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
+        assert shown in await finished(browser, await upload(browser, GOOD))
+        assert ("import process failed", code) == (caplog.messages[-1], getattr(caplog.records[-1], "exit_code", None))
     program = 'import sys; sys.exit(\'A warning.\\n\' + \'{"code": "usage", "message": "No."}\')'
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
     assert "There is a problem No." in await upload(browser, GOOD, 400)

@@ -326,8 +326,7 @@ def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkey
         with pytest.raises(UnreadableFile, match="larger than 100 MB; convert it to JSON Lines"):
             list(batches(stream, ReadOptions("json")))
         assert peak() < 8_000_000, "the array has 11 MB"
-    content = b'[{"id":1}'.ljust(1_999_999) + b"]"
-    assert [Order(1)] == read(content, "json").orders
+    assert [Order(1)] == read(b'[{"id":1}'.ljust(1_999_999) + b"]", "json").orders
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv"])

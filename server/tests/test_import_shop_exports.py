@@ -126,8 +126,7 @@ def test_json_fields_can_be_mapped_and_left_out_too(cli: CommandLine) -> None:
 
 
 def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:
-    content = b"id,note,status\n1,M\xfcller,pending\n2,x,\xff\n"
-    found = read(content, ReadOptions("csv", ignored=("Note",)))
+    found = read(b"id,note,status\n1,M\xfcller,pending\n2,x,\xff\n", ReadOptions("csv", ignored=("Note",)))
     assert [1] == [order.id for order in found.orders]
     assert [3] == [each.line for each in found.rejects]
     assert "--encoding" in found.rejects[0].reason

@@ -10,12 +10,14 @@ import logging
 import os
 import re
 import secrets
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CalledProcessError
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal
 
@@ -259,7 +261,11 @@ async def _finished(process: Process, job: ImportJob) -> None:
 
 
 async def _follow(process: Process, job: ImportJob) -> None:
-    """Keep what the command reports. Raises UnreadableFile, InvalidInput for a wrong option, DomainError."""
+    """Keep what the command reports.
+
+    Raises UnreadableFile, InvalidInput for a wrong option, DomainError, CalledProcessError if the command did not
+    report why it failed.
+    """
     assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
     assert process.stderr is not None  # noqa: S101
     errors = asyncio.ensure_future(process.stderr.read())
@@ -267,7 +273,9 @@ async def _follow(process: Process, job: ImportJob) -> None:
         job.report = msgspec.json.decode(line, type=ImportProgress)
         job.begun.set()
     lines = (await errors).splitlines()
-    if await process.wait() not in (0, _PARTLY_DONE):
+    if (code := await process.wait()) not in (0, _PARTLY_DONE):
+        if not lines:
+            raise CalledProcessError(code, "petstore")
         failure = msgspec.json.decode(lines[-1], type=dict[str, str])
         raise _WRONG_INPUT.get(failure["code"], DomainError)(failure["message"])
     if job.report.history_changed:
@@ -279,5 +287,19 @@ def _failure(error: BaseException) -> DomainError:
         return error
     if isinstance(error, OSError):
         return DomainError(f"The import cannot be started: {error.strerror or error}.")
+    if isinstance(error, CalledProcessError):
+        _log.error("import process failed", extra={"exit_code": error.returncode})
+        return DomainError(_ended_by(error.returncode))
     _log.error("import process failed", exc_info=error)
     return DomainError(_STOPPED)
+
+
+def _ended_by(code: int) -> str:
+    """What operators see if the process reported nothing and ended with this exit code (negative: the signal)."""
+    if code == -signal.SIGKILL:
+        how = "was killed by signal 9, probably because memory ran out. Free memory, then upload the file again."
+    elif code < 0:
+        how = f"was ended by signal {-code}. Upload the file again."
+    else:
+        how = f"ended with exit code {code}. Upload the file again; if that happens again, report it."
+    return f"The import process {how} The list of imports has what it did."
