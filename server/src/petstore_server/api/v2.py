@@ -168,8 +168,8 @@ def _listing(query: bytes) -> Listing:
         frozenset(values["reference"] or ()),
     )
     kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
-    # What cannot be in a URI, but may come in a request, would end the URI of the header Link (RFC 8288 section 3).
-    kept = [re.sub(rb'[<>"]', lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
+    # What cannot be in a URI, but may come in a request, is encoded for the header Link: a > would end it (RFC 8288).
+    kept = [re.sub(rb'[<>"\\^`{|}]', lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
     following = b"?" + b"&".join([*kept, b"cursor="])
     sort = values["sort"]
     return Listing(filters, sort, values["limit"], values["cursor"], query_digest(filters, sort), following)

@@ -246,7 +246,7 @@ def _field(name: str, kind: Kind, members: dict[str, object]) -> Any:
     elif members.get(name) is None:  # many programs write null for a field without a value
         return None
     value = members[name]
-    with suppress(ValueError):
+    with suppress(KeyError, ValueError):
         if isinstance(kind, Integer):
             return kind.check(value)
         if isinstance(value, str):

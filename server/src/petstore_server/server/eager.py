@@ -40,7 +40,7 @@ class _Rest:
 
     def __init__(self, work: Coroutine[Any, Any, Any], waited_for: "asyncio.Future[Any] | None") -> None:
         self._work = work
-        self._first = [waited_for, None]  # None is for `run_eagerly`; the first step of the task comes back behind it
+        self._first = [waited_for, None]  # from the end: None for `run_eagerly`, then what the task waits for
 
     def __await__(self) -> Any:
         return self

@@ -30,11 +30,11 @@ class PublicServer(ServerState):
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
         self._listeners = list[tuple[asyncio.Server, socket.socket]]()
-        self._tick()
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WRITE_MARK)  # connections inherit it
         for handle in (listener, *(listener.dup() for _ in range(ACCEPTED_TOGETHER - 1))):
             server = await self._loop.create_server(lambda: Connection(self), sock=handle, backlog=BACKLOG)
             self._listeners.append((server, handle))
+        self._tick()
 
     async def stop(self, seconds: float) -> None:
         """Accept no more, answer one more request on each connection, and cut off what takes longer than `seconds`.

@@ -82,8 +82,9 @@ class Request:
     response before it sends that. `complete` turns true when the whole request has arrived, `lost` when the rest of it
     will not arrive. `turn` identifies the turn of the event loop in which the request is answered: all requests with
     the same turn had been read when it began. It is None for a request that was read together with an earlier one of
-    its connection. `client_ended` turns true when the client has ended its half of the connection or is gone. The
-    request waits for `waits_for`, its body or a change, which gets the result None on each of these events.
+    its connection. `client_ended` turns true when the client has ended its half of the connection or is gone.
+    `waits_for` is what the answer waits for: the body, or a change. It gets the result None when the request is
+    complete, too large or lost, or when the client ends.
     """
 
     # In the class, because most requests have these values, and one is made for each.

@@ -179,7 +179,7 @@ class Dialect(Protocol):
     """Two SQL expressions: the connections of the database server in use, and all that it allows; NULL without one."""
 
     covering: bool
-    """Whether the indexes of orders also have the other columns that lists filter and sort by."""
+    """Whether the indexes of orders also have most other columns that lists filter and sort by."""
 
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.

@@ -3,7 +3,8 @@
 Each index of orders is sorted by its column and the id. A page walks the index that has its sort order, or an
 equality's if it is sorted by id. Other filters are applied to what is walked, MAX_WORK orders at most: the page then
 ends short, with a position at which the list goes on. Where one of them has at most NARROW orders by an index, these
-are sorted instead. On SQLite, an index also has the columns of other filters: only the orders of the page are read.
+are sorted instead. SQLite's indexes also have the columns of most other filters: where they do, only the orders of the
+page are read.
 """
 
 from collections.abc import Mapping
@@ -191,10 +192,14 @@ def _matching(
     """The statement of the first orders that match, among the first `most` of the walk."""
     where, values = all_of(conditions)
     if dialect.covering:  # find the identifiers first: the orders that do not match are not read
-        looked_up = [column for column in _NOT_IN_INDEX.get(walk.column, ()) if column not in order]
-        used = [column for column in _FILTERED if column in where + order and column not in looked_up]
-        for column in looked_up:  # for those that meet all other conditions
-            where = where.replace(column, f"(SELECT {column} FROM petstore.orders WHERE id = entries.id)")
+        absent = [column for column in _NOT_IN_INDEX.get(walk.column, ()) if column not in order]
+        late = [condition for condition in conditions if any(column in condition[0] for column in absent)]
+        where, values = all_of([condition for condition in conditions if condition not in late])
+        used = [column for column in _FILTERED if column in where + order]
+        if late:  # SQLite evaluates sub-selects last
+            looked_up, late_values = all_of(late)
+            where += f" AND (SELECT {looked_up} FROM petstore.orders WHERE id = entries.id)"
+            values = [*values, *late_values]
         entries = _select(walk, ", ".join(["id", *used]), most)
         found = f"SELECT id AS entry FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
         sql = f"SELECT {_PAGE} FROM ({found}) AS found CROSS JOIN petstore.orders WHERE id = entry"

@@ -60,8 +60,8 @@ CREATE TABLE orders (
     record TEXT NOT NULL
 ) STRICT;
 
--- Lists of version 2: `store.pages` says how they are used. What a list filters and sorts by is in the index, so only the
--- orders of a page are read. A cancel does not write the last one, which lacks what it changes.
+-- Lists of version 2: `store.pages` says how they are used. They also have what else lists filter and sort by, so that only
+-- the orders of a page are read. A cancel does not write the last one, which lacks what it changes.
 CREATE INDEX orders_by_status ON orders (status, id, pet_id, complete, ship_date, updated_at);
 CREATE INDEX orders_by_pet ON orders (pet_id, id, status, complete, ship_date, updated_at);
 CREATE INDEX orders_by_updated_at ON orders (updated_at, id, status, pet_id, complete, ship_date);
