@@ -15,13 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import (
-    APIConnectionError,
-    APITimeoutError,
-    Order,
-    PetstoreError,
-    ServerError,
-)
+from petstore_client import APIConnectionError, APITimeoutError, Order, PetstoreError, ServerError
 from petstore_client._types import SYSTEM_CLOCK, Clock
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
 from petstore_client.testing.faults import Raw, Serve

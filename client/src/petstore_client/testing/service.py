@@ -1,6 +1,7 @@
 """The service in memory, as a transport: requests never leave the process."""
 
 import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from email.utils import formatdate
 from math import floor, inf
 from typing import Any, Self
+from weakref import WeakSet
 
 import httpx2
 
@@ -80,6 +82,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
         self._store = Store(self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit)
         self._store.track(self.clock.now())
+        _fakes.add(self)
 
     @property
     def bans(self) -> int:
@@ -195,6 +198,19 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             raw = perform(self._store, request, version, path, now)
             self._store.track(now)
             return replace(raw, headers={**raw.headers, **self._limits.headers(now)})
+
+
+_fakes: WeakSet[FakePetstore] = WeakSet()
+
+
+def _renew_locks() -> None:
+    """Replace the locks in a forked child: another thread of the parent may have held any of them."""
+    for fake in _fakes:
+        fake._lock = threading.RLock()  # noqa: SLF001 - of this module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
