@@ -9,10 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import APIConnectionError, AsyncClient, Client, Order, RateLimitError, RateLimitEvent
+from petstore_client import APIConnectionError, AsyncClient, Client, Clock, Order, RateLimitError, RateLimitEvent
 from petstore_client._types import SYSTEM_CLOCK
-from petstore_client.testing import Dropped, FakePetstore, RateLimited
-from petstore_client.testing.faults import Raw
+from petstore_client.testing import Dropped, FakePetstore, RateLimited, Raw, Serve
 from testing.client_variants import Connect, Held, Own, Silent, faulty
 from testing.served_fake import served
 
@@ -61,6 +60,20 @@ async def test_requests_that_wait_for_a_connection_when_the_gate_closes_wait_for
         assert [ORDERS] * 4 == await asyncio.gather(*[call() for _ in range(4)])
         await asyncio.to_thread(petstore.close) if isinstance(petstore, Client) else await petstore.close()
     assert (6, 0) == (len(fake.requests), fake.early)
+
+
+def test_a_request_that_gets_its_connection_after_the_gate_reopened_waits_for_its_turn() -> None:
+    def connect(request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+        if len(fake.requests) == 2:
+            petstore._core.gate.ban(clock.monotonic() + 5)
+            clock.sleep(5)
+        request.extensions["trace"]("http11.send_request_headers.started", {})
+        return serve()
+
+    fake = faulty(ORDERS, *[Own(connect)] * 3)
+    with fake.client() as petstore:
+        assert [ORDERS] * 2 == [petstore.list_orders(), petstore.list_orders()]
+    assert 3 == len(fake.requests)  # the second one was not sent, and the third one is sent first
 
 
 @pytest.mark.anyio

@@ -82,10 +82,7 @@ def test_unused_faults_are_reported_and_do_not_hide_the_error_of_the_program() -
     assert [Failing(503), RateLimited(30)] == fake.unused_faults
     with fake.client(max_retries=0) as petstore, pytest.raises(ServerError):
         petstore.list_orders()
-    with (
-        pytest.raises(AssertionError, match=r"never used, after 1 request: RateLimited\(retry_after=30"),
-        fake.installed(),
-    ):
+    with pytest.raises(AssertionError, match=r"never used, after 1 request: RateLimited\(ret.*=30"), fake.installed():
         pass
     assert [RateLimited(30)] == fake.unused_faults
     with pytest.raises(ZeroDivisionError), fake.installed():

@@ -6,9 +6,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -155,12 +155,8 @@ def test_a_closed_client_cannot_be_used(connect: Connect) -> None:
     with connect(fake) as petstore:
         petstore.list_orders()
         petstore.close()
-        uses: list[Callable[[], object]] = [
-            petstore.list_orders,
-            lambda: next(petstore.iter_orders()),
-            lambda: petstore.cancel_order(1),
-        ]
-        for use in uses:
+        cancel, iterate = partial(petstore.cancel_order, 1), lambda: next(petstore.iter_orders())
+        for use in (petstore.list_orders, iterate, cancel):
             with pytest.raises(PetstoreError, match="closed"):
                 use()
         petstore.close()

@@ -48,6 +48,7 @@ class Admission:
 
     def __init__(self, session: Session, operation: str, request_id: str) -> None:
         self.waited = 0.0
+        self.closings = 0  # of the gate, until the latest request passed
         self._imposed = 0.0  # seconds of the wait after the latest 429
         self._session = session
         self._options = session.options
@@ -72,6 +73,7 @@ class Admission:
             now = self._clock.monotonic()
             if ticket.place is Place.PASSED:
                 self.waited += now - arrived
+                self.closings = ticket.closings
                 if now >= self.deadline:
                     raise self._held_back("The call waited too long for its turn", 0.0, "deadline")
                 return ticket is self._gate.probe

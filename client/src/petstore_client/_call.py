@@ -147,8 +147,8 @@ class Call:
         timeout = self._options.timeout_within(left, max(0, hold))
         url = self.target.url(operation.version, self._path + (f"&wait={hold}" if hold else ""))
         try:
-            ends, headers = self._admission.deadline, dict(self.headers)
-            reply: Reply = yield Send(operation.method, url, headers, timeout, self.content, ends)
+            ends, closings, headers = self._admission.deadline, self._admission.closings, dict(self.headers)
+            reply: Reply = yield Send(operation.method, url, headers, timeout, self.content, ends, closings)
         except NotSent:
             self._attempt -= 1
             self._unanswered = False

@@ -25,6 +25,7 @@ _TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
 _CONNECTING = ("connect_tcp", "connect_unix_socket", "start_tls")  # how the names of httpx2's steps end
 _BEFORE_SENDING = ("connect_tcp.started", "connect_unix_socket.started", "send_request_headers.started")
 _ends = ContextVar("ends", default=inf)  # of the call of this thread or task, in monotonic seconds
+_closings = ContextVar("closings", default=0)  # of the gate, until this call's request passed it
 _WITHOUT_CONNECTIONS = InMemory | httpx2.MockTransport | httpx2.ASGITransport | httpx2.WSGITransport
 _abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
 
@@ -83,12 +84,12 @@ class Core(Generic[HttpT]):
         """Let connecting, TLS and reads end in time, and note each new connection (an extension of httpx2).
 
         Before something is sent, raises PetstoreError if the client was closed since the call began, and NotSent if the
-        gate has closed, because the request may have waited long for its connection.
+        gate has closed since the request passed it, because it may have waited long for its connection.
         """
         step, _, state = event.rpartition(".")
         if event.endswith(_BEFORE_SENDING):
             self.check(self.generation)
-            if self.gate.held_for(self._options.clock.monotonic()) > 0:
+            if self.gate.closed_since(_closings.get(), self._options.clock.monotonic()):
                 raise NotSent
         if step.endswith(_CONNECTING) and state == "started":
             info["timeout"] = bounded(info["timeout"], _left(self._options.clock))  # an argument of what follows
@@ -161,6 +162,8 @@ class BaseDriver(Generic[T, HttpT]):
             return None
         if isinstance(effect, Send | Read):
             _ends.set(effect.ends)
+        if isinstance(effect, Send):
+            _closings.set(effect.closings)
         if isinstance(effect, Emit):
             self.emitted = effect.orders
             return None
@@ -168,7 +171,7 @@ class BaseDriver(Generic[T, HttpT]):
 
     def request(self, effect: Send) -> httpx2.Request:
         """The request to send, with the key."""
-        method, url, headers, timeout, content, _ = effect
+        method, url, headers, timeout, content, *_ = effect
         request = self._core.http.build_request(method, url, headers=headers, timeout=timeout, content=content)
         request.headers["Authorization"] = f"Bearer {self._core.target.key.text}"  # hidden by repr()
         return request

@@ -28,7 +28,8 @@ class Queue(NamedTuple):
 class Send(NamedTuple):
     """Send a request; the outcome is a Reply. The driver closes its response before the next wait or request.
 
-    `ends` is when reading from the connection ends, in monotonic seconds. Raises NotSent.
+    `ends` is when reading from the connection ends, in monotonic seconds. `closings` is how often the gate had closed
+    when the request passed it. Raises NotSent.
     """
 
     method: str
@@ -37,10 +38,11 @@ class Send(NamedTuple):
     timeout: Any
     content: bytes | None
     ends: float
+    closings: int
 
 
 class NotSent(Exception):
-    """The gate closed while the request waited for a connection, so it was not sent."""
+    """The gate has closed while the request waited for a connection, so it was not sent."""
 
 
 class Read(NamedTuple):

@@ -58,6 +58,7 @@ class Ticket:
     banned: bool = False
     has_slot: bool = False
     sent_at: float = 0.0
+    closings: int = 0  # of the gate, until the ticket passed
     notify: Callable[[], None] | None = None
     number: int = field(default_factory=_numbers.__next__)
 
@@ -71,6 +72,7 @@ class Gate:
     _held_until: float = float("-inf")
     _banned_until: float = float("-inf")
     _refusals: int = 0  # consecutive series of 429s
+    _closings: int = 0
     _unproven: bool = True  # the next request to pass is a probe
     probe: Ticket | None = None  # the request for whose response the others wait
     _in_flight: int = 0
@@ -153,6 +155,11 @@ class Gate:
         with self._lock:
             return self._opens(now) - now
 
+    def closed_since(self, closings: int, now: float) -> bool:
+        """Whether the gate is closed, or has been since it had closed `closings` times."""
+        with self._lock:
+            return self._closings > closings or self._opens(now) > now
+
     def renews_in(self, now: float) -> float:
         """Serve again, because a window may have ended; return the seconds until the next one ends."""
         with self._lock:
@@ -184,7 +191,7 @@ class Gate:
                 ticket.place, ticket.until = Place.SPACED, min(slot, self._spaced_until)
                 ticket.has_slot = slot < self._spaced_until
                 return
-        ticket.place, ticket.sent_at = Place.PASSED, now
+        ticket.place, ticket.sent_at, ticket.closings = Place.PASSED, now, self._closings
         self._in_flight += 1
         if self._unproven:
             self.probe = ticket
@@ -208,6 +215,7 @@ class Gate:
 
     def _close(self, until: float) -> None:
         """A limit holds all requests until this time. The window after it is shared with other processes."""
+        self._closings += 1
         self._unproven = True
         seconds, self._spacing = self._windows.spacing
         self._spaced_until, self._next_slot = until + seconds, until
