@@ -9,7 +9,7 @@ import pytest
 
 from petstore_client._admission import Admission, Observed, Session
 from petstore_client._effects import Queue, Sleep
-from petstore_client._gate import Gate
+from petstore_client._gate import Gate, Place
 from petstore_client._http import Reply, Target
 from petstore_client._limits import Limits, Window
 from petstore_client._options import Options
@@ -200,6 +200,17 @@ def test_a_call_waits_for_a_request_that_is_held_only_until_a_window_ends() -> N
     gate.record_response(gate.enter(100.0), 100.0, limits(minute(1)), False, lambda: 1.0)
     gate.enter(100.0)  # leaves nothing before its response
     assert [60.0] == Call(gate, timeout=None).enter()
+
+
+def test_a_call_whose_request_was_not_sent_keeps_its_turn() -> None:
+    gate = Gate()
+    gate.record_response(gate.enter(100.0), 100.0, limits(minute(1)), False, lambda: 1.0)
+    call = Call(gate)
+    call.enter()
+    first, second = [gate.enter(100.0) for _ in range(2)]
+    call.admission.leave_unsent()  # the first one passes
+    call.meanwhile = lambda: gate.leave(first, 100.0)
+    assert ([60.0], Place.WAITING) == (call.enter(), second.place)
 
 
 def test_a_call_whose_turn_comes_at_its_deadline_is_not_sent() -> None:

@@ -20,17 +20,8 @@ from petstore_client import (
     RetryEvent,
     ServerError,
 )
-from petstore_client.testing import (
-    Answered,
-    CutOff,
-    Dropped,
-    Failing,
-    FakePetstore,
-    Fault,
-    RateLimited,
-    TimedOut,
-    Unreachable,
-)
+from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, RateLimited, TimedOut
+from petstore_client.testing.faults import Fault, Unreachable
 from testing.client_variants import Connect, Own, faulty
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]

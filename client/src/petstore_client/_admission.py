@@ -57,6 +57,7 @@ class Admission:
         self._operation = operation
         self._request_id = request_id
         self._ticket: Ticket | None = None
+        self._turn: int | None = None  # the number of a ticket whose request was not sent
         deadline = session.options.deadline
         self.deadline = float("inf") if deadline is None else self._clock.monotonic() + deadline
 
@@ -66,7 +67,9 @@ class Admission:
         Raises RateLimitError if the wait is too long.
         """
         arrived = self._clock.monotonic()
-        ticket = self._ticket = self._gate.enter(arrived, min(self._options.max_wait, self.deadline - arrived))
+        patience = min(self._options.max_wait, self.deadline - arrived)
+        ticket = self._ticket = self._gate.enter(arrived, patience, self._turn)
+        self._turn = None
         while True:
             if ticket.place is Place.WAITING:
                 yield from self._queue(ticket)
@@ -102,6 +105,11 @@ class Admission:
         """Release the place at the gate, if it has one; `charged` if the server may have counted the request."""
         if self._ticket is not None:
             self._gate.leave(self._ticket, self._clock.monotonic(), charged)
+
+    def leave_unsent(self) -> None:
+        """Release the place of a request that was not sent. The next one of this call has its turn."""
+        self._turn = self._ticket.number if self._ticket else None
+        self.leave()
 
     def refusal(self, body: bytes, pause: float, now: float, moved: bool) -> RateLimitError:
         """The exception for a 429. It imposes a wait until the gate reopens, or of `pause` if the gate ignored it."""

@@ -153,7 +153,7 @@ class Call:
             self._attempt -= 1
             self._unanswered = False
             self._admission.waited += self._clock.monotonic() - began
-            self._admission.leave()
+            self._admission.leave_unsent()
             raise
         except http.TRANSPORT_ERRORS as error:
             self._admission.waited += min(hold, self._clock.monotonic() - began)  # is not for retry_timeout

@@ -81,9 +81,12 @@ class Gate:
     _next_slot: float = float("-inf")
     _spacing: float = 0.0
 
-    def enter(self, now: float, patience: float = float("inf")) -> Ticket:
-        """Ask to send one request. A ticket that has PASSED must be given to `record_response` or `leave`."""
-        ticket = Ticket(patience)
+    def enter(self, now: float, patience: float = float("inf"), number: int | None = None) -> Ticket:
+        """Ask to send one request. A ticket that has PASSED must be given to `record_response` or `leave`.
+
+        `number` is that of a ticket whose request was not sent; the new one has its turn.
+        """
+        ticket = Ticket(patience) if number is None else Ticket(patience, number=number)
         self.enter_again(ticket, now)
         return ticket
 
