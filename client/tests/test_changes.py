@@ -21,18 +21,8 @@ from petstore_client import (
     PetstoreError,
 )
 from petstore_client._types import SYSTEM_CLOCK
-from petstore_client.testing import (
-    Answered,
-    CutOff,
-    Dropped,
-    Failing,
-    FakeClock,
-    FakePetstore,
-    NotHeld,
-    RateLimited,
-    TimedOut,
-    Unreachable,
-)
+from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakeClock, FakePetstore, NotHeld
+from petstore_client.testing.faults import RateLimited, TimedOut, Unreachable
 from testing.client_variants import Connect
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 6)]

@@ -240,12 +240,16 @@ def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
 
 def test_a_full_pool_is_not_taken_for_a_service_that_cannot_be_reached(connect: Connect) -> None:
     def wait(*_: object) -> Raw:
+        petstore._core.closed = len(fake.requests) == 2
         raise httpx2.PoolTimeout("")
 
-    with connect(faulty(ORDERS, Own(wait)), max_retries=0) as petstore:
+    fake = faulty(ORDERS, *[Own(wait)] * 2)
+    with connect(fake, max_retries=0) as petstore:
         with pytest.raises(APITimeoutError, match="All connections of this client are in use") as caught:
             petstore.cancel_order(1)
         assert (False, False) == (caught.value.sent, caught.value.may_have_been_applied)
+        with pytest.raises(PetstoreError, match="This client is closed"):
+            petstore.cancel_order(1)
 
 
 @pytest.mark.anyio

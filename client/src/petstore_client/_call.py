@@ -203,6 +203,7 @@ class Call:
             return self._admission.wait_after(error)
         if self.committed or not is_transient(error):
             raise error
+        self._session.check()  # a closed client is the cause, not an option that allows no further attempt
         self._failures += 1
         if not isinstance(error, errors.APIConnectionError) or error.sent:  # only time helps if nothing can be reached
             self._retries += 1
