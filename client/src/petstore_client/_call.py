@@ -52,7 +52,7 @@ class Call:
         self.reply = Reply(0, {}, "")  # the latest
         self.probes = False  # other requests wait for the response to the latest one
         self._hold = hold  # seconds for which the server may hold any other request
-        self.in_doubt = False  # an attempt whose response was lost may have been carried out
+        self.in_doubt = False  # an attempt whose response was lost, or one with the same key, may have been applied
         self.committed = False  # part of the result was handed out, so there is no further attempt
         self._admission = Admission(session, operation.name, self.request_id)
         self._began = self._clock.monotonic()

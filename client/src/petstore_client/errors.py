@@ -36,8 +36,9 @@ class PetstoreError(Exception):
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
     `may_have_been_applied` is True if the order may have been cancelled, or placed, by an attempt whose response was
-    lost. `idempotency_key` is the key of a failed `place_order`: another call with the same arguments and this key does
-    not place a second order. `ended_by` names the option that prevented another attempt, or is None.
+    lost, or by another request with the same idempotency key. `idempotency_key` is the key of a failed `place_order`:
+    another call with the same arguments and this key does not place a second order. `ended_by` names the option that
+    prevented another attempt, or is None.
 
     str() escapes characters that could control a terminal or forge a line of a log; `message` is unchanged.
     """
