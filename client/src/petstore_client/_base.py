@@ -69,6 +69,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         base_url: for example `https://api.example.com/v1`; None means PETSTORE_BASE_URL.
         api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
         timeout: seconds to wait for a connection, and for each part of a response, or an httpx2.Timeout; None: forever.
+            A single record must arrive as a whole in that time.
         max_retries: how often a call is repeated after failures. Waiting for a limit is not a retry. Attempts that
             could not connect are repeated until `retry_timeout`, unless it is 0.
         max_wait: the most seconds that a call waits, each time, for a limit to reset; else it raises RateLimitError.
