@@ -160,7 +160,8 @@ def test_a_call_accepts_the_wait_for_a_limit_that_its_options_allow(
             *(found.code, found.status, found.retry_at, found.sent, found.ended_by),
         )
     (event,) = call.events
-    assert RateLimitEvent("list_orders", event.wait, until, False, ended_by is None, "req_1") == event
+    assert ("list_orders", until, False, "req_1") == (event.operation, event.retry_at, event.refused, event.request_id)
+    assert event.waits is (ended_by is None)
     assert pytest.approx(wait) == event.wait
 
 
@@ -257,7 +258,9 @@ def test_the_error_of_a_429_says_when_the_gate_reopens() -> None:
     assert ("rate_limit_exceeded", "Slow down. Retry at 2027-01-15T08:02:00+00:00.") == (error.code, error.message)
     assert (429, call.time_in(20.0), True) == (error.status, error.retry_at, error.sent)
     assert (20.0, 20.0) == (call.admission.wait_after(error), call.admission.waited)
-    assert [RateLimitEvent("list_orders", 20.0, call.time_in(20.0), True, True, "req_1")] == call.events
+    (event,) = call.events
+    assert ("list_orders", 20.0, call.time_in(20.0)) == (event.operation, event.wait, event.retry_at)
+    assert (True, True, "req_1") == (event.refused, event.waits, event.request_id)
     second = call.refusal()  # after the wait, which adds two seconds
     assert ("", call.time_in(22.0)) == (second.code, second.retry_at)
     assert second.message.startswith(f"{BASE_URL} responded 429. Retry at 2027-01-15T08:0")

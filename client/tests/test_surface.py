@@ -41,6 +41,12 @@ def test_every_exported_name_has_a_docstring_and_can_get_more_fields(name: str) 
             assert value.__doc__, attribute
 
 
+def test_fields_of_events_and_responses_are_keyword_arguments() -> None:
+    kinds = petstore_client.ResponseEvent, petstore_client.RetryEvent, petstore_client.RateLimitEvent, testing.Raw
+    fields = [field for kind in kinds for field in dataclasses.fields(kind)]
+    assert ["status", "headers"] == [field.name for field in fields if not field.kw_only]
+
+
 def methods(kind: type) -> dict[str, dict[str, object]]:
     """The public methods, with their parameters and the defaults of these."""
     return {

@@ -185,7 +185,10 @@ class Admission:
     def _report(self, wait: float, refused: bool, waits: bool) -> None:
         level = logging.WARNING if wait > _LONG and waits else logging.INFO
         log.log(level, "%s: a limit imposes a wait of %.1f s (request %s)", self._operation, wait, self._request_id)
-        event = RateLimitEvent(self._operation, wait, self._time_after(wait), refused, waits, self._request_id)
+        event = RateLimitEvent(
+            operation=self._operation, wait=wait, retry_at=self._time_after(wait), refused=refused, waits=waits,
+            request_id=self._request_id,
+        )  # fmt: skip
         notify(self._options.on_rate_limit, event)
 
 

@@ -129,7 +129,10 @@ class Call:
     def report_success(self) -> None:
         """Record the latest response as a success, and call the hook."""
         status, headers, _ = self.reply
-        event = ResponseEvent(self.operation.name, status, self.request_id, headers.get("etag"), self._attempt, headers)
+        event = ResponseEvent(
+            operation=self.operation.name, status=status, request_id=self.request_id, etag=headers.get("etag"),
+            attempts=self._attempt, headers=headers,
+        )  # fmt: skip
         self._session.observed.last_response = event
         notify(self._options.on_response, event)
 
@@ -194,7 +197,10 @@ class Call:
             "%s: attempt %d failed (%s); retrying in %.1f s (request %s)",
             self.operation.name, self._attempt, error, self._wait, self.request_id,
         )  # fmt: skip
-        event = RetryEvent(self.operation.name, self._attempt, self._wait, error, self.request_id)
+        event = RetryEvent(
+            operation=self.operation.name, attempt=self._attempt, wait=self._wait, error=error,
+            request_id=self.request_id,
+        )  # fmt: skip
         notify(self._options.on_retry, event)
 
     def _wait_after(self, error: errors.PetstoreError) -> float:

@@ -49,7 +49,7 @@ class Pet(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     tag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseEvent:
     """A successful response, when its headers have arrived.
 
@@ -69,7 +69,7 @@ class ResponseEvent:
         return self.headers.get("idempotency-replayed") == "true"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryEvent:
     """Attempt number `attempt`, from 1, failed and is repeated after `wait` seconds (or when the gate opens)."""
 
@@ -80,7 +80,7 @@ class RetryEvent:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitEvent:
     """A call that a limit delays by `wait` seconds, until `retry_at` (aware, UTC).
 

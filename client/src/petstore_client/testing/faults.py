@@ -1,7 +1,7 @@
 """Faults that can affect a request, for `FakePetstore.then`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol
 
 import httpx2
@@ -16,15 +16,25 @@ JSON = {"content-type": "application/json"}
 class Raw:
     """A response as it is sent: its body arrives in `pieces`, each after `pause` seconds.
 
-    The connection breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response
-    starts. A request for changes that found none may be held, and continues at the token `idle`.
+    The connection breaks at its end if `cut` is set.
     """
 
     status: int
     headers: Mapping[str, str]
+    _: KW_ONLY
     pieces: tuple[bytes, ...] = ()
     pause: float = 0.0
     cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRaw(Raw):
+    """A response with what only the fake uses.
+
+    `ban` is the duration in seconds of a ban that this response starts. A request for changes that found none may be
+    held, and continues at the token `idle`.
+    """
+
     ban: int = 0
     idle: str = ""
 
@@ -58,7 +68,8 @@ class Banned:
     seconds: int = 120
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        return replace(error(429, "api_key_banned", "This key is banned.", self.seconds), ban=self.seconds)
+        raw = error(429, "api_key_banned", "This key is banned.", self.seconds)
+        return ServiceRaw(raw.status, raw.headers, pieces=raw.pieces, ban=self.seconds)
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,7 @@ class Answered:
     headers: Mapping[str, str] = field(default_factory=lambda: JSON)
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        return Raw(self.status, self.headers, (self.body,) if self.body else ())
+        return Raw(self.status, self.headers, pieces=(self.body,) if self.body else ())
 
 
 def error(
@@ -174,4 +185,4 @@ def error(
     """A response with the Error record."""
     body = msgspec.json.encode({"code": code, "message": message, "status": status})
     wait = {} if retry_after is None else {"retry-after": str(retry_after)}
-    return Raw(status, {**JSON, **wait, **(more or {})}, (body,))
+    return Raw(status, {**JSON, **wait, **(more or {})}, pieces=(body,))

@@ -2,7 +2,7 @@
 
 from math import floor, inf
 
-from petstore_client.testing.faults import Raw, error
+from petstore_client.testing.faults import Raw, ServiceRaw, error
 
 GRACE = 2.0
 STRIKE_WINDOW = 600
@@ -57,9 +57,10 @@ class Limits:
             self._refused_since = now
         elif now >= max(self._banned_until, self._refused_since + GRACE):
             self._strikes = [at for at in self._strikes if now - at < STRIKE_WINDOW] + [now]
-        if raw.ban or len(self._strikes) >= self._ban_strikes:
+        ban = raw.ban if isinstance(raw, ServiceRaw) else 0
+        if ban or len(self._strikes) >= self._ban_strikes:
             self.bans, self._strikes = self.bans + 1, []
-            self._banned_until = floor(now) + (raw.ban or self._ban_seconds)
+            self._banned_until = floor(now) + (ban or self._ban_seconds)
             raw = self._refusal(now)
         wait = raw.headers.get("retry-after", "")
         self.retry_at = max(self.retry_at, floor(now) + int(wait)) if wait.isdigit() else self.retry_at

@@ -12,7 +12,7 @@ import msgspec
 
 from petstore_client import v2
 from petstore_client._types import UNDECODABLE, Order, Timestamp, read_timestamp
-from petstore_client.testing.faults import JSON, Raw, error
+from petstore_client.testing.faults import JSON, Raw, ServiceRaw, error
 from petstore_client.testing.store import Store
 
 _IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -80,7 +80,7 @@ def _pet(store: Store, number: str) -> Raw:
     pet = store.pets.get(int(number)) if _IDENTIFIER.fullmatch(number) else None
     if pet is None:
         return error(404, "pet_not_found", "There is no pet with this identifier.", more=notices)
-    return Raw(200, {**JSON, **notices}, (msgspec.json.encode(pet),))
+    return Raw(200, {**JSON, **notices}, pieces=(msgspec.json.encode(pet),))
 
 
 def _list(store: Store, request: httpx2.Request) -> Raw:
@@ -124,7 +124,8 @@ def _changes(store: Store, request: httpx2.Request) -> Raw:
     token = ".".join(map(str, (history, *page[-1][0]))) if page else after
     changes = v2.Changes(data=[order for _, order in page], next=token, more=len(found) > len(page))
     idle = "" if page else token
-    return Raw(200, {**JSON, "cache-control": "no-store"}, (msgspec.json.encode(changes),), idle=idle)
+    headers, body = {**JSON, "cache-control": "no-store"}, msgspec.json.encode(changes)
+    return ServiceRaw(200, headers, pieces=(body,), idle=idle)
 
 
 def _place_of(order: v2.Order, sort: str) -> Place:
@@ -161,7 +162,7 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
     store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
     store.track(now)
     headers = {**JSON, "location": f"orders/{number}"}
-    raw = Raw(201, headers, (msgspec.json.encode(store.tracked[number]),))
+    raw = Raw(201, headers, pieces=(msgspec.json.encode(store.tracked[number]),))
     store.placed[key] = (request.content, raw)
     return raw
 
@@ -181,4 +182,4 @@ def _represent(request: httpx2.Request, content: object) -> Raw:
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == etag:
         return Raw(304, {"etag": etag})
-    return Raw(200, {**JSON, "etag": etag}, (body,))
+    return Raw(200, {**JSON, "etag": etag}, pieces=(body,))

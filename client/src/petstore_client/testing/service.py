@@ -19,7 +19,7 @@ from petstore_client._client import Client
 from petstore_client._options import InMemory, Options, substitutes
 from petstore_client._types import Clock, Order, Pet, Secret
 from petstore_client.testing.clock import FakeClock
-from petstore_client.testing.faults import Fault, Raw, error
+from petstore_client.testing.faults import Fault, Raw, ServiceRaw, error
 from petstore_client.testing.limits import Limits
 from petstore_client.testing.operations import perform
 from petstore_client.testing.store import Store
@@ -168,7 +168,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             raw = fault.apply(request, self.clock, serve)
         else:
             raw, until = serve(), now + int(request.url.params.get("wait", 0))
-            while raw.idle and self.clock.now() < until:
+            while isinstance(raw, ServiceRaw) and raw.idle and self.clock.now() < until:
                 yield _LOOK
                 request.url = request.url.copy_set_param("after", raw.idle)
                 raw = self._perform(request, version, slash + rest)
