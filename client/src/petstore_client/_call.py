@@ -232,7 +232,7 @@ class Call:
         doubt = self.operation.doubt
         conclusive = False
         if isinstance(error, errors.APIStatusError):
-            conclusive = error.status in self.operation.conclusive and error.code != ""  # which a proxy's error has not
+            conclusive = error.status in self.operation.conclusive and error.code != ""  # a proxy's error has no code
         in_doubt = bool(doubt) and (self.in_doubt or self._unanswered) and not conclusive
         if isinstance(error, errors.PetstoreError):
             if self._attempt:
