@@ -135,14 +135,14 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
     orders = [Order(number, number * 7 % 60, 1, DAY.format(1 + number * 7 % 29), number < 9) for number in range(MANY)]
     async with file_store.opened() as store:
         await import_orders(store, orders, 100)
-    open_orders = frozenset({Status.PENDING, Status.SHIPPED})
-    for filters, sort in product((Filters(open_orders, 5), Filters(open_orders, complete=True)), SORTS[2:]):
+    open_orders = Filters(frozenset({Status.PENDING, Status.SHIPPED}), complete=True)
+    for filters, sort in (*product([Filters(pet_id=5)], SORTS[2:4]), *product([open_orders], SORTS[2:])):
         with closing(apsw.Connection(file_store.url.removeprefix("sqlite:///"))) as connection:
             run(connection, pages.read_page(PageQuery(filters, sort, 5), dialect))
             assert connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] < 40, (filters, sort)
 
 
-async def test_a_cancel_rewrites_the_sqlite_indexes_that_have_the_status_and_no_other(file_store: Stores) -> None:
+async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(file_store: Stores) -> None:
     work = dialect.update_orders([(1, "cancelled", None, None, None, None)], [], 0.0)
     next(work)
     statement = work.send([(1, 1)])
@@ -151,8 +151,7 @@ async def test_a_cancel_rewrites_the_sqlite_indexes_that_have_the_status_and_no_
         program = execute(file_store, f"EXPLAIN {statement.sql}", *statement.parameters[0])
         roots = execute(file_store, "SELECT rootpage, name FROM sqlite_schema WHERE tbl_name = 'orders'")
     written = {root for _, operation, _, root, *_ in program if operation == "OpenWrite"}
-    expected = {"orders", "orders_by_status", "orders_by_pet", "orders_by_updated_at"}
-    assert expected == {name for root, name in roots if root in written}
+    assert {"orders", "orders_by_status", "orders_by_updated_at"} == {name for root, name in roots if root in written}
 
 
 class Plan(NamedTuple):

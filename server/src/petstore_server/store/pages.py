@@ -23,7 +23,7 @@ _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDAT
 # Of a TrackedOrder, and then of its position.
 _PAGE = "record, status, updated_at, created_at, reference, id, ship_date"
 _FILTERED = ("status", "pet_id", "complete", "ship_date", "updated_at", "reference")  # columns to filter or sort by
-_NOT_IN_INDEX = {"ship_date": ("status", "updated_at")}  # those that a cancel changes: it need not write this index
+_NOT_IN_INDEX = dict.fromkeys(("pet_id", "ship_date"), ("status", "updated_at"))  # so that a cancel need not write it
 
 
 class Walk(NamedTuple):
@@ -192,7 +192,9 @@ def _matching(
     """The statement of the first orders that match, among the first `most` of the walk."""
     where, values = all_of(conditions)
     if dialect.covering:  # find the identifiers first: the orders that do not match are not read
-        absent = [column for column in _NOT_IN_INDEX.get(walk.column, ()) if column not in order]
+        absent = _NOT_IN_INDEX.get(walk.column, ())
+        if any(column in order for column in absent):  # all orders are read to be sorted
+            absent = ()
         late = [condition for condition in conditions if any(column in condition[0] for column in absent)]
         where, values = all_of([condition for condition in conditions if condition not in late])
         used = [column for column in _FILTERED if column in where + order]
