@@ -70,7 +70,9 @@ def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a str", value)
     if _SURROGATE.search(value):
-        raise ConfigurationError(f"{name} is not valid text: it has a surrogate, perhaps for a byte that is not UTF-8.")
+        raise ConfigurationError(
+            f"{name} has a surrogate, which is not a character. Decode its bytes as they were encoded."
+        )
     return value
 
 

@@ -20,8 +20,13 @@ from petstore_server.store import Store
 
 _KEEP = "Put the time into the name, and remove all but the newest N backups that were named like this."
 _TO_VERIFY_INDEXES = (
-    "To verify the indexes, run in this database as a superuser of PostgreSQL: CREATE EXTENSION amcheck; "
-    "GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean) TO USER."
+    "To verify the indexes, run in this database as a superuser of PostgreSQL, with the service's user for petstore: "
+    "CREATE EXTENSION amcheck; GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean) TO petstore; "
+    "then run petstore db check again."
+)
+_NOTE_KEPT = (
+    "The note of damage was kept, because it may be about an index. Verify the indexes, or rebuild them with "
+    "REINDEX SCHEMA petstore, and then run UPDATE petstore.store SET damage = NULL."
 )
 
 db = Noun("db", "$ petstore db backup /backups/orders.db")
@@ -49,8 +54,8 @@ def check() -> None:
     """Read the whole store and verify it; exit code 1 if it is not sound.
 
     While damage to the store is known, no server or command accepts a change. A check that finds the store sound ends
-    that. PostgreSQL's indexes are verified if its extension amcheck may be used; if not, known damage stays known, and
-    the exit code is 1.
+    that. PostgreSQL's indexes are verified only if its extension amcheck may be used. Without it, known damage stays
+    known, and the exit code is then 1 too.
 
     $ petstore db check
     """
@@ -69,7 +74,7 @@ def check() -> None:
         if store.engine.damage.reason is None:
             return 0
         if not with_indexes:
-            comment("The note of damage was kept, because it may be about an index.")
+            comment(_NOTE_KEPT)
             return FAILURE
         await store.engine.damage.note(None)
         comment("The note of damage was taken back: start the servers again, which then accept changes.")

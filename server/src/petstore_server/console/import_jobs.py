@@ -38,7 +38,8 @@ _PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.start import 
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
 _WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
-_STOPPED = "The import ended unexpectedly; the log of the server says why. The list of imports has what it did."
+_DONE = "If it was importing, the list of imports shows what was imported; a check changes nothing."
+_STOPPED = f"The import ended unexpectedly; the log of the server says why. {_DONE}"
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
 FIELDS = {
     "columns": ("Columns with other names", "--map"),
@@ -302,4 +303,4 @@ def _ended_by(code: int) -> str:
         how = f"was ended by signal {-code}. Upload the file again."
     else:
         how = f"ended with exit code {code}. Upload the file again; if that happens again, report it."
-    return f"The import process {how} The list of imports has what it did."
+    return f"The import process {how} {_DONE}"

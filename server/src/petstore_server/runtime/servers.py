@@ -67,8 +67,8 @@ def spread(listener: socket.socket, number: int) -> list[socket.socket]:
 class AdminConnection(H11Protocol):
     """A connection to the admin port: at most MAX_ADMIN_CONNECTIONS are open, and clients that stall are cut off.
 
-    uvicorn bounds neither: silent connections would take the descriptors that the public port needs. A body that does
-    not arrive holds what is on the disk of it, and a response that is not read holds a snapshot of the store.
+    uvicorn bounds neither: silent connections would take the descriptors that the public port needs. A body that
+    does not arrive keeps its first part on the disk, and a response that is not read keeps a snapshot of the store.
     """
 
     _warned_at = -math.inf

@@ -135,8 +135,8 @@ class Accounts(Part):
         there may be many keys.
         """
         # Keys are locked before the account and the store, as by changes of a key, and read when no other
-        # transaction can create one any more: that needs the account. The lock of neither stops a foreign key, so
-        # saving usage, which comes to accounts before keys, is not in the way.
+        # transaction can create one any more: that needs the account. Neither lock blocks the checks of
+        # foreign keys, so there is no deadlock with saving usage, which comes to accounts before keys.
         yield Query(_LOCK_KEYS, (name,), briefly=True)
         before = yield from _locked_account(name)
         rows = yield Query(f"{_SELECT_KEY} WHERE account_id = %s AND revoked_at IS NULL", (before.id,))

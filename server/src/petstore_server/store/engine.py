@@ -50,7 +50,7 @@ class Commands(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A command for all of some rows, of which there may be none: `unnest(%s::bigint[], %s::text[]) AS new (id, name)`.
+    """A command for a sequence of rows, which may be empty: `unnest(%s::bigint[], %s::text[]) AS new (id, name)`.
 
     PostgreSQL carries it out once, with the rows in order; SQLite for each row.
     """

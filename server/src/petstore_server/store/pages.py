@@ -17,7 +17,7 @@ from petstore_server.store.engine import Condition, Dialect, Part, Query, Row, W
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most
-NARROW = 1500  # orders that are read and sorted instead of walking at most
+NARROW = 1500  # orders that are sorted instead of walking, at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
 # Of a TrackedOrder, and then of its position.

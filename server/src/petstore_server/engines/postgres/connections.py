@@ -203,7 +203,7 @@ class Connection:
 
 
 def _sets(statement: Command | Commands | Rows) -> Sequence[Sequence[Any]]:
-    """The parameters for each time that it is carried out."""
+    """The parameters for each execution of the statement."""
     if isinstance(statement, Command):
         return [statement.parameters]
     if isinstance(statement, Rows) and statement.parameters:

@@ -60,8 +60,9 @@ CREATE TABLE orders (
     record TEXT NOT NULL
 ) STRICT;
 
--- Lists of version 2: `store.pages` says how they are used. They also have what else lists filter and sort by, so that only
--- the orders of a page are read. A cancel does not write the last two, which lack what it changes.
+-- Lists of version 2: `store.pages` says how they are used. The first four also have most of what else lists filter and
+-- sort by, so that mostly only the orders of a page are read. A cancel does not write those of the pet and the ship date:
+-- they lack what it changes, the status and the time.
 CREATE INDEX orders_by_status ON orders (status, id, pet_id, complete, ship_date, updated_at);
 CREATE INDEX orders_by_updated_at ON orders (updated_at, id, status, pet_id, complete, ship_date);
 CREATE INDEX orders_by_pet ON orders (pet_id, id, complete, ship_date);
