@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from petstore_server.api.v2_input import MAX_WAIT
+from petstore_server.api.v2.input import MAX_WAIT
 from testing.nginx_front import SHIPPED, Front, front
 from testing.process import UNLIMITED, Server, exchange, new_key, put_orders, serving
 from testing.subprocesses import PATIENCE, free_port, within

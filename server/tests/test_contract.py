@@ -12,7 +12,7 @@ import pytest
 
 from petstore_server.api import errors
 from petstore_server.api.contracts import contract_json, contract_yaml, load_contract
-from petstore_server.api.v2_input import (
+from petstore_server.api.v2.input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
     LIST_CHANGES,

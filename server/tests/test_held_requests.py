@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.api.v2_changes import MAX_HELD_FOR_KEY
+from petstore_server.api.v2.changes import MAX_HELD_FOR_KEY
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, new_key, new_key_id
 from petstore_server.domain.orders import CANCEL, Order

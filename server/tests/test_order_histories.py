@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from petstore_server.api import v2_changes, v2_tokens
+from petstore_server.api.v2 import changes, tokens
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.lists import Filters, Position, Sort, SortField
 from petstore_server.domain.orders import (
@@ -133,7 +133,7 @@ class Follower:
     def __init__(self, store: Store, limit: int) -> None:
         self._store = store
         self._limit = limit
-        self._changes = v2_changes.Changes(store)
+        self._changes = changes.Changes(store)
         self._token: str | None = None
 
     async def catch_up(self) -> list[Any]:
@@ -142,7 +142,7 @@ class Follower:
         more = True
         while more:
             clock = await self._store.search.clock()
-            self._token = self._token or v2_tokens.token_of(clock.epoch, Position(0, INT64_MIN))
+            self._token = self._token or tokens.token_of(clock.epoch, Position(0, INT64_MIN))
             body = await self._changes.read(self._token, self._limit, clock)
             page = json.loads(body or '{"data": [], "more": false}')
             assert len(page["data"]) == self._limit if page["more"] else len(page["data"]) <= self._limit

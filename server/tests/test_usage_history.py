@@ -10,7 +10,7 @@ import pytest
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
-from petstore_server.domain.orders import Order
+from petstore_server.domain.orders import CANCEL, PLACE, Order
 from petstore_server.domain.usage import (
     DEPRECATED,
     NO_ACTIVITY,
@@ -106,8 +106,7 @@ class TestRecorder:
 
     def test_each_response_is_counted_in_its_class_also_after_the_counts_of_its_request_were_taken(self) -> None:
         classes = {
-            "cancelled": [204],
-            "succeeded": [200, 201],
+            "succeeded": [200, 201, 204],
             "unchanged": [304],
             "forbidden": [403],
             "not_found": [404],
@@ -123,6 +122,15 @@ class TestRecorder:
             for status in statuses:
                 recorder.responded(PRINCIPAL, "getPet", status)
             assert {(1, FIRST, "getPet"): UsageCounts(**{field: len(statuses)})} == recorder.take().accounts
+
+    def test_orders_count_as_cancelled_by_the_operation_not_by_the_status(self) -> None:
+        recorder = UsageRecorder()
+        for status in (204, 200, 404, 409):
+            recorder.responded(PRINCIPAL, "cancelOrder", status, CANCEL.action)
+            recorder.responded(PRINCIPAL, "v2.placeOrder", status, PLACE)
+        counts = recorder.take().accounts
+        assert UsageCounts(cancelled=2, not_found=1, conflict=1) == next(iter(counts.values()))
+        assert UsageCounts(succeeded=2, not_found=1, conflict=1) == list(counts.values())[1]
 
     def test_what_is_put_back_is_added_hour_by_hour_and_a_key_keeps_its_latest_hour(self) -> None:
         recorder = UsageRecorder()

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.api import v2_changes
+from petstore_server.api.v2 import changes
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
@@ -198,7 +198,7 @@ async def test_more_requests_than_are_held_are_answered_at_once(
     async with client.held(), client.held(), client.held(), client.held() as last:
         refused = await client.ask(wait=30)
         assert (200, "2", []) == (refused.status_code, refused.headers["retry-after"], refused.json()["data"])
-        monkeypatch.setattr(v2_changes, "MAX_HELD", 5)
+        monkeypatch.setattr(changes, "MAX_HELD", 5)
         async with other.held():
             third = await follower(service)
             assert "2" == (await third.ask(wait=30)).headers["retry-after"]
@@ -281,7 +281,7 @@ async def test_requests_for_the_same_share_one_look_and_one_page(
     asked.clear()
     began = monotonic()
     await asyncio.sleep(1)
-    assert 1 <= asked["clock"] <= 1 + (monotonic() - began) / v2_changes.LOOK_SECONDS
+    assert 1 <= asked["clock"] <= 1 + (monotonic() - began) / changes.LOOK_SECONDS
     assert 0 == asked["page"]
     await service.orders(Order(1))
     assert [[1]] * 5 == [[order["id"] for order in (await each).json()["data"]] for each in waiting]

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
-from petstore_server.api.v2 import read_listing
-from petstore_server.api.v2_input import (
+from petstore_server.api.v2.input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
     LIST_ORDERS,
@@ -24,7 +23,8 @@ from petstore_server.api.v2_input import (
     check_media_type,
     read_new_order,
 )
-from petstore_server.api.v2_tokens import Cursors
+from petstore_server.api.v2.orders import read_listing
+from petstore_server.api.v2.tokens import Cursors
 from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status
 from testing.contract_rules import TIMESTAMP_PATTERN

@@ -21,7 +21,7 @@ from petstore_server.api.access_log import AccessLog
 from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
 from petstore_server.api.headers import limit_headers
-from petstore_server.api.routes import Call, Held, Match, Routes
+from petstore_server.api.routes import ANY_KEY, Call, Held, Match, Routes
 from petstore_server.domain import errors as domain
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.texts import looks_like_key
@@ -94,7 +94,7 @@ class Gate:
         sent = request.headers.get(b"x-request-id")
         request_id = sent if sent and _may_be_kept(sent) else self.new_request_id()
         match = self.routes.find(request.path)
-        call = Call(request, request_id, match.segments)
+        call = Call(request, request_id, match.segments, match.parameter)
         try:
             response = await (self._serve(call, match) if match.version else self._serve_document(call))
             response = await self._hold(call, response) if isinstance(response, Held) else response
@@ -111,7 +111,7 @@ class Gate:
                 more += match.route.notices
         seconds = perf_counter() - began - call.held
         self.metrics.responded(call.operation, response.status, seconds)
-        self.usage.responded(call.principal, call.operation, response.status)
+        self.usage.responded(call.principal, call.operation, response.status, call.action)
         if self.access_log is not None:
             self.access_log.responded(call, response, seconds)
         return response, b"%sx-request-id: %s\r\n" % (more, request_id)
@@ -123,7 +123,7 @@ class Gate:
         call.principal = principal = self.authenticator.known(authorization) or await self._identify(call)
         operation = None if match.route is None else match.route.operations.get(request.method)
         if operation is not None:
-            call.operation = operation.id
+            call.operation, call.action = operation.id, operation.action
         call.decision = decision = self.limiter.decide(principal) or await self.limiter.admit(principal)
         self.metrics.decided(principal.plan, decision)
         self.usage.decided(principal, call.operation, decision)
@@ -137,7 +137,7 @@ class Gate:
             if match.route is None:
                 raise errors.RouteNotFound(match.version)
             raise errors.MethodNotAllowed(", ".join(match.route.operations))
-        if operation.scope is not None and operation.scope not in principal.scopes:
+        if operation.scope != ANY_KEY and operation.scope not in principal.scopes:
             raise domain.InsufficientScope(operation.scope)
         self.concurrency.enter(principal.account_id)
         try:

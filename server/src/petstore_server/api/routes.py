@@ -2,38 +2,47 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from itertools import combinations
+from typing import Final, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
+from petstore_server.domain.orders import REQUESTED_ACTIONS
 from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
 
+ANY_KEY: Final = "any key"
+"""The scope of an operation that every valid key may use, whatever its scopes."""
+
+PARAMETER = "{}"  # not a segment of a path that is served
 _MAX_SEGMENT = 96  # bytes of one that is decoded: names and identifiers are shorter, even with all characters encoded
 
 
 class Call:
     """A request, and what the gate finds out about it.
 
-    `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded. `operation` is
-    the identifier of the operation that a request with a valid key asks for, or NO_OPERATION; `principal` and
-    `decision` are None until the gate has them, `code` is that of the error that the response reports. `held` are
-    the seconds for which the request was held.
+    `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded, and
+    `parameter` is the one that the route's template names, or empty. `operation` is the identifier of the operation
+    that a request with a valid key asks for, or NO_OPERATION, and `action` its action; `principal` and `decision` are
+    None until the gate has them, `code` is that of the error that the response reports. `held` are the seconds for
+    which the request was held.
     """
 
     # In the class, because most calls have some of these values, and one is made for each request.
     operation: str = NO_OPERATION
+    action: str | None = None
     principal: Principal | None = None
     decision: Decision | None = None
     code: str | None = None
     held: float = 0.0
 
-    def __init__(self, request: Request, request_id: bytes, segments: list[str]) -> None:
+    def __init__(self, request: Request, request_id: bytes, segments: list[str], parameter: str = "") -> None:
         self.request = request
         self.request_id = request_id
         self.segments = segments
+        self.parameter = parameter
 
     @property
     def caller(self) -> Principal:
@@ -63,61 +72,89 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Operation:
-    """An operation of a contract: its operationId, the scope it requires (None: any key), and its handler.
+    """An operation of a contract: its operationId, the scope it requires, its handler, and the action it records.
 
-    The `id` of an operation of a later version begins with the version, so that metrics distinguish them.
+    The `id` of an operation of a later version begins with the version, so that metrics distinguish them. `action` is
+    the name in the audit log of what the operation does to one order, one of REQUESTED_ACTIONS, or None.
     """
 
     id: str
-    scope: Scope | None
+    scope: Scope | Literal["any key"]
     handle: Callable[[Call], Awaitable[Response | Held]]
+    action: str | None = None
 
 
 @dataclass(slots=True)
 class Route:
     """A path and its operations by method.
 
-    In `template` the last segment may be a parameter, `{name}`. `notices` are header lines for every response to an
-    admitted request for the path.
+    One segment of `template` may be a parameter, `{name}`, which is not empty. `notices` are header lines for every
+    response to an admitted request for the path.
     """
 
     template: str
     operations: Mapping[str, Operation]
     notices: bytes = b""
 
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The segments of the path, with PARAMETER where the template has one."""
+        return tuple(PARAMETER if text.startswith("{") else text for text in self.template.split("/")[1:])
+
 
 @dataclass(slots=True)
 class Match:
-    """What a path leads to: its segments, the version of the API (empty outside of it), and the route, if any."""
+    """What a path leads to: its segments, the version of the API (empty outside of it), the route, and its parameter.
+
+    There may be no route, and no parameter.
+    """
 
     segments: list[str]
     version: str
     route: Route | None
+    parameter: str = ""
 
 
 class Routes:
-    """The routes of all versions. Paths are exact: `/v1/store/orders/` is another path, and there are no redirects."""
+    """The routes of all versions. Paths are exact: `/v1/store/orders/` is another path, and there are no redirects.
+
+    A path that a template spells out leads there, not to a template with a parameter there (OpenAPI 3.1, 4.8.8).
+    """
 
     def __init__(self, routes: Sequence[Route]) -> None:
+        """Check the routes and index them.
+
+        Raises ValueError if two templates match the same path and neither is the more specific one everywhere; if an
+        operation has no scope; and if no operation has a scope of `Scope`, or an action of REQUESTED_ACTIONS.
+        """
+        _check_templates(routes)
+        _check_operations([operation for route in routes for operation in route.operations.values()])
         self.all = routes
-        self._table = {tuple(route.template.partition("{")[0].split("/")[1:]): route for route in routes}
+        self._table = {route.segments: route for route in routes}
+        self._parameters = sorted({segments.index(PARAMETER) for segments in self._table if PARAMETER in segments})
         self._most = max(map(len, self._table))
         self._versions = {segments[0] for segments in self._table}
-        # Most requests spell a path exactly so, but for a parameter; these need not be taken apart.
-        self._known = {
-            "/".join(("", *segments)).encode(): Match([*segments], segments[0], route)
-            for segments, route in self._table.items()
-        }
+        # Most requests spell a path exactly so, but for a last parameter; these need not be taken apart.
+        self._known: dict[bytes, Match] = {}
+        self._known_but_for_the_last: dict[bytes, Match] = {}
+        for segments, route in self._table.items():
+            if PARAMETER not in segments:
+                self._known[b"/" + "/".join(segments).encode()] = Match([*segments], segments[0], route)
+            elif segments[-1] == PARAMETER:
+                start = "/".join(("", *segments[:-1], "")).encode()
+                self._known_but_for_the_last[start] = Match([*segments[:-1]], segments[0], route)
 
     def find(self, path: bytes) -> Match:
         """What a path, as it was sent, leads to."""
         known = self._known.get(path)
-        if known is None:
-            start, slash, parameter = path.rpartition(b"/")
-            known = self._known.get(start + slash)
-            if known is not None and b"%" not in parameter:
-                return Match([*known.segments[:-1], parameter.decode("latin-1")], known.version, known.route)
-        return known if known is not None and known.segments[-1] else self._take_apart(path)
+        if known is not None:
+            return known
+        start, slash, last = path.rpartition(b"/")
+        known = self._known_but_for_the_last.get(start + slash)
+        if known is not None and last and b"%" not in last:
+            parameter = last.decode("latin-1")
+            return Match([*known.segments, parameter], known.version, known.route, parameter)
+        return self._take_apart(path)
 
     def _take_apart(self, path: bytes) -> Match:
         # Split before it is decoded, so that an encoded slash separates nothing. Empty and dot segments stay.
@@ -127,7 +164,35 @@ class Routes:
             segments = [unquote(text) if len(text) <= _MAX_SEGMENT else text for text in segments]
         if not segments or segments[0] not in self._versions:
             return Match(segments, "", None)
-        route = None
-        if segments[-1]:  # a parameter is not empty
-            route = self._table.get(tuple(segments)) or self._table.get((*segments[:-1], ""))
-        return Match(segments, segments[0], route)
+        route = self._table.get(tuple(segments))
+        if route is not None and PARAMETER not in segments:
+            return Match(segments, segments[0], route)
+        for index in self._parameters:
+            if index < len(segments) and segments[index]:
+                route = self._table.get((*segments[:index], PARAMETER, *segments[index + 1 :]))
+                if route is not None:
+                    return Match(segments, segments[0], route, segments[index])
+        return Match(segments, segments[0], None)
+
+
+def _check_templates(routes: Sequence[Route]) -> None:
+    for one, other in combinations(routes, 2):
+        pairs = list(zip(one.segments, other.segments, strict=False))
+        if len(one.segments) != len(other.segments) or not all(a == b or PARAMETER in (a, b) for a, b in pairs):
+            continue  # no path is matched by both
+        wider = {a == PARAMETER for a, b in pairs if a != b}  # whether `one` is, wherever they differ
+        if len(wider) != 1:
+            raise ValueError(f"{one.template} and {other.template} match the same paths")
+
+
+def _check_operations(operations: Sequence[Operation]) -> None:
+    scopes: dict[str, object] = {operation.id: operation.scope for operation in operations}
+    without = [name for name, scope in scopes.items() if scope != ANY_KEY and not isinstance(scope, Scope)]
+    if without:
+        raise ValueError(f"{without[0]} requires no scope; ANY_KEY stands for that")
+    unused = set(Scope).difference(scopes.values())
+    if unused:
+        raise ValueError(f"no operation requires the scope {min(unused)}")
+    recorded = {operation.action for operation in operations if operation.action is not None}
+    if recorded != set(REQUESTED_ACTIONS):
+        raise ValueError(f"the operations record {sorted(recorded)}, and REQUESTED_ACTIONS are {REQUESTED_ACTIONS}")

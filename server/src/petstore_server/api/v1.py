@@ -23,7 +23,7 @@ def routes(store: Store, clock: Callable[[], float], settings: Settings) -> list
     """The routes of version 1 over a store. `clock` gives Unix seconds."""
     handlers = _Handlers(store, clock, settings.pets_sunset.timestamp())
     list_orders = Operation("listOrders", Scope.ORDERS_READ, handlers.list_orders)
-    cancel = Operation("cancelOrder", Scope.ORDERS_CANCEL, handlers.cancel_order)
+    cancel = Operation("cancelOrder", Scope.ORDERS_CANCEL, handlers.cancel_order, CANCEL.action)
     get_pet = Operation("getPet", Scope.PETS_READ, handlers.get_pet)
     notices = deprecation_notices(settings.pets_deprecated_at, settings.pets_sunset)
     return [
@@ -52,7 +52,7 @@ class _Handlers:
 
         Raises InvalidOrderId, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled.
         """
-        order_id = parse_order_id(call.segments[-1])
+        order_id = parse_order_id(call.parameter)
         await self._store.orders.change(order_id, CANCEL, call.actor(self._clock()), call.caller.account_id)
         return Response(204)
 
@@ -60,7 +60,7 @@ class _Handlers:
         """One pet. Raises Gone, and PetNotFound (including for an identifier that is not an int64)."""
         if self._clock() >= self._pets_sunset:
             raise Gone
-        text = call.segments[-1]
+        text = call.parameter
         if not is_int64(text):
             raise PetNotFound
         pet = await self._store.pets.find(int(text))

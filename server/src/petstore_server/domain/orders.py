@@ -152,6 +152,9 @@ def _complete(order: Order) -> Order:
 
 CANCEL = Transition("order.cancel", _cancel)  # pending → cancelled; changes nothing else in the record (D5)
 COMPLETE = Transition("order.complete", _complete)  # sets `complete` on a shipped order (D6)
+PLACE = "order.place"
+REQUESTED_ACTIONS = (CANCEL.action, PLACE)
+"""What requests with API keys do to single orders, as the audit log names it: most of its entries."""
 
 
 def ship(at: datetime) -> Transition[Order]:

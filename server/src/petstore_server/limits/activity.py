@@ -10,6 +10,7 @@ from operator import add
 from typing import Any, TypeVar
 
 from petstore_server.domain.keys import Principal
+from petstore_server.domain.orders import CANCEL
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts, uses_of
 from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
 
@@ -17,11 +18,12 @@ MAX_TAKEN = 1_000
 """Counts, and keys, that are taken at a time: PostgreSQL saves them in a small part of the time that it has."""
 
 _ADMITTED, _REFUSED_MINUTE, _REFUSED_DAY, _REFUSED_BANNED = range(4)  # fields of UsageCounts
-_RESPONSES = {204: "cancelled", 403: "forbidden", 404: "not_found", 409: "conflict", 410: "gone"}
+_RESPONSES = {403: "forbidden", 404: "not_found", 409: "conflict", 410: "gone"}
 _CLASSES = ("succeeded", "unchanged", "invalid", "failed")  # of other statuses: 2xx, 3xx, 4xx, 5xx
 _RESPONSE_FIELDS = [
     UsageCounts._fields.index(_RESPONSES.get(status, _CLASSES[status // 100 - 2])) for status in range(200, 600)
 ]
+_CANCELLED = UsageCounts._fields.index("cancelled")
 _REFUSED_KEY, _REFUSED_ADDRESS = range(2)  # the fields of KeylessCounts
 
 _Key = TypeVar("_Key")
@@ -63,10 +65,14 @@ class UsageRecorder:
         else:
             counts[_REFUSED_MINUTE] += 1
 
-    def responded(self, principal: Principal | None, operation: str, status: int) -> None:
-        """Record the response to a request, in the hour of the request or in a later one, unless it was refused."""
+    def responded(self, principal: Principal | None, operation: str, status: int, action: str | None = None) -> None:
+        """Record the response to a request, in the hour of the request or in a later one, unless it was refused.
+
+        `action` is that of the operation, if it has one: only an operation that cancels an order counts as cancelling.
+        """
         if principal is not None and status != 429:
-            self._accounts[principal.account_id, self._start, operation][_RESPONSE_FIELDS[status - 200]] += 1
+            field = _CANCELLED if status < 300 and action == CANCEL.action else _RESPONSE_FIELDS[status - 200]
+            self._accounts[principal.account_id, self._start, operation][field] += 1
 
     def take(self) -> Activity:
         """Return what was recorded and not taken yet, `max_taken` of each kind at most.

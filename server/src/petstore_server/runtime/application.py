@@ -10,14 +10,15 @@ from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from petstore_server.api import v1, v2
+from petstore_server.api import v1
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS, Documents
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
-from petstore_server.api.v2_changes import Changes
+from petstore_server.api.v2 import orders, usage
+from petstore_server.api.v2.changes import Changes
 from petstore_server.console.application import Console
 from petstore_server.console.recent_requests import SAMPLE_SECONDS
 from petstore_server.console.rendering import compile_templates
@@ -63,7 +64,12 @@ class Application:
         self.changes = Changes(backend.store)
         store = backend.store
         self.routes = Routes(
-            [*v1.routes(store, clock, settings), *v2.routes(store, self.changes, backend.history, clock)]
+            [
+                *v1.routes(store, clock, settings),
+                *orders.routes(store, clock),
+                *self.changes.routes(),
+                *usage.routes(store, backend.history, clock),
+            ]
         )
         operations = [operation.id for route in self.routes.all for operation in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}

@@ -8,6 +8,7 @@ import msgspec
 
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
 from petstore_server.domain.lists import MatchCount
+from petstore_server.domain.orders import REQUESTED_ACTIONS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.store.engine import (
     Command,
@@ -35,10 +36,11 @@ _ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}  # by whe
 
 # The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
 # Each condition is the index's, word for word.
-_FROM_REQUESTS = ("order.cancel", "order.place")
-_BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND (action = 'order.cancel' OR action = 'order.place')"
+_FROM_REQUESTS = " OR ".join([f"action = '{action}'" for action in REQUESTED_ACTIONS])
+_FROM_OTHERS = " AND ".join([f"action <> '{action}'" for action in REQUESTED_ACTIONS])
+_BY_REQUEST = f"\"after\"::json ->> 'request_id' = %s AND ({_FROM_REQUESTS})"
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
-_BY_ACTION = "action = %s AND action <> 'order.cancel' AND action <> 'order.place'"
+_BY_ACTION = f"action = %s AND {_FROM_OTHERS}"
 
 
 def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
@@ -128,7 +130,7 @@ def _conditions(
 ) -> tuple[list[Condition], list[Condition]]:
     """The conditions that an index answers, with the position `last` after which entries come; and the others."""
     by_key = filters.actor is not None and filters.actor.startswith("key:")
-    of_request, prefix = filters.action in _FROM_REQUESTS, filters.actor_prefix
+    of_request, prefix = filters.action in REQUESTED_ACTIONS, filters.actor_prefix
     times = [
         ("at >= %s", filters.since),
         ("at < %s", filters.until),

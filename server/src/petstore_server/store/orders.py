@@ -13,6 +13,7 @@ from petstore_server.domain.orders import (
     KEY_LIFETIME,
     MAX_ASSIGNED_ID,
     ORDER_FIELDS,
+    PLACE,
     ImportOutcome,
     Order,
     Placed,
@@ -252,7 +253,7 @@ def _placed_row(placement: Placement, actor: Actor) -> Row:
     """The row for `Dialect.place_orders`."""
     order = placement.order(0)
     _, _, pet_id, _, ship_date, reference, record = order_row(order)
-    after = str(audit_row(actor, "order.place", "", Change(None, order.fields()))[-1])
+    after = str(audit_row(actor, PLACE, "", Change(None, order.fields()))[-1])
     record, after = record.removeprefix(_NO_IDENTIFIER), after.removeprefix(_NO_IDENTIFIER)
     key = placement.account_id, placement.key, placement.digest
     return pet_id, ship_date, reference, record, *key, actor.at, actor.name, after

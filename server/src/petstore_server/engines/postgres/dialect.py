@@ -6,7 +6,7 @@ locked while the server writes and commits, not while it waits for this process.
 
 from collections.abc import Sequence
 
-from petstore_server.domain.orders import MAX_ASSIGNED_ID
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.store.engine import Command, Query, Row, Work
 from petstore_server.store.orders import LOCK
 
@@ -102,7 +102,7 @@ _PLACE = f"""
             digest = excluded.digest, order_id = excluded.order_id, at = excluded.at
     ), recorded AS (
         INSERT INTO petstore.audit (at, actor, action, subject, after)
-        SELECT at, actor, 'order.place', 'order:' || id, '{{"id":' || id || entry FROM placed
+        SELECT at, actor, '{PLACE}', 'order:' || id, '{{"id":' || id || entry FROM placed
     )
     SELECT id, placed_at FROM placed ORDER BY place
 """

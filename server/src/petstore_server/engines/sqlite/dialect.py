@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from petstore_server.domain.orders import MAX_ASSIGNED_ID
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Rows, Statement, Work
 
@@ -102,7 +102,7 @@ def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]
         orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1, None))
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
-        audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))
+        audit.append((placed_at, actor, PLACE, f"order:{order_id}", None, after))
     yield Commands(_INSERT, orders)
     yield Commands(_REMEMBER, keys)
     yield Commands(INSERT_ENTRY, audit)

@@ -8,10 +8,11 @@ import asyncio
 from collections import Counter
 
 from petstore_server.api.representation import uncached
-from petstore_server.api.routes import Call, Held
-from petstore_server.api.v2_input import LIST_CHANGES, NOW
-from petstore_server.api.v2_tokens import position_after, token_of
+from petstore_server.api.routes import Call, Held, Operation, Route
+from petstore_server.api.v2.input import LIST_CHANGES, NOW
+from petstore_server.api.v2.tokens import position_after, token_of
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 from petstore_server.server.messages import Response
@@ -38,6 +39,10 @@ class Changes:
         self._fault: str | None = None  # why the last look at the clock failed
         self._reading: dict[tuple[str, int, Clock], asyncio.Task[bytes | None]] = {}
         self._ended = False
+
+    def routes(self) -> list[Route]:
+        """The route of changes."""
+        return [Route("/v2/store/changes", {"GET": Operation("v2.listChanges", Scope.ORDERS_READ, self.list_changes)})]
 
     @property
     def held(self) -> int:
