@@ -52,7 +52,21 @@ def test_what_a_change_makes_of_an_active_a_suspended_and_a_closed_account(
 
 @pytest.mark.parametrize(
     "name",
-    ["acme ", " acme", "", "-acme", "a" * 101, "acme\n", "a\u0301cme", "ok \u0430cme", "\u03b1cme", "ac\u200bme"],
+    [
+        "acme ",
+        " acme",
+        "",
+        "-acme",
+        "a" * 101,
+        "acme\n",
+        "a\u0301cme",
+        "ok \u0430cme",
+        "\u03b1cme",
+        "ac\u200bme",
+        "ac\u034fme",
+        "ac\ufe0fme",
+        "acme \u3164",
+    ],
 )
 def test_a_name_that_looks_like_another_or_like_an_option_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):

@@ -14,6 +14,7 @@ from petstore_server.api.errors import STATUS
 from petstore_server.api.routes import ANY_KEY, Route
 from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, MAX_WAIT
 from petstore_server.domain.errors import DomainError
+from petstore_server.domain.texts import is_visible
 from petstore_server.settings import read_settings
 from testing.contract import objects
 from testing.deployment import Deployment
@@ -174,10 +175,10 @@ def correct_values(values: dict[str, Any]) -> None:
             values[name] = int(value)  # 1.0 is an integer in a schema, but not here
         elif str(value).startswith(("0001-01-01", "9999-12-31")):
             values[name] = "2027-01-01T00:00:00Z"  # the offset may lead out of the years 1 to 9999
-        elif name == "reference" and not str(value).isprintable():  # no portable pattern says what is printable
+        elif name == "reference" and not is_visible(str(value)):  # no portable pattern says what is visible
             values[name] = "x"
         elif name == "reference" and isinstance(value, list):
-            values[name] = [text if text.isprintable() else "x" for text in value]
+            values[name] = [text if is_visible(text) else "x" for text in value]
 
 
 # Hypothesis does not see what refers to its generator, because gc.freeze (in conftest.py) hides it.

@@ -110,6 +110,17 @@ def test_a_text_that_is_not_a_reference_is_refused(text: str) -> None:
         check_reference(text)
 
 
+INVISIBLE = ["\u3164", "\uffa0", "\u2800", "\u2764\ufe0f", "a\u034f", "\u115fa", "\u17b4", "a\u180b", "a\U000e0100"]
+
+
+@pytest.mark.parametrize("text", INVISIBLE)
+def test_a_reference_that_looks_empty_or_like_another_is_refused_but_found_where_it_is_stored(text: str) -> None:
+    with pytest.raises(errors.InvalidField, match="none invisible"):
+        order_from_fields({"id": 1, "reference": text})
+    assert text == check_reference(text, stored=True)
+    assert order_problem(order_row(Order(1, reference=text))) is None
+
+
 @pytest.mark.parametrize("text", ["a", "a b", '"', "\\", "Größe 5", "\N{CAT FACE}" * 64, "=1+1"])
 def test_a_reference_is_one_line_of_printable_characters(text: str) -> None:
     assert text == check_reference(text) == order_from_fields({"id": 1, "reference": text}).reference

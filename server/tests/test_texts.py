@@ -1,18 +1,60 @@
-"""API keys in texts: found and hidden in every spelling, and in nothing else."""
+"""What is printable and visible, equal on every Python; API keys in texts: found and hidden in every spelling."""
 
 import re
 import string
 import sys
+from hashlib import sha256
 from types import FrameType
 from typing import Any
+from unicodedata import category
 from urllib.parse import unquote
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from petstore_server.domain.texts import hide_keys, looks_like_key, percent_decoded
+from petstore_server.domain.audit import check_operator_name
+from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.texts import (
+    check_note,
+    hide_keys,
+    is_printable,
+    is_visible,
+    looks_like_key,
+    percent_decoded,
+)
 from testing.spelled_keys import spelled_keys
+
+CHARACTERS = list(map(chr, range(sys.maxunicode + 1)))
+INVISIBLE = (  # Default_Ignorable_Code_Point among letters and marks, whose ranges Unicode has reserved; blank symbols
+    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180F, 0x2800, 0x3164, 0xFFA0, 0x13441, 0x13442, 0x16FE4, 0x1D159}
+    | {*range(0x180B, 0x180E), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
+)
+
+
+def test_what_is_printable_and_visible_is_the_same_on_every_python() -> None:
+    for is_allowed, count, digest in (
+        (is_printable, 909_096, "c1316b9e1907ddeb"),
+        (is_visible, 908_824, "42dc3d4932f12420"),
+    ):
+        accepted = [is_allowed(character) for character in CHARACTERS]
+        assert (count, digest) == (sum(accepted), sha256(bytes(accepted)).hexdigest()[:16])
+
+
+def test_printable_is_what_python_says_of_the_characters_that_it_knows_and_visible_is_less() -> None:
+    known = [character for character in CHARACTERS if category(character) != "Cn"]
+    assert [] == [character for character in known if is_printable(character) != character.isprintable()]
+    assert INVISIBLE == {ord(each) for each in CHARACTERS if is_printable(each) and not is_visible(each)}
+
+
+def test_an_operators_name_is_not_empty_to_the_eye_and_a_note_may_have_an_emoji() -> None:
+    for name in ("\u3164", " \u2800\ufe0f"):
+        with pytest.raises(InvalidInput, match="operator's name"):
+            check_operator_name(name)
+    assert "ann\u2800lee" == check_operator_name("ann\u2800lee ")
+    assert "call \u260e\ufe0f" == check_note("call \u260e\ufe0f")
+    with pytest.raises(InvalidInput, match="one line"):
+        check_note("call\u200b")
 
 
 def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:

@@ -94,7 +94,7 @@ class V2:
 
         pet_id, quantity: the pet, and the number of units, at least 1.
         ship_date: when the order should ship, an aware datetime.
-        reference: your own number of the order, 1 to 64 printable characters, by which a list can be filtered.
+        reference: your own number of the order, 1 to 64 visible characters, by which a list can be filtered.
         idempotency_key: 1 to 255 visible ASCII characters, or a UUID; None makes a new key for this call. Pass the key
             of an earlier call to repeat that call.
 

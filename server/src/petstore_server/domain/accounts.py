@@ -8,7 +8,7 @@ from unicodedata import name as unicode_name
 
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import AccountClosed, InvalidInput, MissingLimits
-from petstore_server.domain.texts import check_note, looks_like_key
+from petstore_server.domain.texts import check_note, is_visible, looks_like_key
 
 _PUNCTUATION = " ._@+-&'"
 _LOOK_ALIKE = {"LATIN", "CYRILLIC", "GREEK"}  # alphabets with letters that look alike
@@ -124,9 +124,10 @@ def check_account_name(name: str) -> str:
     if looks_like_key(name):
         raise InvalidInput("This is an API key; an account's name is shown in lists and logs.")
     # Letters, digits and marks, such as accents, of any script.
-    wrong = next((char for char in name if category(char)[0] not in "LNM" and char not in _PUNCTUATION), None)
+    allowed = [char in _PUNCTUATION or (category(char)[0] in "LNM" and is_visible(char)) for char in name]
+    wrong = None if all(allowed) else name[allowed.index(False)]
     if wrong is not None:
-        named = wrong if wrong.isprintable() else f"U+{ord(wrong):04X}"
+        named = wrong if is_visible(wrong) else f"U+{ord(wrong):04X}"
         raise InvalidInput(
             f"{name!r} is not an account name: it has the character {named!r}; use letters, digits, spaces and "
             f"{' '.join(_PUNCTUATION.strip())}."

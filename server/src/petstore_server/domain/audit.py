@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from petstore_server.domain.digests import sha256
 from petstore_server.domain.errors import ChangedMeanwhile, DomainError, InvalidInput
-from petstore_server.domain.texts import looks_like_key
+from petstore_server.domain.texts import is_printable, looks_like_key, visible_part
 
 SERVICE = "service"  # the actor of changes that the service makes by itself, such as a ban
 
@@ -80,7 +80,7 @@ class Change(NamedTuple):
 
 def check_operator_name(name: str) -> str:
     """Return the operator's name if it is usable in the audit log. Raises InvalidInput."""
-    if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
+    if not visible_part(name).strip() or len(name) > _MAX_NAME or not is_printable(name):
         raise InvalidInput(f"An operator's name is text of 1 to {_MAX_NAME} characters on one line.")
     if looks_like_key(name):
         raise InvalidInput("The operator's name holds an API key and would be in the audit log.")

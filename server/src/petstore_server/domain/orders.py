@@ -5,13 +5,13 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.digests import sha256
-from petstore_server.domain.texts import looks_like_key
+from petstore_server.domain.texts import is_printable, is_visible, looks_like_key
 from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
 
 INT64_MIN = -(2**63)
@@ -22,7 +22,9 @@ MAX_ASSIGNED_ID = INT64_MAX - (1 << 32)
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference")  # an export's columns
 KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
 MAX_REFERENCE = 64  # characters
-REFERENCE_FORM = f"1 to {MAX_REFERENCE} printable characters without a space at either end, and not an API key"
+REFERENCE_FORM = (
+    f"1 to {MAX_REFERENCE} printable characters, none invisible, without a space at either end, and not an API key"
+)
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -200,8 +202,8 @@ def parse_order_id(text: str) -> int:
     return int(text)
 
 
-def order_from_fields(fields: dict[str, Any]) -> Order:
-    """Build an order from an import record: the fields of an Order, as JSON types. Raises InvalidField."""
+def order_from_fields(fields: dict[str, Any], *, stored: bool = False) -> Order:
+    """Build an order from an import record, or one that is `stored`: its fields as JSON types. Raises InvalidField."""
     if not _FIELD_NAMES.issuperset(fields):
         name = next(name for name in fields if name not in _FIELD_NAMES)
         raise errors.InvalidField(name, f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}")
@@ -215,7 +217,7 @@ def order_from_fields(fields: dict[str, Any]) -> Order:
         text_field(fields, "shipDate", canonical_timestamp),
         _complete_field(fields.get("complete")),
         _status_field(fields.get("status")),
-        text_field(fields, "reference", check_reference),
+        text_field(fields, "reference", partial(check_reference, stored=stored)),
     )
 
 
@@ -263,9 +265,9 @@ def _status_field(value: object) -> Status:
     return status
 
 
-def check_reference(text: str) -> str:
-    """Return the text if it is a reference. Raises ValueError with the reason."""
-    is_one = 0 < len(text) <= MAX_REFERENCE and text.isprintable() and text.strip() == text
-    if not is_one or looks_like_key(text):
+def check_reference(text: str, *, stored: bool = False) -> str:
+    """Return the text if it is a reference, or may be `stored`: 1.0 took invisible characters. Raises ValueError."""
+    is_shown = is_printable if stored else is_visible
+    if not 0 < len(text) <= MAX_REFERENCE or not is_shown(text) or text.strip() != text or looks_like_key(text):
         raise ValueError(f"is not {REFERENCE_FORM}")
     return text

@@ -1,4 +1,4 @@
-"""Text that is kept, shown or logged: finding and hiding API keys in it, escaping it; notes of operators."""
+"""Text that is kept, shown or logged: what it may hold, finding and hiding API keys in it, escaping it; notes."""
 
 import re
 from string import hexdigits
@@ -15,8 +15,39 @@ UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 """Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters
 that change the direction of text.
 """
+
+# What is printable does not go by the tables of Python, which differ from version to version. A character that is not
+# assigned yet is printable: it may be assigned when it is read, and Unicode keeps ranges for those that show nothing.
+_UNPRINTABLE = (  # controls, spaces but U+0020, formats, tags, halves of surrogate pairs, private use
+    "\0-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
+    "\ud800-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U0010ffff"
+)
+_SHOWS_NOTHING = (  # fillers, joiners, variation selectors, blank symbols
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U00013441\U00013442\U00016fe4\U0001d159\U000e0100-\U000e01ef"
+)
+_NOT_PRINTABLE, _NOT_VISIBLE = re.compile(f"[{_UNPRINTABLE}]"), re.compile(f"[{_UNPRINTABLE}{_SHOWS_NOTHING}]")
 _UPPER = re.compile("[A-Z]")
 _HEX_DIGITS = frozenset(hexdigits)
+
+
+def is_printable(text: str) -> bool:
+    """Whether the text is on one line and has no control, format or private character, and no space but U+0020."""
+    return text.isprintable() if text.isascii() else _NOT_PRINTABLE.search(text) is None
+
+
+def is_visible(text: str) -> bool:
+    """Whether the text is printable and has no character that shows nothing, such as a variation selector.
+
+    Such a text does not look empty, unless it consists of spaces, or like another one that lacks the character.
+    """
+    return text.isprintable() if text.isascii() else _NOT_VISIBLE.search(text) is None
+
+
+def visible_part(text: str) -> str:
+    """The text without the characters for which `is_visible` is false."""
+    return _NOT_VISIBLE.sub("", text)
 
 
 def looks_like_key(text: str) -> bool:
@@ -64,7 +95,7 @@ def in_words(name: str) -> str:
 
 def check_note(text: str, name: str = "note") -> str:
     """Return the text if it is usable: one line, without an API key. `name` says what it is. Raises InvalidInput."""
-    if len(text) > _MAX_NOTE or not text.isprintable():
+    if len(text) > _MAX_NOTE or not is_printable(text):
         raise InvalidInput(f"A {name} is one line of at most {_MAX_NOTE} characters, without control characters.")
     if looks_like_key(text):
         raise InvalidInput(f"The {name} holds an API key and is shown in lists; give the key's id instead.")

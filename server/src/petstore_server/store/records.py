@@ -57,7 +57,7 @@ def order_problem(row: Row) -> str | None:
     """Return what is wrong with a row of CHECKED, in plain words; it must be what the service would write."""
     order_id, status, *_, reference, record = row
     try:
-        order = order_from_fields({**json.loads(record), "status": status, "reference": reference})
+        order = order_from_fields({**json.loads(record), "status": status, "reference": reference}, stored=True)
     except (ValueError, TypeError, InvalidField) as error:
         return f"Order {order_id} has a record that cannot be read ({error})."
     if order.id != order_id:

@@ -93,13 +93,16 @@ class Text:
         return text
 
 
+@dataclass(frozen=True)
 class Reference:
-    """A reference of an order."""
+    """A reference of an order; one to look for may be of an earlier release (`stored`)."""
+
+    stored: bool = False
 
     allowed = REFERENCE_FORM
 
     def from_text(self, text: str) -> str:
-        return check_reference(text)
+        return check_reference(text, stored=self.stored)
 
 
 Kind = Choice | Integer | Timestamp | Text | Reference
@@ -181,7 +184,7 @@ LIST_ORDERS = Parameters(
     Parameter("shipDateFrom", Timestamp()),
     Parameter("shipDateTo", Timestamp()),
     Parameter("updatedFrom", Timestamp()),
-    Parameter("reference", Reference(), repeatable=True),
+    Parameter("reference", Reference(stored=True), repeatable=True),
     Parameter("sort", Choice(_SORTS), default=_SORTS["id"]),
     Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
     Parameter("cursor", Text(".+", "the nextCursor of a page")),
