@@ -167,6 +167,18 @@ def test_headers_and_targets_too_large_get_the_services_431_and_414(site: Site) 
     assert [(431, "headers_too_large")] * 2 + [(414, "uri_too_long")] == codes
 
 
+def test_the_largest_head_of_a_response_passes(tmp_path: Path) -> None:
+    store, reference = tmp_path / "store.db", "{" * 64
+    put_orders(store, 2, f',"reference":"{reference}"')
+    key, _ = new_key(store, plan=UNLIMITED)
+    target = f"/v2/store/orders?limit=1{f'&reference={reference}' * 108}"
+    head = f"GET {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n"
+    with serving(store) as server, front(tmp_path / "nginx", server.port) as before, before.connect() as connection:
+        response = exchange(connection, head.encode())
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert 108 * 64 == response.count(b"%7B")
+
+
 @pytest.mark.parametrize(
     ("request_head", "status", "code"),
     [

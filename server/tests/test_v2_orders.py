@@ -4,17 +4,20 @@ Every exchange is held to the contract by the client itself; the tests state wha
 """
 
 import random
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import httpx2
 import pytest
 
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
-from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.orders import CANCEL, MAX_REFERENCE, Order, Status
+from petstore_server.server.messages import MAX_TARGET
 from testing.checked_clients import contract
+from testing.nginx_front import SHIPPED
 from testing.service import UNLIMITED, Service, bearer, code, embedded
 
 ORDERS = "/v2/store/orders"
@@ -78,6 +81,26 @@ async def test_orders_are_found_by_their_references(service: Service) -> None:
     encoded = f"{ORDERS}?reference=A&reference=B&reference=%3C%22%3E&limit=1"
     sent = {"target": encoded.replace("%3C%22%3E", '<">').encode()}  # the client itself would encode it
     assert "next" in (await service.client.get(encoded, headers=client.headers, extensions=sent)).links
+
+
+@embedded
+@pytest.mark.parametrize("character", ["{", "<"])
+async def test_the_largest_head_of_a_response_is_one_that_the_shipped_nginx_accepts(
+    character: str, service: Service
+) -> None:
+    reference = character * MAX_REFERENCE
+    await service.orders(*(Order(number, reference=reference) for number in (1, 2)))
+    client = await partner(service)
+    filters = f"&reference={reference}" * ((MAX_TARGET - 50) // (MAX_REFERENCE + 11))
+    encoded = f"{ORDERS}?limit=1{filters.replace(character, quote(character))}"
+    sent = {"target": f"{ORDERS}?limit=1{filters}".encode()}  # the client itself would encode it
+    headers = {**client.headers, "X-Request-Id": "i" * 128, "Accept-Encoding": "gzip"}
+    response = await service.client.get(encoded, headers=headers, extensions=sent)
+    assert 200 == response.status_code
+    head = sum(len(name) + len(value) + 4 for name, value in response.headers.raw) + len("HTTP/1.1 200 OK\r\n\r\n")
+    [size] = re.findall(r"proxy_buffer_size +(\d+)k;", SHIPPED.read_text())
+    assert 2.5 * MAX_TARGET < len(response.headers["link"]) < 3 * MAX_TARGET
+    assert head - len(response.headers["link"]) + 3 * MAX_TARGET < int(size) * 1024
 
 
 CASES: dict[str, tuple[str, dict[str, str]]] = {

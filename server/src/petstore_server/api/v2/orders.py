@@ -141,6 +141,7 @@ def _listing(query: bytes) -> Listing:
     )
     kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
     # What cannot be in a URI, but may come in a request, is encoded for the header Link: a > would end it (RFC 8288).
+    # So Link may have three times the bytes of the query; deploy/nginx accepts that.
     kept = [re.sub(rb'[<>"\\^`{|}]', lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
     following = b"?" + b"&".join([*kept, b"cursor="])
     sort = values["sort"]
