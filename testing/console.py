@@ -153,7 +153,7 @@ def text_of(response: httpx2.Response) -> str:
 
 
 def _text(page: str) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page)))
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", re.sub("</?bdi>", "", page))))
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """The audit log as operators search it: bans with their strikes, and filters together."""
 
 import asyncio
+import re
 import time
 from datetime import UTC, datetime
 from itertools import combinations
@@ -74,6 +75,13 @@ def petstore(tmp_path: Path, now: float) -> CommandLine:
 
     asyncio.run(change())
     return cli
+
+
+def test_the_account_of_a_key_that_made_a_change_is_named(petstore: CommandLine) -> None:
+    entries = petstore.must("audit", "--json", "--action", "order.cancel").json_lines()
+    assert ["acme", "globex", None] == [entry.get("account") for entry in entries]
+    lines = petstore.must("audit", "--action", "order.cancel").out
+    assert [f"{entries[0]['actor']} of acme"] == re.findall(r"key:\S+ of acme", lines)
 
 
 def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: CommandLine, now: float) -> None:

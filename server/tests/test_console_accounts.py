@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 from html import escape
+from html.parser import HTMLParser
+from urllib.parse import quote
 
 import pytest
 
@@ -10,6 +12,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed, new_key, revoke
+from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
@@ -265,7 +268,10 @@ async def test_an_account_is_suspended_after_asking_and_resumed(zoo: None, conso
         await console.store.accounts.change("zoo", edit(None, note), Actor("operator:bob", START))
     page = await browser.submit("/accounts/zoo/suspend", {"seen": stale}, 409)
     assert "The last changes of zoo Edited the account zoo operator bob" in page
-    assert (3, True) == (browser.page.count('<p class="by">'), 'href="/console/accounts/zoo">Show zoo' in browser.page)
+    assert (3, True) == (
+        browser.page.count('<p class="by">'),
+        'href="/console/accounts/zoo">Show <bdi>zoo</bdi>' in browser.page,
+    )
     await browser.get("/accounts/zoo")
     assert "Resumed zoo" in await browser.submit("/accounts/zoo/resume", {"seen": seen})
     assert (await console.store.accounts.find("zoo")).suspended_at is None
@@ -318,7 +324,7 @@ async def test_a_key_is_revoked_after_asking(zoo: None, console: Console, browse
     assert (ADA, "key.revoke", "key:key_one") == (await actions(console))[-1]
     page = await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
     assert "The last changes of key_one Revoked the key key_one operator ada" in page
-    assert 'href="/console/keys/key_one">Show key_one as it is now' in browser.page
+    assert 'href="/console/keys/key_one">Show <bdi>key_one</bdi> as it is now' in browser.page
 
 
 async def test_a_ban_is_shown_and_lifted(zoo: None, console: Console, browser: Browser) -> None:
@@ -356,6 +362,52 @@ async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
     assert new[:-1] not in browser.page
     assert new[:-1] not in caplog.text
     assert new not in repr(await log(console.store))
+
+
+class Isolated(HTMLParser):
+    """The texts of a page with a letter of Hebrew: `mixed` are not in <bdi>, nor in an element of their own."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.mixed: list[str] = []
+        self.isolated = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, _attributes: object) -> None:
+        if tag not in ("input", "meta", "link", "br", "line", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if re.search("[\u05d0-\u05ea]", data):
+            self.isolated += "bdi" in self.open
+            if not {"bdi", "title", "button"} & set(self.open):
+                self.mixed.append(data)
+
+
+async def test_texts_of_partners_and_operators_cannot_reorder_what_is_around_them(console: Console) -> None:
+    name, text = "\u05d0\u05d1\u05d2 7", "\u05d3\u05d4\u05d5 12"
+    by = Actor(f"operator:{text}", START)
+    await console.store.accounts.create(name, Plan.FREE, PLAN_LIMITS[Plan.FREE], by, contact=text, note=text)
+    await console.store.keys.create(replace(api_key("one", name), note=text), by)
+    await console.store.usage.save({}, [Ban("key_one", int(START) - 5, int(START) + 60, 1)])
+    orders = [Order(1, reference=text)]
+    await console.store.orders.import_batch(orders, "import-1", by, file=f"{text}.csv")
+    await console.store.orders.change(1, CANCEL, Actor("key:key_one", START))
+    browser = await console.browser.sign_in(text)
+    quoted = quote(name)
+    for path in (
+        *("/", "/accounts", f"/accounts/{quoted}", "/keys/key_one", "/keys/key_one/rotate", "/keys/key_one/revoke"),
+        *("/orders/1", "/audit", "/bans", "/imports", "/imports/import-1", "/accounts?search=\u05d9"),
+    ):
+        await browser.get(path)
+        found = Isolated(browser.page)
+        assert [] == found.mixed, path
+        assert found.isolated > 1, path
 
 
 async def test_hostile_texts_are_escaped_and_control_characters_shown_as_escapes(console: Console) -> None:

@@ -109,7 +109,7 @@ async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser
     await browser.get("/orders/1")
     record = "Record Pet 7 Quantity 2 Ship date 2026-11-01 10:00:00 (in 6 d) Complete no Reference A & <1>"
     assert f"{record} Last change {changed} Created {changed}" == browser.cards[0]
-    assert '<a href="/console/orders?reference=A+%26+%3C1%3E">A &amp; &lt;1&gt;</a>' in browser.page
+    assert '<a href="/console/orders?reference=A+%26+%3C1%3E"><bdi>A &amp; &lt;1&gt;</bdi></a>' in browser.page
 
 
 async def test_orders_are_paged_and_selected_a_page_at_a_time_by_a_link(console: Console, browser: Browser) -> None:
@@ -296,7 +296,7 @@ async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
         ("request=abc-7", []),
     ):
         page = await browser.get(f"/audit?{query}")
-        entries = re.findall(r"<strong>([^<]+)</strong>\s*<a [^>]*>([^<]+)<", browser.page)
+        entries = re.findall(r"<strong>([^<]+)</strong>\s*<a [^>]*><bdi>([^<]+)<", browser.page)
         assert expected == [" ".join(entry) for entry in entries], query
         count = ("No change matches", "1 change matches.", *(f"{number} changes match." for number in (2, 3)))
         assert (True, False) == (count[len(expected)] in page, "At least" in page)
@@ -325,6 +325,21 @@ async def test_the_audit_log_is_paged_and_counted_as_far_as_it_is_examined(
     assert "At least 20 changes." in await browser.get("/audit")
     assert "At least 20 changes match." in await browser.get("/audit?actor=bob")
     assert "At least 1 change matches." in await browser.get("/audit?action=order.cancel")
+
+
+async def test_the_account_of_a_key_that_made_a_change_is_named_where_the_change_is_shown(
+    console: Console, browser: Browser
+) -> None:
+    await console.store.accounts.create("R&D", *FREE, Actor("operator:bob", START - 60))
+    await console.store.keys.create(api_key("one", "R&D"), Actor("operator:bob", START - 60))
+    await add_orders(console, Order(1))
+    await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
+    for path in ("/orders/1", "/audit?actor=key:key_one", "/audit?request=abc-7f", "/"):
+        assert "key_one of R&D ·" in await browser.get(path), path
+        assert ' of <a href="/console/accounts/R%26D">' in browser.page
+    assert 1 == browser.page.count(" of <a "), "an operator has no account"
+    refused = await browser.submit("/orders/ship", {"order": "1"})
+    assert "Cancelled the order: key key_one of R&D, 0 s ago." in refused
 
 
 async def test_recent_changes_are_without_sign_ins(browser: Browser) -> None:

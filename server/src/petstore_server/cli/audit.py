@@ -58,7 +58,8 @@ def _line(entry: dict[str, Any]) -> str:
     change = f"{_short(entry['before'])} → {_short(entry['after'])}"
     if entry["requestId"] is not None:
         change += f"  request {entry['requestId']}"
-    cells = (f"{printable(entry['at']):<27}", f"{printable(entry['actor']):<20}", f"{printable(entry['action']):<16}")
+    actor = entry["actor"] + (f" of {entry['account']}" if "account" in entry else "")
+    cells = (f"{printable(entry['at']):<27}", f"{printable(actor):<20}", f"{printable(entry['action']):<16}")
     return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4)
 
 

@@ -49,6 +49,11 @@ def visible(value: Any) -> Any:
     return Markup(escaped) if isinstance(value, Markup) else escaped  # noqa: S704 - it was markup before
 
 
+def bdi(text: str) -> Markup:
+    """A text of a partner or an operator, isolated: its direction cannot change the order of what is around it."""
+    return Markup("<bdi>{}</bdi>").format(visible(text))
+
+
 def percent(share: float) -> str:
     """A share as percent: `<1%` and `>99%` are not rounded to none or all."""
     if 0 < share < 0.01:
@@ -129,7 +134,7 @@ ENVIRONMENT = Environment(
 """The one environment of all templates: every value is escaped, and an unknown name is an error."""
 
 _TIMES = (duration, plain_times, unix, minutes, format_unix)
-_OTHERS = (percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
+_OTHERS = (bdi, percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
 ENVIRONMENT.filters |= {function.__name__: function for function in (*_TIMES, *_OTHERS)} | {"number": "{:,}".format}
 ENVIRONMENT.globals |= {
     "console": CONSOLE_PATH,

@@ -29,7 +29,10 @@ class AuditPosition(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """One entry of the audit log. `before` and `after` hold what changed, as {field: value}; or None."""
+    """One entry of the audit log. `before` and `after` hold what changed, as {field: value}; or None.
+
+    `account` is the name of the actor's account, if the actor is a key.
+    """
 
     id: int
     at: float
@@ -39,6 +42,7 @@ class AuditEntry(NamedTuple):
     before: Any
     after: Any
     request_id: str | None = None
+    account: str | None = None
 
     @property
     def position(self) -> AuditPosition:

@@ -130,11 +130,12 @@ def actor_name(text: str) -> str:
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:
-    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC."""
+    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC; the account of a key as actor."""
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),
         "actor": entry.actor,
+        **({} if entry.account is None else {"account": entry.account}),
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,

@@ -42,6 +42,10 @@ _BY_REQUEST = f"\"after\"::json ->> 'request_id' = %s AND ({_FROM_REQUESTS})"
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
 _BY_ACTION = f"action = %s AND {_FROM_OTHERS}"
 
+_ACCOUNT = """
+    (SELECT name FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE keys.id = substr(actor, 5))
+"""  # of the actor, if that is a key
+
 
 def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
     """Return the command that adds an entry, for the transaction of the change itself."""
@@ -119,9 +123,9 @@ def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None
     entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit WHERE {where}'
     if filters.request_id is not None:
         # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
-        sql = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found WHERE {matching} {order}"
+        sql = f"WITH found AS MATERIALIZED ({entries}) SELECT *, {_ACCOUNT} FROM found WHERE {matching} {order}"
     else:
-        sql = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"
+        sql = f"SELECT *, {_ACCOUNT} FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned WHERE {matching}"
     return Query(f"{sql} LIMIT {limit + 1}", (*values, *wanted))
 
 
@@ -159,10 +163,10 @@ def _given(conditions: Iterable[tuple[str, object]]) -> list[Condition]:
 
 
 def _entry(row: Row) -> AuditEntry:
-    entry_id, at, actor, action, subject, before, after = row
+    entry_id, at, actor, action, subject, before, after, account = row
     changed = from_json(after)
     request_id = changed.pop(REQUEST_ID, None) if isinstance(changed, dict) else None
-    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id)
+    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id, account)
 
 
 def as_json(value: Any) -> str | None:

@@ -145,7 +145,7 @@ async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str
         link = f"/orders/{order_id}"
         found = (await visit.last_changes(f"order:{order_id}", 1)).value
         for entry in found.entries if found else ():
-            actor = entry.actor.replace(":", " ", 1)
+            actor = entry.actor.replace(":", " ", 1) + (f" of {entry.account}" if entry.account else "")
             text += f" {actions().get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
     return text, link
 
