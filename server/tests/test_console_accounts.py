@@ -354,14 +354,32 @@ async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
     await browser.get("/")
     (found,) = [key for key in await console.store.keys.list("zoo") if key.note == "leaked"]
     for _ in range(2):  # it changes nothing, so the same form works again
-        assert f"/console/keys/{found.id}" == await browser.led_to("/search", {"q": f"  {new} "})
+        for text in (new, new.removeprefix("pso_live_")):
+            assert f"/console/keys/{found.id}" == await browser.led_to("/search", {"q": f"  {text} "})
     other = new_key(Environment.PRODUCTION, lambda _: 1)
     assert "This key is not in this store." in await browser.submit("/search", {"q": other}, 404)
     await browser.get("/")
     assert "its form or its checksum is wrong" in await browser.submit("/search", {"q": new[:-1]}, 400)
     assert new[:-1] not in browser.page
+    await browser.get("/")
+    part = new.removeprefix("pso_live_")[2:]
+    assert "No order, key, import" in await browser.submit("/search", {"q": part}, 404)
+    assert part not in browser.page
     assert new[:-1] not in caplog.text
     assert new not in repr(await log(console.store))
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+async def test_an_address_with_a_key_leads_to_the_same_page_without_it(signed_in: bool, console: Console) -> None:
+    browser = await console.browser.sign_in() if signed_in else console.browser
+    key = new_key(Environment.STAGING, lambda _: 1)
+    for text in (key, key[:20], key.removeprefix("pso_test_")):
+        for path, name in (("orders", "reference"), ("audit", "actor"), ("bans", "name"), ("accounts", "search")):
+            response = await browser.http.get(f"/console/{path}", params={name: f" {text}", "sort": "id"})
+            assert (303, f"/console/{path}") == (response.status_code, response.headers["location"])
+            assert not [cookie for cookie in browser.http.cookies.values() if text in cookie]
+    if signed_in:
+        assert "An API key does not belong in an address" in await browser.get("/orders")
 
 
 class Isolated(HTMLParser):

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from http.cookies import SimpleCookie
 from typing import Any
@@ -177,6 +178,23 @@ async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, cons
         assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
     await browser.get("/accounts/zoo")
     assert "long text" == form(browser, "/accounts/zoo/details")["note"]
+
+
+@pytest.mark.parametrize("altered", ["content", "signature", "unsigned", "other"])
+async def test_a_form_that_was_not_kept_by_the_console_is_not_shown(
+    altered: str, zoo: None, console: Console, browser: Browser
+) -> None:
+    typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
+    with patch.object(console.store.accounts, "change", AsyncMock(side_effect=ServiceUnavailable("the disk is full"))):
+        await browser.submit("/accounts/zoo/details", typed, 503)
+    content, _, mac = browser.http.cookies["petstore_kept_8081"].partition(".")
+    forged = urlsafe_b64encode(b'["/accounts/zoo/details",[["note","a long text"]]]').decode()
+    value = {"content": f"{forged}.{mac}", "signature": f"{content}.{mac[:-1]}x", "unsigned": forged, "other": "é.é"}
+    cookies = {**browser.http.cookies, "petstore_kept_8081": value[altered]}
+    header = "; ".join(f"{name}={text}" for name, text in cookies.items()).encode()
+    browser.http.cookies.clear()
+    page = await browser.http.get("/console/accounts/zoo", headers=[(b"cookie", header)])
+    assert (200, False) == (page.status_code, "long text" in page.text)
 
 
 async def test_what_was_done_is_not_offered_again_after_signing_in(

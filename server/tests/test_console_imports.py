@@ -119,6 +119,13 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
     assert 0 == open_below(uploads_folder)
 
 
+async def test_the_name_of_a_download_has_only_visible_characters(browser: Browser) -> None:
+    path = await upload(browser, b"id,quantity\n1,2\n2,many\n", name="orders\u202evsc.\u200bexe\ufe0f.csv")
+    await finished(browser, path)
+    response = await browser.http.get(f"/console{path}/rejects")
+    assert response.headers["content-disposition"].endswith("filename*=UTF-8''ordersvsc.exe-rejects.jsonl")
+
+
 async def test_rejected_rows_are_downloaded_with_reasons(browser: Browser) -> None:
     path = await upload(browser, b"id,quantity\n1,2\n2,many\nx,1\n", name='exports\\my "best" orders.csv')
     text = await finished(browser, path)

@@ -360,11 +360,12 @@ async def test_the_search_box_leads_to_what_it_names(console: Console, browser: 
         ("import-/?", "/imports/import-%2F%3F"),
         ("zoo", "/accounts/zoo"),
         ("abc-7f", "/audit?request=abc-7f"),
-        ("zo o", "/accounts?search=zo+o"),
+        ("OO", "/accounts?search=OO"),
     ):
         for _ in range(2):
             assert f"/console{path}" == await browser.led_to("/search", {"q": text})
             console.sources.submissions.clear()  # some seconds later
+    assert "No order, key, import, account or request" in await browser.submit("/search", {"q": "zo o"}, 404)
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(

@@ -17,6 +17,7 @@ from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
 from petstore_server.console.visit import DuplicateSubmission, Handler, RefusedRequest, Visit
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
+from petstore_server.domain.keys import holds_key
 from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
 
 _log = logging.getLogger(__name__)
@@ -101,6 +102,9 @@ class Console:
 async def _respond(handle: Handler, visit: Visit) -> Response:
     """The page, or a page that says why there is none."""
     try:
+        if visit.request.method == "GET" and any(map(holds_key, visit.query.values())):
+            text = "An API key does not belong in an address, which is kept in histories and logs; use the search box."
+            return visit.redirect_with_notice(visit.here.partition("?")[0], text, kind="bad")
         if visit.token:
             find = visit.sources.find_session(visit.token, visit.now)
             session, _ = await asyncio.gather(find, visit.sources.monitor.look())

@@ -8,6 +8,7 @@ host do not sign each other out.
 """
 
 import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Literal
@@ -59,9 +60,17 @@ def is_form_token(given: str, session_token: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
-def signature(session_token: str, text: str) -> str:
-    """Proves that a text was made by the console for this session."""
-    return _mac(session_token, b"notice:" + text.encode())
+def signed(secret: str, content: bytes) -> str:
+    """The value of a cookie that only the console can make: with the session's token, or the store's epoch."""
+    text = urlsafe_b64encode(content).decode()
+    return f"{text}.{_mac(secret, b'cookie:' + text.encode())}"
+
+
+def verified(secret: str, value: str) -> bytes | None:
+    """The content of what `signed` made with this secret; None if the value is another text."""
+    text, _, mac = value.partition(".")
+    expected = _mac(secret, b"cookie:" + text.encode())
+    return urlsafe_b64decode(text) if hmac.compare_digest(expected.encode(), mac.encode()) else None
 
 
 def _mac(key: str, text: bytes) -> str:

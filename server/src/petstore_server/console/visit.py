@@ -3,7 +3,6 @@
 import asyncio
 import math
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from petstore_server.console.rendering import ENVIRONMENT, plain_times
 from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor, AuditFilters, AuditPage
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
-from petstore_server.domain.texts import looks_like_key
+from petstore_server.domain.keys import holds_key
 from petstore_server.domain.timestamps import format_unix, parse_when
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
@@ -152,8 +151,7 @@ class Visit:
         response = RedirectResponse(CONSOLE_PATH + path, 303)
         linked = [(line, "") if isinstance(line, str) else line for line in lines]
         cut = [(text[: _MAX_NOTICE // len(lines)], link) for text, link in linked]
-        content = urlsafe_b64encode(msgspec.json.encode([kind, cut])).decode()
-        signed = f"{content}.{security.signature(self.token, content)}"
+        signed = security.signed(self.token, msgspec.json.encode([kind, cut]))
         security.set_cookie(self.request, response, "notice", signed, max_age=60)
         return response
 
@@ -223,22 +221,21 @@ class Visit:
             if self._claimed or await self.store.sessions.find_form(self._digest(form.content)) is None:
                 fields = [(name, value) for name, value in form.fields if name not in ("form_token", "here", "seen")]
                 content = msgspec.json.encode([self._path, fields])
-                if len(content) <= _MAX_KEPT and not any(looks_like_key(value) for _, value in fields):
-                    self._to_keep = urlsafe_b64encode(content).decode()
+                if len(content) <= _MAX_KEPT and not any(holds_key(value) for _, value in fields):
+                    self._to_keep = security.signed(await self.require(self.store.epoch()), content)
         return bool(self._to_keep)
 
     def _digest(self, content: bytes) -> bytes:
         return sha256(self._path.encode() + b"\n" + content).digest()
 
-    def kept(self, path: str) -> Form | None:
+    async def kept(self, path: str) -> Form | None:
         """What was typed in the form with this path, below the console's, if it could not be done; else None."""
-        with suppress(ValueError, msgspec.MsgspecError):
-            content = urlsafe_b64decode(security.get_cookie(self.request, "kept"))
-            kept_path, fields = msgspec.json.decode(content, type=tuple[str, list[tuple[str, str]]])
-            if kept_path == path:
-                self.shows_kept = True
-                return Form(fields)
-        return None
+        cookie = security.get_cookie(self.request, "kept")
+        epoch = (await self.read(self.store.epoch())).value if cookie else None  # signed for sessions that follow too
+        content = security.verified(epoch, cookie) if epoch else None
+        kept_path, fields = msgspec.json.decode(content or b'["",[]]', type=tuple[str, list[tuple[str, str]]])
+        self.shows_kept = self.shows_kept or kept_path == path
+        return Form(fields) if kept_path == path else None
 
     def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms."""
@@ -250,10 +247,8 @@ class Visit:
             )
 
     def _notice(self) -> tuple[str, list[tuple[str, str]]] | None:
-        content, _, given = security.get_cookie(self.request, "notice").partition(".")
-        if not content or given != security.signature(self.token, content):
-            return None
-        return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[tuple[str, str]]])
+        content = security.verified(self.token, security.get_cookie(self.request, "notice"))
+        return msgspec.json.decode(content, type=tuple[str, list[tuple[str, str]]]) if content else None
 
 
 Handler = Callable[[Visit], Awaitable[Response]]  # responds to a request

@@ -17,6 +17,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotBanned, KeyNotUsable, KeyRotated
+from petstore_server.domain.texts import looks_like_key
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_LENGTH = 27  # 62^27 > 2^160
@@ -204,6 +205,16 @@ def new_key_id(randbelow: Callable[[int], int]) -> str:
 def is_well_formed(key: str) -> bool:
     """Whether the text has the form of a key and a correct checksum."""
     return bool(_FORM.fullmatch(key)) and _checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
+
+
+def completed(text: str) -> str:
+    """The key that the text is if only its prefix is missing; else the text."""
+    return next((key for prefix in _PREFIX.values() if is_well_formed(key := f"{prefix}{text}")), text)
+
+
+def holds_key(text: str) -> bool:
+    """Whether the text holds an API key, complete or not, or is one without its prefix."""
+    return looks_like_key(completed(text.strip()))
 
 
 def digest(key: str) -> bytes:

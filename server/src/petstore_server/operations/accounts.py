@@ -92,8 +92,11 @@ async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float
 
 
 async def find_key_by_secret(store: Store, secret: str) -> ApiKey:
-    """Find the key that a text is. Raises InvalidInput if it is not an API key, NotFound if it is not of this store."""
-    if not key_rules.is_well_formed(secret):
+    """Find the key that a text is, with its prefix or without.
+
+    Raises InvalidInput if it is not an API key, NotFound if it is not of this store.
+    """
+    if not key_rules.is_well_formed(secret := key_rules.completed(secret)):
         raise InvalidInput("This is not an API key: its form or its checksum is wrong. Check that it is complete.")
     key = await store.keys.with_digest(key_rules.digest(secret))
     if key is None:

@@ -56,7 +56,7 @@ async def list_accounts(visit: Visit, new_form: Form | None = None, status: int 
         states=list(_STATES),
         banned=banned,
         filtered=bool(given.keys() - {"sort"}),
-        new_form=new_form or visit.kept("/accounts") or Form([("plan", str(Plan.FREE))]),
+        new_form=new_form or await visit.kept("/accounts") or Form([("plan", str(Plan.FREE))]),
     )
 
 
@@ -118,9 +118,9 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
     )
     details = [("contact", account.contact), ("note", account.note)]
     forms = {
-        "key_form": visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
-        "plan_form": visit.kept(f"{base}/plan") or _plan_form(account),
-        "details_form": visit.kept(f"{base}/details") or Form(details),
+        "key_form": await visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
+        "plan_form": await visit.kept(f"{base}/plan") or _plan_form(account),
+        "details_form": await visit.kept(f"{base}/details") or Form(details),
     }
     return visit.page(
         "account.html",

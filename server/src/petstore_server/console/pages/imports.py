@@ -19,6 +19,7 @@ from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, 
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.imports import ImportPosition
+from petstore_server.domain.texts import visible_part
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
@@ -211,7 +212,7 @@ async def rejects(visit: Visit) -> Response:
 
 
 def _download(file: str, parts: Iterator[str | bytes]) -> Response:
-    stem = quote(file.rpartition(".")[0] or file, safe="")
+    stem = quote(visible_part(file.rpartition(".")[0] or file), safe="")
     headers = {"Content-Disposition": f"attachment; filename=\"rejects.jsonl\"; filename*=UTF-8''{stem}-rejects.jsonl"}
     return StreamingResponse(parts, headers=headers, media_type="application/jsonl")
 

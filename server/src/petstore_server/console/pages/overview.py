@@ -14,8 +14,8 @@ from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
+from petstore_server.domain.keys import holds_key
 from petstore_server.domain.orders import is_int64
-from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, add
 from petstore_server.operations.accounts import find_key_by_secret
@@ -110,7 +110,7 @@ async def check_again(visit: Visit) -> Response:
 
 
 async def _found(visit: Visit, text: str) -> str:
-    if looks_like_key(text):
+    if holds_key(text):
         return f"/keys/{(await visit.require(find_key_by_secret(visit.store, text))).id}"
     if is_int64(text):
         return f"/orders/{text}"
@@ -122,4 +122,9 @@ async def _found(visit: Visit, text: str) -> str:
         return account_path((await visit.require(visit.store.accounts.find(text))).name)
     except NotFound:
         page = await visit.require(visit.store.audit.page(AuditFilters(request_id=text), 1))
-        return "/audit" + query_link({"request": text}) if page.entries else "/accounts" + query_link({"search": text})
+        if page.entries:
+            return "/audit" + query_link({"request": text})
+        rows = (await visit.require(visit.sources.accounts())).rows
+        if not any(text.casefold() in row.account.name.casefold() for row in rows):  # it may be a part of a key
+            raise NotFound("No order, key, import, account or request has this id or name.") from None
+        return "/accounts" + query_link({"search": text})
