@@ -6,6 +6,7 @@ process. What became of an import is in its record in the store.
 """
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -34,7 +35,10 @@ SHOWN_REJECTS = 50  # rows of a check or an import that its page shows
 
 _log = logging.getLogger(__name__)
 
-_PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.start import main; main()")
+_OPTIONS = "PETSTORE_IMPORT_OPTIONS"  # what operators enter: every user of the machine sees arguments
+_TAKE_OPTIONS = f"import json, os, sys; sys.argv += json.loads(os.environ.pop('{_OPTIONS}', '[]'))"
+_PETSTORE = (sys.executable, "-P", "-c", f"{_TAKE_OPTIONS}; from petstore_server.cli.start import main; main()")
+_COMMAND = ("orders", "import", "-", "--json", "--progress")
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
 _WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
@@ -202,9 +206,9 @@ class ImportJobs:
         file, rejects = job.file.fileno(), job.rejects.fileno()
         async with self._one_at_a_time:
             os.lseek(file, 0, os.SEEK_SET)
-            arguments = ["orders", "import", "-", "--json", "--progress", f"--name={job.name}", f"--as={operator}"]
+            options = [f"--name={job.name}", f"--as={operator}", *job.options()]
             environ = {**os.environ, "PETSTORE_DATABASE_URL": self._database_url}
-            process = await _start_command([*arguments, *job.options()], environ, file, rejects)
+            process = await _start_command(options, environ, file, rejects)
             await _finished(process, job)
 
     def _finish(self, job: ImportJob, ended: "asyncio.Task[None]") -> None:
@@ -229,11 +233,11 @@ class ImportJobs:
         job.rejects.close()
 
 
-async def _start_command(arguments: list[str], environ: dict[str, str], file: int, rejects: int) -> Process:
-    """Start `petstore` with a file as its standard input. Raises OSError."""
+async def _start_command(options: list[str], environ: dict[str, str], file: int, rejects: int) -> Process:
+    """Start the import of a file, which is its standard input. Raises OSError."""
     return await asyncio.create_subprocess_exec(
-        *(*_PETSTORE, *arguments),
-        env=environ,
+        *(*_PETSTORE, *_COMMAND),
+        env={**environ, _OPTIONS: json.dumps(options, ensure_ascii=False)},
         stdin=file,
         stdout=PIPE,
         stderr=PIPE,
