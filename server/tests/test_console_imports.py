@@ -423,7 +423,7 @@ async def test_the_url_of_the_store_and_what_an_operator_enters_are_not_argument
     assert ["orders", "import", "-", "--json", "--progress"] == arguments
     options = json.loads(environ[import_jobs._OPTIONS])
     expected = ["--name=orders.jsonl", "--as=ada", "--map=a;$(touch x) b=id", "--replace-placed", "--format=jsonl"]
-    assert [*expected, "--dry-run"] == options[:6]
+    assert [*expected, "--dry-run", "--bounded"] == options[:7]
     await imported(browser, path)
     assert GOOD.decode() == ast.literal_eval((tmp_path / "seen").read_text())[2], "it is read from its beginning again"
 
@@ -431,6 +431,17 @@ async def test_the_url_of_the_store_and_what_an_operator_enters_are_not_argument
 def test_the_command_of_an_import_is_that_of_this_installation() -> None:
     environ = {**os.environ, import_jobs._OPTIONS: '["--version"]'}
     assert __version__.encode() in subprocess.check_output(import_jobs._PETSTORE, env=environ, timeout=PATIENCE)
+
+
+async def test_a_check_keeps_as_many_rejected_rows_as_an_import_and_the_page_says_how_many_there_were(
+    browser: Browser,
+) -> None:
+    path = await checked(browser, b"[" + b"0," * 10_499 + b"0]", "orders.json")
+    page = await browser.get(path)
+    assert "Rejected 10,500" in page
+    assert "Download the first 10,000 with reasons" in page
+    assert "The first 50 of 10,500." in page
+    assert 10_000 == (await browser.get(f"{path}/rejects")).count("not a record")
 
 
 async def test_uploads_are_read_one_after_another(

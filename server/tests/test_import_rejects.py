@@ -1,10 +1,15 @@
 """Import files with bad rows: each is reported with line, column and reason, and the others are imported (D7)."""
 
+import json
 import re
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from petstore_server.cli import importing
+from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.domain.orders import ORDER_FIELDS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
@@ -263,6 +268,31 @@ def test_the_reasons_that_are_counted_are_bounded() -> None:
     rejects = Rejects()
     rejects.add(Reject(number, f"column {number}", "wrong", "", "wrong") for number in range(1_010))
     assert (1_010, 1_000) == (rejects.count, len(rejects._groups))
+
+
+def test_a_bounded_file_of_rejects_has_the_first_ones_as_the_store_keeps_them(tmp_path: Path) -> None:
+    row = Reject(1, "id", "wrong", "pso_live_" + "a" * 9_000, "wrong")
+    with (tmp_path / "rejects").open("w+") as file:
+        rejects = Rejects(file, bounded=True)
+        rejects.add([row] * (MAX_KEPT_REJECTS - 1))
+        rejects.add([row] * 3)
+        file.seek(0)
+        written = list(map(json.loads, file))
+    assert [row.recorded()] * MAX_KEPT_REJECTS == written
+    assert MAX_KEPT_REJECTS + 2 == rejects.count
+
+
+def test_a_bounded_check_ends_at_a_number_of_rows_whether_they_are_valid_or_not(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "MAX_BOUNDED_ROWS", 3_000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for row, code in (('{"id":1}', 0), ("0", 3)):
+        for rows, bounded in ((3_000, code), (3_001, 1)):
+            check = partial(cli, "orders", "import", "-", "--dry-run", "--json", stdin=f"[{','.join([row] * rows)}]")
+            assert (code, bounded) == (check().code, (done := check("--bounded")).code)
+        assert "The file has more than 3,000 rows; `petstore orders import`" in done.error()["message"]
+    assert [] == list(tmp_path.glob("petstore-scratch*"))
 
 
 def test_reasons_are_counted_by_their_column_and_problem() -> None:

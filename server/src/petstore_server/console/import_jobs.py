@@ -25,6 +25,7 @@ from typing import IO, Any, Literal
 import msgspec
 
 from petstore_server.domain.errors import Conflict, DomainError, InvalidInput, NotFound
+from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.imports.files import UnreadableFile, format_of
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
@@ -114,6 +115,11 @@ class ImportJob:
     def is_busy(self) -> bool:
         return self.work is not None
 
+    @property
+    def kept(self) -> int:
+        """How many of the rows that the check rejected can be read."""
+        return min(self.report.rejected, MAX_KEPT_REJECTS)
+
     def rejected(self) -> list[Any]:
         lines = next(self.read_rejects(), b"").rpartition(b"\n")[0].splitlines()
         return list(map(msgspec.json.decode, lines[:SHOWN_REJECTS]))
@@ -133,7 +139,7 @@ class ImportJob:
             options += [option] if texts.pop(flag) else []
         options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]
         if self.state == "checking":
-            options += ["--dry-run", f"--rejects=/dev/fd/{self.rejects.fileno()}", "--force"]
+            options += ["--dry-run", "--bounded", f"--rejects=/dev/fd/{self.rejects.fileno()}", "--force"]
         return options
 
 

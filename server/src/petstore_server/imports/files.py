@@ -260,9 +260,13 @@ class FilePart(NamedTuple):
 class Rejects:
     """Collects what was rejected, in bounded memory."""
 
-    def __init__(self, file: TextIO | None = None) -> None:
-        """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given."""
+    def __init__(self, file: TextIO | None = None, *, bounded: bool = False) -> None:
+        """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given.
+
+        If `bounded`, these are the first ones, as the store keeps them: one byte of a file can be a rejected row.
+        """
         self._file = file
+        self._bounded = bounded
         # By column and problem: how many, and the first one's line and reason.
         self._groups: dict[tuple[str | None, str], tuple[int, int, str]] = {}
         self.count = 0
@@ -271,8 +275,9 @@ class Rejects:
         """Write the rejects, and count them with those of the same column and problem."""
         for reject in rejects:
             self.count += 1
-            if self._file is not None:
-                self._file.write(json.dumps(reject.fields(), ensure_ascii=False) + "\n")
+            if self._file is not None and not (self._bounded and self.count > MAX_KEPT_REJECTS):
+                fields = reject.recorded() if self._bounded else reject.fields()
+                self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
             key = reject.column and reject.column[:MAX_NAME], reject.problem
             count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
             if count or len(self._groups) < _MAX_GROUPS:
