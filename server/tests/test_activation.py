@@ -163,6 +163,24 @@ def test_sockets_without_the_right_names_are_refused(names: str, problem: str) -
         handed(names, *sockets)
 
 
+@pytest.mark.parametrize(
+    ("number", "names"),
+    [
+        *((number, "") for number in ("99999999", "9" * 5_000, "3", "-1", "two", "²")),
+        *(("1", "public:admin"), ("2", "public"), ("3", "public:admin:public")),
+    ],
+)
+def test_a_number_of_sockets_that_is_none_or_not_that_of_their_names_is_refused(number: str, names: str) -> None:
+    environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number, "LISTEN_FDNAMES": names}
+    with pytest.raises(SettingsError, match=f"^LISTEN_FDS is '{number[:50]}' and LISTEN_FDNAMES '{names}'; set a"):
+        activation.handed_sockets(environ)
+
+
+@pytest.mark.parametrize("number", ["", "0"])
+def test_no_number_of_sockets_is_none(number: str) -> None:
+    assert {} == activation.handed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number})
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a refused socket is left open
 def test_a_socket_that_does_not_listen_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as local, socket.socket() as idle, (tmp_path / "file").open("w") as file:

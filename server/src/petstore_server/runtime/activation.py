@@ -15,6 +15,9 @@ PUBLIC, ADMIN = "public", "admin"
 
 _NAMES = {PUBLIC: PUBLIC, "petstore.socket": PUBLIC, ADMIN: ADMIN, "petstore-admin.socket": ADMIN}
 _FIRST_DESCRIPTOR = 3
+_NUMBERS = {"1": 1, "2": 2}  # of sockets: there are no more names
+_SHOWN = 50  # characters of a variable
+_REMEDY = f"set FileDescriptorName={PUBLIC} and FileDescriptorName={ADMIN} in the units of the two sockets"
 
 
 def handed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
@@ -25,15 +28,18 @@ def handed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket
     process, number, names, _ = (
         environ.pop(variable, "") for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
     )
-    if process != str(os.getpid()) or not number.isdecimal():
+    if process != str(os.getpid()) or number in ("", "0"):
         return {}
+    listed = names.split(":") if names else [""] * _NUMBERS.get(number, 0)
+    if len(listed) != _NUMBERS.get(number):
+        given = f"LISTEN_FDS is {number[:_SHOWN]!r} and LISTEN_FDNAMES {names[:_SHOWN]!r}"
+        raise SettingsError(f"{given}; set a number of 1 or 2, and as many names or none.")
     found: dict[str, socket.socket] = {}
-    for descriptor, given in enumerate(names.split(":") if names else [""] * int(number), _FIRST_DESCRIPTOR):
+    for descriptor, given in enumerate(listed, _FIRST_DESCRIPTOR):
         name = PUBLIC if number == "1" and given not in _NAMES else _NAMES.get(given)
         if name is None or name in found:
             problem = "twice" if name else f"{given!r}" if given else "without a name"
-            remedy = f"set FileDescriptorName={PUBLIC} and FileDescriptorName={ADMIN} in the units of the two sockets"
-            raise SettingsError(f"systemd hands over a socket named {problem}; {remedy}.")
+            raise SettingsError(f"systemd hands over a socket named {problem}; {_REMEDY}.")
         found[name] = _listening(descriptor, name)
     return found
 
