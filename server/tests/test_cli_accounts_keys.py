@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from petstore_server.domain import keys
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key
 from petstore_server.domain.timestamps import canonical_timestamp
@@ -323,3 +324,21 @@ def test_an_account_has_a_contact_and_a_note(acme: CommandLine) -> None:
     assert 2 == acme("accounts", "edit", "globex", "--note", "two\nlines").code
     assert "The contact holds an API key" in acme("accounts", "edit", "globex", "--contact", "pso_live_x").err
     assert 5 == acme("accounts", "edit", "missing", "--note", "x").code
+
+
+def test_an_account_with_all_its_keys_gets_no_other_but_a_rotated_one(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    monkeypatch.setattr(keys, "MAX_KEYS", 2)
+    first, second = create_key(cli)["id"], create_key(cli)["id"]
+    done = cli("keys", "create", "acme", "--json")
+    assert (6, "too_many_keys") == (done.code, done.error()["code"])
+    assert (
+        "The account 'acme' has 2 keys that have not ended, and 2 are allowed; revoke those that are not used. "
+        "`petstore keys list ACCOUNT` shows when each was last used."
+    ) == done.error()["message"]
+    cli.must("keys", "rotate", first)
+    assert 6 == cli("keys", "create", "acme").code
+    cli.must("keys", "revoke", second)
+    create_key(cli)

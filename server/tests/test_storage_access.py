@@ -1,5 +1,6 @@
 """Accounts, keys, bans and usage in the store: what a key permits, and which processes see a change."""
 
+import asyncio
 from dataclasses import replace
 from itertools import product
 
@@ -8,9 +9,17 @@ import pytest
 from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, close, set_plan, suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
-from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
+from petstore_server.domain.errors import (
+    AccountExists,
+    AccountNotFound,
+    KeyNotBanned,
+    KeyNotFound,
+    KeyNotUsable,
+    TooManyKeys,
+)
 from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
+    MAX_KEYS,
     VALID,
     Environment,
     KeyState,
@@ -43,6 +52,35 @@ async def test_a_grant_holds_all_that_a_request_needs(store: Store) -> None:
     assert Principal(
         key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
     ) == await store.keys.principal(key.digest, LIVE, NOW)
+
+
+async def test_an_account_has_at_most_100_keys_that_have_not_ended_and_each_can_be_rotated(store: Store) -> None:
+    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    for number in range(MAX_KEYS):
+        await store.keys.create(replace(api_key(f"k{number}", "zoo"), expires_at=NOW + 9 if number % 2 else None), BY)
+    refused = "'zoo' has 100 keys that have not ended, and 100 are allowed"
+    with pytest.raises(TooManyKeys, match=refused):
+        await store.keys.create(api_key("more", "zoo"), BY)
+    await store.keys.rotate("key_k0", successor("new"), NOW + 1, BY)
+    await store.accounts.change("zoo", suspend(NOW), BY)
+    with pytest.raises(TooManyKeys, match=refused):
+        await store.keys.create(api_key("more", "zoo"), BY)
+    await store.keys.change("key_k2", revoke(NOW), BY)
+    await store.keys.create(replace(api_key("more", "zoo"), expires_at=BY.at), BY)
+    await store.keys.create(api_key("again", "zoo"), BY)
+    with pytest.raises(TooManyKeys):
+        await store.keys.create(api_key("last", "zoo"), BY)
+
+
+async def test_keys_that_are_created_at_the_same_time_do_not_exceed_the_bound(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as other:
+        await one.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        for number in range(MAX_KEYS - 1):
+            await one.keys.create(api_key(f"k{number}", "zoo"), BY)
+        made = [store.keys.create(api_key(f"m{at}", "zoo"), BY) for at, store in enumerate((one, other) * 4)]
+        outcomes = await asyncio.gather(*made, return_exceptions=True)
+        assert 7 == sum(isinstance(each, TooManyKeys) for each in outcomes)
+        assert MAX_KEYS == len(await one.keys.list("zoo"))
 
 
 async def test_a_key_permits_requests_exactly_while_its_state_is_valid(store: Store) -> None:

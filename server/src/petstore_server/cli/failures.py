@@ -40,6 +40,7 @@ _REMEDIES: Mapping[type[errors.DomainError], str] = {
     errors.AccountNotFound: "`petstore accounts list` lists all accounts.",
     errors.KeyNotFound: "`petstore keys list` lists all keys.",
     errors.ImportNotFound: "`petstore imports list` lists all imports.",
+    errors.TooManyKeys: "`petstore keys list ACCOUNT` shows when each was last used.",
     errors.KeyNotUsable: "`petstore keys create` creates a key.",
     errors.DamagedRecord: "`petstore db check` says how.",
     errors.NoStore: (

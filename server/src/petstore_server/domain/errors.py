@@ -204,6 +204,11 @@ class ChangedMeanwhile(Conflict):
     message = "This was changed meanwhile, so nothing was done. Check what it is now, then repeat."
 
 
+class TooManyKeys(Conflict):
+    code = "too_many_keys"
+    message = "The account '{}' has {} keys that have not ended, and {} are allowed; revoke those that are not used."
+
+
 class KeyNotUsable(Conflict):
     code = "key_not_usable"
     message = "Key {} is {}; create a new one."

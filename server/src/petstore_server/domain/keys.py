@@ -56,6 +56,8 @@ class KeyState(StrEnum):
 
 VALID = (KeyState.ACTIVE, KeyState.EXPIRING)  # requests are accepted, unless a ban is in force
 ENDED = (KeyState.EXPIRED, KeyState.REVOKED)  # the key will not be valid again
+MAX_KEYS = 100
+"""Keys of an account that have not ended; of a rotated one only the successor counts, so any key can be rotated."""
 
 
 class RefusedKey(NamedTuple):

@@ -61,7 +61,7 @@ async def issue_key(
     scopes: frozenset[Scope] = DEFAULT_SCOPES,
     expires_at: float | None = None,
 ) -> IssuedKey:
-    """Create a key; `expires_at` is in Unix seconds. Raises AccountNotFound, AccountClosed, InvalidInput."""
+    """Create a key; `expires_at` is in Unix seconds. Raises InvalidInput, and what `Keys.create` raises."""
     _check_expiry(expires_at, actor.at)
     secret = key_rules.new_key(environment, secrets.randbelow)
     key = ApiKey(

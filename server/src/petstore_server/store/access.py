@@ -8,7 +8,7 @@ from petstore_server.domain import accounts, keys
 from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
-from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound
+from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound, TooManyKeys
 from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Successor
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.store.audit import record
@@ -66,6 +66,7 @@ _WORKING = f"""
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE suspended_at IS NULL AND {_USABLE}
 """
 _LATEST = "NOT EXISTS (SELECT 1 FROM petstore.keys AS successor WHERE successor.rotated_from = keys.id)"
+_COUNT_KEYS = f"SELECT count(*) FROM petstore.keys WHERE account_id = %s AND {_USABLE} AND {_LATEST}"
 # As `ApiKey.is_banned` has it.
 _BANNED = f"""
     FROM petstore.bans JOIN petstore.keys ON keys.id = key_id JOIN petstore.accounts ON accounts.id = account_id
@@ -166,8 +167,14 @@ class Keys(Part):
 
     @transaction
     def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
-        """Store a key of the account `key.account`, and return it. Raises AccountNotFound, AccountClosed."""
-        account = require_open((yield from _locked_account(key.account, "FOR SHARE")))
+        """Store a key of the account `key.account`, and return it.
+
+        Raises AccountNotFound, AccountClosed, TooManyKeys.
+        """
+        account = require_open((yield from _locked_account(key.account)))  # so no other key is created meanwhile
+        [(number,)] = yield Query(_COUNT_KEYS, (account.id, actor.at))
+        if number >= keys.MAX_KEYS:
+            raise TooManyKeys(key.account, number, keys.MAX_KEYS)
         yield _insert_key(key, account.id)
         allowed = {"account": key.account, "environment": str(key.environment), "scopes": sorted(key.scopes)}
         created = {**allowed, "note": key.note, "expires_at": key.expires_at}
