@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from petstore_server.api.v2 import changes
-from petstore_server.domain.accounts import Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, set_plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
 from petstore_server.domain.orders import CANCEL, Order
@@ -189,6 +189,46 @@ async def test_a_key_that_is_revoked_while_its_request_is_held_gets_401(service:
     assert '"address";r=60;t=60' == response.headers["ratelimit"]
 
 
+async def test_a_key_that_is_banned_while_its_request_is_held_gets_429(service: Service) -> None:
+    account = await service.account()
+    client, other = await follower(service, account), await follower(service, account)
+    await client.page()
+    async with client.held() as waiting, other.held() as unbanned:
+        for _ in range(57):  # what the plan has left
+            assert 200 == (await other.ask()).status_code
+        await client.ask()
+        service.clock.now += 3
+        for _ in range(20):
+            assert 429 == (await client.ask()).status_code
+        await service.orders(Order(1))
+        refused, admitted = await waiting, await unbanned
+    assert (429, "api_key_banned") == code(refused)
+    assert '"minute";r=0;t=57, "day";r=940;t=86397, "ban";r=0;t=120' == refused.headers["ratelimit"]
+    assert ("0", "120") == (refused.headers["x-ratelimit-remaining"], refused.headers["retry-after"])
+    assert (200, '"minute";r=0;t=57, "day";r=940;t=86397') == (admitted.status_code, admitted.headers["ratelimit"])
+
+
+@embedded
+async def test_a_key_that_expires_or_is_suspended_while_its_request_is_held_gets_401_and_a_new_plan_counts(
+    service: Service,
+) -> None:
+    suspended, changed = await service.account(), await service.account()
+    clients = [await follower(service, suspended), await follower(service, changed)]
+    clients.append(Follower(service, await service.key(expires_at=service.clock.now + 5)))
+    for client in clients:
+        await client.page()
+    async with clients[0].held() as first, clients[1].held() as second, clients[2].held() as third:
+        accounts = service.backend.store.accounts
+        await accounts.change(suspended, suspend(service.actor.at), service.actor)
+        await accounts.change(changed, set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), service.actor)
+        await service.background_round()
+        service.clock.now += 5
+        await service.orders(Order(1))
+        responses = [await first, await second, await third]
+    assert [401, 200, 401] == [response.status_code for response in responses]
+    assert "300" == responses[1].headers["x-ratelimit-limit"]
+
+
 @embedded
 async def test_more_requests_than_are_held_are_answered_at_once(
     service: Service, monkeypatch: pytest.MonkeyPatch
@@ -206,6 +246,22 @@ async def test_more_requests_than_are_held_are_answered_at_once(
             await service.orders(Order(1))
             await last
     assert 0 == service.application.changes.held
+
+
+@embedded
+async def test_an_account_has_at_most_32_requests_held_with_all_its_keys(service: Service) -> None:
+    account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+    clients = [await follower(service, account) for _ in range(9)]
+    other = await follower(service)
+    waiting = [asyncio.create_task(client.ask(wait=30, after="now")) for client in clients[:8] for _ in range(4)]
+    await held_requests(service, 32)
+    assert "2" == (await clients[8].ask(wait=30, after="now")).headers["retry-after"]
+    async with other.held(after="now"):
+        await service.orders(Order(1))
+    assert {200} == {(await each).status_code for each in waiting}
+    await held_requests(service, 0)
+    async with clients[8].held(after="now"):
+        await service.orders(Order(2))
 
 
 @embedded

@@ -149,12 +149,10 @@ def evaluate_account(admitted: bool, minute: Count, day: Count, limits: Limits, 
     )
 
 
-def evaluate_ban(
-    ban: Ban, minute: Count, day: Count, limits: Limits, now: float, *, refused: bool = True
-) -> AccountDecision:
-    """The decision on a banned key, with its windows as they are (D15). Not `refused`: it only describes the limits."""
+def evaluate_ban(ban: Ban, minute: Count, day: Count, limits: Limits, now: float) -> AccountDecision:
+    """The decision on a banned key, with its windows as they are (D15)."""
     decision = evaluate_account(True, minute, day, limits, now)
-    decision.outcome, decision.ban_reset = BANNED if refused else ADMITTED, ban.until
+    decision.outcome, decision.ban_reset = BANNED, ban.until
     return decision
 
 

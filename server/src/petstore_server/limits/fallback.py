@@ -59,7 +59,7 @@ class FallbackLimiter:
             except CountersUnavailable as error:
                 self._open(error)
             else:
-                return self.local.follow(principal, now, counted, charge=charge)
+                return self.local.follow(principal, now, counted)
         return self._decide_locally(principal, charge)
 
     def _decide_locally(self, principal: Principal, charge: bool) -> AccountDecision:

@@ -95,7 +95,7 @@ class MemoryLimiter:
     def decide(self, principal: Principal, *, charge: bool = True) -> AccountDecision:
         """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it.
 
-        Without `charge`, only read the windows and the ban: the decision admits.
+        Without `charge`, only read the windows and the ban: the decision admits all but a banned key.
         """
         now = self._clock()
         account = self._accounts[principal.account_id]
@@ -107,7 +107,7 @@ class MemoryLimiter:
                 self._unsaved_accounts.add(principal.account_id)
         ban = self.latest_bans.get(principal.key_id)
         if ban is not None and ban.holds(now):
-            return evaluate_ban(ban, minute, day, principal.limits, now, refused=charge)
+            return evaluate_ban(ban, minute, day, principal.limits, now)
         if not charge:
             return evaluate_account(True, minute, day, principal.limits, now)
         if not fits(minute, day, principal.limits):
@@ -141,14 +141,14 @@ class MemoryLimiter:
                 self._addresses.move_to_end(address)  # a new window: the oldest stay in front
         return evaluate_address(admitted, count, now)
 
-    def follow(self, principal: Principal, now: float, counted: Counted, *, charge: bool) -> AccountDecision:
+    def follow(self, principal: Principal, now: float, counted: Counted) -> AccountDecision:
         """Decide by what shared counters counted at their time `now`, and take it over, to continue from there."""
         account = self._accounts[principal.account_id]
         account.open(counted.minute, counted.minute_used, counted.day, counted.day_used)
         self.strikes += counted.struck
         if counted.level:
             ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
-            decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now, refused=charge)
+            decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now)
             if counted.step == STEP_BANNED_NOW:
                 self._note_ban(ban)
         else:

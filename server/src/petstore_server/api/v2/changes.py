@@ -20,6 +20,7 @@ from petstore_server.store import Store
 from petstore_server.store.pages import Clock, position_of
 
 MAX_HELD = 1024  # requests that a process holds
+MAX_HELD_FOR_ACCOUNT = 32
 MAX_HELD_FOR_KEY = 4
 LOOK_SECONDS = 0.25
 
@@ -34,7 +35,7 @@ class Changes:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held: dict[asyncio.Future[Clock | None], Clock] = {}  # with the clock as it was before the page
-        self._of_key = Counter[str]()
+        self._places = Counter[str | int]()  # that are taken, of each key by its id and of each account by its number
         self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
         self._reading: dict[tuple[str, int, Clock], asyncio.Task[bytes | None]] = {}
@@ -47,7 +48,7 @@ class Changes:
     @property
     def held(self) -> int:
         """The number of requests that are held."""
-        return self._of_key.total()
+        return self._places.total() // 2
 
     def end(self) -> None:
         """Answer all that are held, and hold no more: the server stops."""
@@ -63,18 +64,21 @@ class Changes:
         if token is None or token == NOW:
             token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
         body = await self.read(token, limit, clock)
-        headers = call.request.headers
+        headers, caller = call.request.headers, call.caller
         if body is not None or not wait:
             return uncached(headers, body or _body("", token, more=False))
-        if self._ended or self.held >= MAX_HELD or self._of_key[call.caller.key_id] >= MAX_HELD_FOR_KEY:
+        of_key, of_account = self._places[caller.key_id], self._places[caller.account_id]
+        full = of_key >= MAX_HELD_FOR_KEY or of_account >= MAX_HELD_FOR_ACCOUNT or self.held >= MAX_HELD
+        if self._ended or full:
             return uncached(headers, _body("", token, more=False), _RETRY_AFTER)
         return Held(self._hold(call, token, limit, clock, wait))
 
     async def _hold(self, call: Call, token: str, limit: int, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
-        loop, request, key_id, body = asyncio.get_running_loop(), call.request, call.caller.key_id, None
+        loop, request, body = asyncio.get_running_loop(), call.request, None
+        places = call.caller.key_id, call.caller.account_id
         ends = loop.time() + seconds
-        self._of_key[key_id] += 1
+        self._places.update(places)
         try:
             while body is None:
                 request.waits_for = woken = loop.create_future()
@@ -97,9 +101,10 @@ class Changes:
                 else:
                     body = _body("", token, more=False)
         finally:
-            self._of_key[key_id] -= 1
-            if not self._of_key[key_id]:
-                del self._of_key[key_id]
+            for place in places:
+                self._places[place] -= 1
+                if not self._places[place]:
+                    del self._places[place]
         return uncached(request.headers, body)
 
     async def _watch(self) -> None:
