@@ -14,12 +14,14 @@ import httpx2
 import pytest
 
 from petstore_server.api.v2 import changes
+from petstore_server.api.routes import Call
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, set_plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
+from petstore_server.server.messages import Response
 from petstore_server.store.engine import Command
 from petstore_server.store.pages import Clock
 from testing import wire
@@ -309,6 +311,31 @@ async def test_a_client_that_goes_away_frees_its_place(service: Service) -> None
     await held_requests(service, 1)
     wire.reset(writer)
     await held_requests(service, 0)
+
+
+@embedded
+@pytest.mark.parametrize("end", [wire.reset, asyncio.StreamWriter.write_eof])
+async def test_a_client_that_goes_away_frees_its_place_although_requests_behind_are_unread(
+    service: Service, monkeypatch: pytest.MonkeyPatch, end: Callable[[asyncio.StreamWriter], None]
+) -> None:
+    hold, gone = changes.Changes._hold, []
+
+    async def noted(changes: changes.Changes, call: Call, *more: Any) -> Response:
+        gone.append(call.request.client_ended)
+        return await hold(changes, call, *more)
+
+    monkeypatch.setattr(changes.Changes, "_hold", noted)
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+    writer.write(wire.head("GET", f"{CHANGES}?wait=30", key=await service.key()) * 3)
+    await held_requests(service, 1)
+    end(writer)
+    if end is wire.reset:
+        await held_requests(service, 0)
+    else:
+        async with asyncio.timeout(10):
+            assert 3 == (await reader.read()).count(b'"data":[]')
+        assert [False, True, True] == gone, "the first one was held before its client ended"
+        writer.close()
 
 
 @embedded

@@ -14,7 +14,7 @@ from petstore_server.server.eager import run_eagerly
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.state import ServerState
-from petstore_server.server.writer import ResponseWriter
+from petstore_server.server.writer import ResponseWriter, has_ended
 
 REQUESTS_PER_TURN = 16
 """Pipelined requests answered before other connections get their turn."""
@@ -36,6 +36,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser: RequestParser
         self._input_ended = False  # no request will follow those parsed
         self._half_closed = False  # by the client: nothing more will be received
+        self._client_ended = False  # the client sends nothing more, or is gone; what it sent may be unread
         self._current: Request | None = None  # the request being answered
         self._keep_alive = True
         self._reading_paused = False
@@ -84,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         """Keep the connection open for writing (True): a client may close its half and still read its responses."""
         if self._ended and not self._writer.progress()[1]:
             return False
-        self._input_ended = self._half_closed = True
+        self._input_ended = self._half_closed = self._client_ended = True
         if self._parser.incoming is not None:
             self._parser.incoming.lose()
         if self._current is not None:
@@ -124,6 +125,9 @@ class Connection(asyncio.BufferedProtocol):
 
         Return how many bytes of responses the client has taken since the last call, and how many the kernel has for it.
         """
+        if self._reading_paused and self._current is not None and has_ended(self._transport):
+            self._client_ended = True
+            self._current.end_client()
         taken, unread, in_kernel = self._writer.progress()
         lately, self._taken = taken - self._taken, taken
         wait, limit = self._waiting(unread)
@@ -196,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, request: Request, turn: object | None) -> None:
         self._current = request
         request.turn = turn
-        if self._input_ended:
+        if self._input_ended or self._client_ended:
             request.client_ended = True
         if request.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)

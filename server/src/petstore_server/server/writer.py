@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import select
 import socket
 import struct
 import sys
@@ -107,6 +108,16 @@ class ResponseWriter:
                 self._unsent = None
             self._written += size
             self._transport.writelines(batch)
+        return True
+
+
+def has_ended(transport: asyncio.Transport) -> bool:
+    """Whether the client sends nothing more, or is gone, even if not all that it sent was read (Linux, POLLRDHUP)."""
+    poll = select.poll()
+    try:
+        poll.register(transport.get_extra_info("socket").fileno(), getattr(select, "POLLRDHUP", 0))
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # it is closed
         return True
 
 
