@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
-from petstore_server.imports import files, json_rows, kinds, running
+from petstore_server.imports import csv_rows, files, json_rows, kinds, running
 from petstore_server.imports.files import MAX_ROW_BYTES, Source, UnreadableFile, line_blocks, open_source
 from petstore_server.imports.options import ReadOptions
 from testing.allocations import traced
@@ -336,6 +336,23 @@ def test_blank_lines_before_the_rows_take_no_memory(file_format: str) -> None:
     with traced() as peak:
         assert 1 == sum(len(batch.records) for batch in batches(stream, ReadOptions(file_format)))
         assert peak() < 8_000_000, "the blank lines are 20 MB"
+
+
+@pytest.mark.parametrize(("delimiter", "blank"), [(",", ""), (",", ",,\r"), (";", " ;\t"), ("\t", "\t\t")])
+def test_blank_rows_of_csv_are_skipped_without_a_reader_for_each(
+    delimiter: str, blank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, seen = csv_rows._split, list[int]()
+
+    def counted(block: Any, at: int, *more: Any) -> Any:
+        seen.append(block.number + at)
+        return split(block, at, *more)
+
+    monkeypatch.setattr(csv_rows, "_split", counted)
+    lines = [f"id{delimiter}quantity", *[blank] * 2_500, f"1{delimiter}2", *[blank] * 2_500, f"x{delimiter}"]
+    done = read("\n".join(lines).encode(), "csv")
+    assert ([Order(1, quantity=2)], [5_003]) == (done.orders, [reject.line for reject in done.rejects])
+    assert {1, 2_502, 5_003} >= set(seen)
 
 
 def test_an_overlong_line_is_kept_up_to_its_bound() -> None:

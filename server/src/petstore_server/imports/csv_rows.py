@@ -14,6 +14,7 @@ from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
+_BLANK = (b"", b"\r")
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
@@ -59,8 +60,11 @@ def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:
 def _read_rows(block: Block, fields: list[str | None], delimiter: str) -> tuple[list[Row], Block]:
     """The rows of a block, and what remains of it: the lines from a row on that ends in the next block."""
     rows: list[Row] = []
-    at = 0
+    at, blank = 0, f" \t{delimiter}".encode("ascii", "ignore")
     while at < len(block.lines):
+        if block.lines[at].strip(blank) in _BLANK:  # a spreadsheet may have written a million of these
+            at += 1
+            continue
         count, cells = _split(block, at, delimiter)
         if not count:
             break
