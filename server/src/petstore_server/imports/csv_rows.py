@@ -14,7 +14,6 @@ from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
-_BLANK = (b"", b"\r")
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
@@ -62,7 +61,7 @@ def _read_rows(block: Block, fields: list[str | None], delimiter: str) -> tuple[
     rows: list[Row] = []
     at, blank = 0, f" \t{delimiter}".encode("ascii", "ignore")
     while at < len(block.lines):
-        if block.lines[at].strip(blank) in _BLANK:  # a spreadsheet may have written a million of these
+        if block.lines[at].strip(blank) in (b"", b"\r"):  # a spreadsheet may have written a million of these
             at += 1
             continue
         count, cells = _split(block, at, delimiter)

@@ -188,9 +188,13 @@ def _unmarked(begin: bytes, encoding: str | None) -> str | None:
 
 
 def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK_INVALID)
     try:
-        for text in codecs.iterdecode(chunks, encoding, _MARK_INVALID):
-            yield text.encode("utf-8", "surrogatepass")
+        for chunk in chunks:
+            yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
+            if len(decoder.getstate()[0]) > MAX_ROW_BYTES:  # of UTF-7, which decodes it again with each chunk
+                raise UnicodeError("a sequence without an end")  # noqa: TRY301 - it is the one message
+        yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
     except UnicodeError as error:  # not for invalid bytes, but for a sequence that the decoder does not find the end of
         raise UnreadableFile(f"The file cannot be decoded as {encoding} ({error}); check --encoding.") from error
 

@@ -200,8 +200,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, request: Request, turn: object | None) -> None:
         self._current = request
         request.turn = turn
-        if self._input_ended or self._client_ended:
-            request.client_ended = True
+        request.client_ended = self._input_ended or self._client_ended
         if request.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request), self._answer_late)
