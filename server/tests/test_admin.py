@@ -64,7 +64,7 @@ async def test_a_store_that_does_not_respond_in_two_seconds_makes_the_process_un
 ) -> None:
     store, timeout = service.backend.store, asyncio.timeout
     monkeypatch.setattr(asyncio, "timeout", lambda seconds: timeout(seconds / 100))
-    monkeypatch.setattr(store, "check", asyncio.Event().wait)
+    monkeypatch.setattr(store, "check_orders", asyncio.Event().wait)
     for fault, reason in ((None, "the store did not respond within 2 seconds"), ("it is damaged", "it is damaged")):
         monkeypatch.setattr(store.engine, "fault", lambda fault=fault: fault)
         assert {"status": "unavailable", "reason": reason} == (await get(service, "/readyz")).json()

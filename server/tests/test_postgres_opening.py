@@ -10,7 +10,8 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.postgres import check, opening
+from petstore_server.engines.postgres import check, migrate, opening
+from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.installation import redis_counters, require_driver
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.store.engine import DAMAGED
@@ -38,6 +39,29 @@ def test_the_place_of_a_store_is_its_database_and_its_host() -> None:
     assert "the database petstore on db" == opening.place("postgresql://ann:secret@db/petstore")
     assert "the database ann on db" == opening.place("postgresql://ann@db")
     assert "the database of the user's name on this machine" == opening.place("postgresql://")
+    assert "the database x on db:5432,db:5433" == opening.place("postgresql://db,db:5433/x")
+    assert "the database x on db,other" == opening.place("postgresql://db,other:5433/x")
+    assert "the database x on a,b,c" == opening.place("postgresql://a,b,c/x?port=1,2")  # the driver says what is wrong
+
+
+def test_hosts_of_one_name_are_reported_with_their_ports() -> None:
+    ports = free_port(), free_port()
+    message = refusal("postgresql://postgres@" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/x")
+    for port in ports:
+        assert f"127.0.0.1:{port}: Connection refused" in message
+
+
+async def test_a_migration_may_take_as_long_as_it_needs(
+    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = StoreSchema.missing
+    limited = "ASSERT current_setting('lock_timeout') = '0' AND current_setting('statement_timeout') = '0'"
+
+    def with_a_check(schema: StoreSchema, before: int) -> list[tuple[int, str]]:
+        return [(number, f"{sql}; DO $$ BEGIN {limited}; END $$") for number, sql in missing(schema, before)]
+
+    monkeypatch.setattr(StoreSchema, "missing", with_a_check)
+    assert (0, 1) == await migrate(postgres_stores.url)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ class Authenticator:
             self._known = OrderedDict()  # a new table: a look-up in progress must not put its result into it
         self._confirmed_at = self._clock()
 
+    def knows_keys(self) -> bool:
+        """Whether requests with some key are served without looking it up."""
+        return bool(self._known)
+
     def known(self, authorization: bytes | None) -> Principal | None:
         """The principal of a key that `identify` accepted before, unless the store has to be asked again."""
         principal = self._known.get(authorization)

@@ -10,8 +10,8 @@ import apsw
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, StoreUnusable, replacing_remedy
 from petstore_server.engines import postgres, sqlite
+from petstore_server.engines.postgres.locks import Driver
 from petstore_server.engines.postgres.opening import connected
-from petstore_server.engines.postgres.timelines import Driver
 from petstore_server.engines.sqlite.connections import connect_writer, transaction
 from petstore_server.engines.sqlite.opening import SCHEMA, schema_version, unusable_on_error
 from petstore_server.store.audit import record
@@ -83,7 +83,7 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
             f" FROM petstore.{name} HAVING max({column}) > 0"
         )
     [clock] = source.execute("SELECT change, at, last_order_id FROM clock")
-    await driver.execute("UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s", clock)
+    await driver.execute("UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s WHERE one = 1", clock)
 
 
 async def write_rows(driver: Driver, table: str, columns: str, rows: Iterable[Row]) -> None:

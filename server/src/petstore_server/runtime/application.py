@@ -122,21 +122,27 @@ class Application:
         return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
-        """What /readyz reports: 503 while draining or while the store is unusable; degraded is ready (D19)."""
+        """What /readyz reports: 503 while draining, or while orders cannot be served; degraded is ready (D19)."""
         if self.draining:
             return DRAINING
         for task in self.background:
-            if reason := task.stalled():
-                return Readiness.unavailable(reason)
+            if stalled := task.stalled():
+                return Readiness.unavailable(stalled)
+        shared, store = self.backend.shared, self.backend.store
         try:
             await self.backend.check()
+            if not self.authenticator.knows_keys():
+                await store.check_keys()
         except ServiceUnavailable as error:
             return Readiness.unavailable(error.reason)
-        shared = self.backend.shared
         fault = shared and (shared.fault or await shared.check())
-        if fault is not None:
-            return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})
-        return Readiness(True, {"status": "ok"})
+        reason = f"each process counts limits by itself: {fault}" if fault else None
+        for check in (store.check_keys, store.check_others):
+            try:
+                await check()
+            except ServiceUnavailable as error:
+                reason = reason or error.reason
+        return Readiness(True, {"status": "degraded", "reason": reason} if reason else {"status": "ok"})
 
     def _observed(self, ready: bool) -> Iterator[Metric]:
         """The metrics that are kept elsewhere."""

@@ -126,10 +126,10 @@ class Backend:
         return merge([*saved.items(), *unsaved], by)
 
     async def check(self) -> None:
-        """Prove that requests can be served. Raises ServiceUnavailable with the reason."""
+        """Prove that orders can be served to keys that are known. Raises ServiceUnavailable with the reason."""
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
-                await self.store.check()
+                await self.store.check_orders()
         except TimeoutError:
             reason = self.store.engine.fault() or f"the store did not respond within {_CHECK_SECONDS:g} seconds"
             raise ServiceUnavailable(reason) from None

@@ -1,6 +1,8 @@
 """The store: everything durable. Each part is a class with its SQL; an engine carries the statements out."""
 
 from functools import cached_property
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -8,6 +10,8 @@ if TYPE_CHECKING:
     from petstore_server.store.engine import Engine
     from petstore_server.store.listing import Listing
     from petstore_server.store.usage import UsageStore
+
+_PROBED_SECONDS = 1.0  # for which a probe that succeeded is not made again: it locks the clock, if only briefly
 
 
 class AccessVersion(NamedTuple):
@@ -48,6 +52,7 @@ class Store:
 
         self.engine = engine
         self._epoch: str | None = None
+        self._probed_at = -inf  # a time of the monotonic clock
         self.contents: Contents | None = None  # as `check` found them last
         self.audit = AuditLog(engine)
         self.health = HealthStates(engine)
@@ -89,7 +94,7 @@ class Store:
         Learns of damage that another process has noted.
         """
         dialect = self.engine.dialect
-        sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version, damage FROM petstore.store"
+        sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version, damage FROM petstore.store WHERE one = 1"
         [(self._epoch, *version, noted)] = await self.engine.query(sql)
         self.engine.damage.reason = self.engine.damage.reason or noted
         return AccessVersion(*version)
@@ -99,20 +104,37 @@ class Store:
 
         On PostgreSQL it is that of the last call of `access_version`, which a server makes several times a second.
         """
-        rows = self.engine.peek(f"SELECT {self.engine.dialect.epoch} FROM petstore.store")
+        rows = self.engine.peek(f"SELECT {self.engine.dialect.epoch} FROM petstore.store WHERE one = 1")
         if rows is None and self._epoch is None:
             await self.access_version()
         return str(self._epoch if rows is None else rows[0][0])
 
     async def check(self) -> None:
-        """Prove that requests can be served: with a small write, and by reading what each of them reads.
+        """Prove that everything can be served. Raises ServiceUnavailable with the reason."""
+        await self.check_orders()
+        await self.check_keys()
+        await self.check_others()
+
+    async def check_orders(self) -> None:
+        """Prove that keys that are known can read, change and place orders: with a small write, by what these need.
 
         Raises ServiceUnavailable with the reason.
         """
         await self.engine.verify()
         await self.health.beat()
+        if monotonic() - self._probed_at >= _PROBED_SECONDS:
+            await self.engine.query(self.engine.dialect.probe)
+            self._probed_at = monotonic()
+        await self.engine.query(_READ_ORDERS)
+
+    async def check_keys(self) -> None:
+        """Prove that keys can be looked up. Raises ServiceUnavailable with the reason."""
         [row] = await self.engine.query(_READ.format(connections=self.engine.dialect.connections))
         self.contents = Contents(*row)
+
+    async def check_others(self) -> None:
+        """Prove that pets and usage can be read. Raises ServiceUnavailable with the reason."""
+        await self.engine.query(_READ_OTHERS)
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""
@@ -124,5 +146,8 @@ class Store:
 _READ = """
     SELECT EXISTS (SELECT 1 FROM petstore.orders), EXISTS (SELECT 1 FROM petstore.accounts),
         EXISTS (SELECT 1 FROM petstore.keys), backed_up_at, {connections}
-    FROM petstore.store
+    FROM petstore.store WHERE one = 1
 """
+_READ_ORDERS = "SELECT EXISTS (SELECT 1 FROM petstore.orders) FROM petstore.store WHERE one = 1"
+# Reads nothing, and fails for a lock or a privilege all the same.
+_READ_OTHERS = "SELECT 1 FROM petstore.pets, petstore.usage_history, petstore.bans WHERE FALSE"

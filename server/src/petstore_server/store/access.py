@@ -24,7 +24,7 @@ from petstore_server.store.engine import (
     transaction,
 )
 
-ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1")
+ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1 WHERE one = 1")
 """Reports a change of accounts, keys or bans to all processes.
 
 No query follows it in a transaction: it locks the store's only row, and is sent together with the commit.

@@ -101,12 +101,12 @@ class AuditLog(Part):
     @transaction
     def record_backup(self, file: str, actor: Actor) -> Work[None]:
         """Record that a good backup was made at `actor.at` in a file of this name."""
-        yield Command("UPDATE petstore.store SET backed_up_at = %s", (actor.at,))
+        yield Command("UPDATE petstore.store SET backed_up_at = %s WHERE one = 1", (actor.at,))
         yield record(actor, "store.backup", "store", Change(None, {"file": hide_keys(file)}))
 
     async def last_backup(self) -> float | None:
         """When the last good backup was made, in Unix seconds; None if there was none."""
-        [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store")
+        [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store WHERE one = 1")
         return None if at is None else float(at)
 
     async def last_change(self) -> float:

@@ -114,7 +114,7 @@ DAMAGED = "; no change is accepted until a backup is restored and the servers ar
 class Damage:
     """Damage to the store that this process has seen, and notes in the store; or that another one has noted there."""
 
-    NOTE = "UPDATE petstore.store SET damage = %s"
+    NOTE = "UPDATE petstore.store SET damage = %s WHERE one = 1"
 
     def __init__(
         self, note: Callable[[str | None], Coroutine[Any, Any, object]], begin: Callable[[Any], object] = in_background
@@ -180,6 +180,12 @@ class Dialect(Protocol):
 
     covering: bool
     """Whether the indexes of orders also have most other columns that lists filter and sort by."""
+
+    probe: str
+    """Statements that fail where every change would fail, for a lock or a privilege. They change nothing."""
+
+    heartbeat: str
+    """A statement that writes something small."""
 
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.

@@ -17,7 +17,7 @@ class HealthStates(Part):
     @transaction
     def beat(self) -> Work[None]:
         """Write something small, which proves that the store can be written."""
-        yield Command("UPDATE petstore.store SET heartbeat = heartbeat + 1")
+        yield Command(self._engine.dialect.heartbeat)
 
     @transaction
     def save(self, health: HostHealth) -> Work[list[HostHealth]]:

@@ -22,7 +22,7 @@ STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
 MAX_CHANGED = 50_000  # changed orders beyond which reading the whole list again is as fast
 
 # The clock numbers changes in the order of their commits: a snapshot that shows one change shows all before it.
-_MARK = "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store"
+_MARK = "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store WHERE one = 1"
 # Sorted, so that the index is used whatever the statistics of the table.
 _CHANGED = "SELECT id FROM petstore.orders WHERE revision > %s ORDER BY revision LIMIT %s"
 _STARTS = f"SELECT id FROM petstore.orders WHERE {STARTS_PIECE} ORDER BY id"

@@ -71,7 +71,7 @@ class Orders(Part):
 
     async def last_identifier(self) -> int:
         """Return the largest identifier ever assigned to an order; 0 before the first."""
-        [(last,)] = await self._engine.query("SELECT last_order_id FROM petstore.clock")
+        [(last,)] = await self._engine.query("SELECT last_order_id FROM petstore.clock WHERE one = 1")
         return int(last)
 
     async def find(self, order_id: int) -> Order:
@@ -208,7 +208,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     missing = sorted({*ids} - {row[2] for row in rows})
     if missing:
         # With the clock locked, none of them is placed or imported by another transaction any more.
-        [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock FOR UPDATE")
+        [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE")
         rows += (yield Query(_FIND_ORIGINS, (missing,))) if missing[0] <= last or missing[-1] > MAX_ASSIGNED_ID else []
     return rows
 

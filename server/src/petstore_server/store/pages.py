@@ -64,8 +64,8 @@ class Search(Part):
 
     async def clock(self) -> Clock:
         """The clock of changes; it differs after every change of an order."""
-        epoch = self._engine.dialect.epoch
-        [row] = await self._engine.query(f"SELECT {epoch}, change, at FROM petstore.store, petstore.clock")
+        tables = "petstore.store JOIN petstore.clock USING (one) WHERE one = 1"
+        [row] = await self._engine.query(f"SELECT {self._engine.dialect.epoch}, change, at FROM {tables}")
         return Clock(*row)
 
     async def page(self, query: PageQuery) -> Page:

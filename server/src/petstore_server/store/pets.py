@@ -39,7 +39,7 @@ class Pets(Part):
     ) -> Work[list[ImportOutcome]]:
         """Import the pets, replacing those of the same id (never REJECTED), in one transaction; else as of orders."""
         # Imports wait for one another: another one may bring pets that this one would take for missing.
-        yield Query("SELECT one FROM petstore.store FOR UPDATE")
+        yield Query("SELECT one FROM petstore.store WHERE one = 1 FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import)
         if changed:

@@ -166,10 +166,10 @@ class UsageStore(Part):
         """Add the oldest hour to its day, if it is before `hours_before`; or else delete a day before `days_before`.
 
         Both are starts of days in Unix seconds. Returns whether there may be more to do. Only an hour or a day at a
-        time, because changes of access and the readiness check wait for the store's row.
+        time, because changes of access wait for the store's row.
         """
         # Another process may do the same: it then finds no hours left.
-        yield Query("SELECT one FROM petstore.store FOR UPDATE")
+        yield Query("SELECT one FROM petstore.store WHERE one = 1 FOR UPDATE")
         hour = yield from _oldest(HOUR, hours_before)
         if hour is None:
             day = yield from _oldest(DAY, days_before)

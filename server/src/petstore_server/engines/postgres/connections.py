@@ -16,7 +16,8 @@ from psycopg.pq import TransactionStatus
 
 from petstore_server.deadlines import expiring
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.timelines import Driver, OldPrimary, Timelines
+from petstore_server.engines.postgres.locks import Driver, naming_table
+from petstore_server.engines.postgres.timelines import OldPrimary, Timelines
 from petstore_server.store.engine import Command, Commands, Query, Result, Row, Rows, Work
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
@@ -162,11 +163,11 @@ class Connection:
 
     async def _send(self) -> list[list[Row]]:
         """Send what was not sent yet as one message; return the rows of each statement that has rows."""
-        message = ";".join(self._unsent).encode()
+        message = ";".join(self._unsent)
         self._unsent.clear()
         rows: list[list[Row]] = []
-        with self._bounded():
-            cursor = await self._driver.execute(message)
+        with self._bounded(), naming_table(message):
+            cursor = await self._driver.execute(message.encode())
             more: bool | None = True
             while more:
                 if cursor.description is not None:
@@ -234,7 +235,8 @@ def plain_words(error: psycopg.Error) -> str:
     """Return the meaning of an error, in one line."""
     [first, *_] = str(error).strip().splitlines() or [type(error).__name__]
     known = (words for kind, words in _PLAIN_WORDS.items() if isinstance(error, kind))
-    return next(known, f"PostgreSQL reports: {first}")
+    named = [first] if isinstance(error, errors.InsufficientPrivilege) else getattr(error, "__notes__", [])
+    return ": ".join([next(known, f"PostgreSQL reports: {first}"), *named])
 
 
 _PLAIN_WORDS: dict[type[psycopg.Error], str] = {

@@ -11,8 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.connections import DAMAGE, plain_words
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.postgres.pool import connect
-from petstore_server.engines.postgres.timelines import Driver, Share, Timelines
+from petstore_server.engines.postgres.locks import Driver, briefly
+from petstore_server.engines.postgres.pool import connect, hosts_of
+from petstore_server.engines.postgres.timelines import Share, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
 from petstore_server.store.engine import DAMAGED, Damage
@@ -171,7 +172,8 @@ def place(url: str) -> str:
     """Where the store is, in words without a password."""
     said = conninfo_to_dict(url)
     name = said.get("dbname") or said.get("user") or "of the user's name"
-    return f"the database {name} on {said.get('host') or 'this machine'}"
+    hosts = ",".join(host for host, _ in hosts_of(url)) or said.get("host") or "this machine"
+    return f"the database {name} on {hosts}"
 
 
 async def schema_version(driver: Driver, url: str) -> int:
@@ -179,7 +181,7 @@ async def schema_version(driver: Driver, url: str) -> int:
     tables = await (await driver.execute(_TABLES)).fetchall()
     if not tables:
         return 0
-    [(version,)] = await (await driver.execute("SELECT schema_version FROM petstore.store")).fetchall()
+    [(version,)] = await briefly(driver, "SELECT schema_version FROM petstore.store WHERE one = 1")
     return SCHEMA.known(int(version), f"in {place(url)}", has_clock=("clock",) in tables)
 
 
@@ -188,7 +190,8 @@ async def _apply_migrations(driver: Driver, url: str) -> int:
     async with driver.transaction():
         await driver.execute(_LOCK)
         before = await schema_version(driver, url)
+        await driver.execute("SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT")
         for number, statements in SCHEMA.missing(before):
             await driver.execute(statements.encode())
-            await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
+            await driver.execute("UPDATE petstore.store SET schema_version = %s WHERE one = 1", (number,))
         return before

@@ -13,7 +13,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres import connections
 from petstore_server.engines.postgres.connections import BULK, READ, WRITE, Connection, Options
-from petstore_server.engines.postgres.timelines import Driver, Timelines
+from petstore_server.engines.postgres.locks import Driver
+from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Damage, Query, Result
 
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
@@ -205,7 +206,7 @@ async def _connect_to_a_host(url: str) -> Driver:
     The driver would give the cause of the last one only, and leave out names that cannot be resolved.
     """
     causes: dict[str, None] = {}
-    hosts = _hosts(url)
+    hosts = hosts_of(url)
     for host, conninfo in hosts:
         try:
             # A pooler gives the next transaction another connection, without the statements prepared on this one.
@@ -220,8 +221,11 @@ async def _connect_to_a_host(url: str) -> Driver:
 
 
 @lru_cache(maxsize=8)
-def _hosts(url: str) -> list[tuple[str, str]]:
-    """Return each host of the URL, with how to connect to it: the URL, with defaults for what it leaves out."""
+def hosts_of(url: str) -> list[tuple[str, str]]:
+    """Return each host of the URL, with its port if another one has its name, and how to connect to it.
+
+    That is the URL, with defaults for what it leaves out.
+    """
     defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
     parameters = defaults | {name: str(text) for name, text in conninfo_to_dict(url, client_encoding="UTF8").items()}
     by_host = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if name in parameters}
@@ -229,6 +233,11 @@ def _hosts(url: str) -> list[tuple[str, str]]:
     if any(len(texts) not in (1, number) for texts in by_host.values()):
         return [("", make_conninfo("", **parameters))]  # the driver says what is wrong with it
     places = [{name: (texts * number)[index] for name, texts in by_host.items()} for index in range(number)]
+    names = [place.get("host") or place.get("hostaddr", "") for place in places]
     return [
-        (place.get("host") or place.get("hostaddr", ""), make_conninfo("", **parameters | place)) for place in places
+        (
+            f"{name}:{place.get('port') or 5432}" if names.count(name) > 1 else name,
+            make_conninfo("", **parameters | place),
+        )
+        for name, place in zip(names, places, strict=True)
     ]

@@ -15,9 +15,8 @@ import psycopg
 from psycopg import errors
 
 from petstore_server.engines.postgres.dialect import epoch
-from petstore_server.store.engine import Row
+from petstore_server.engines.postgres.locks import Driver, briefly
 
-Driver = psycopg.AsyncConnection[Row]
 Share = Callable[[str, int], Awaitable[int]]
 """Note a number under a name where all processes see it; return the largest one noted there."""
 
@@ -32,9 +31,10 @@ _TIMELINE = f"""
     FROM ({IDENTITY}) AS store WHERE NOT pg_is_in_recovery()
 """
 
-_CLOCK = f"SELECT {epoch}, at FROM petstore.store, petstore.clock"
+_CLOCK = f"SELECT {epoch}, at FROM petstore.store JOIN petstore.clock USING (one) WHERE one = 1"
 _BEGIN_HISTORY = f"""
-    UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '') WHERE {epoch} = %s
+    UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '')
+    WHERE one = 1 AND {epoch} = %s
 """
 
 _log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ class Timelines:
 
     async def verify(self, driver: Driver) -> None:
         """Raises OldPrimary if the server has an older timeline than one that was seen, and psycopg.Error."""
-        row = await (await driver.execute(_TIMELINE.encode())).fetchone()
-        if row is None:  # a replica: a URL may ask for one
+        rows = await briefly(driver, _TIMELINE)
+        if not rows:  # a replica: a URL may ask for one
             return
-        store, timeline = row[0], int(row[1], 16)
+        store, timeline = rows[0][0], int(rows[0][1], 16)
         newest = max(timeline, self._newest.get(store, 0))
         if self._share is not None:
             newest = max(newest, await self._share(f"{store}:timeline", newest))
@@ -72,7 +72,9 @@ class Timelines:
             raise OldPrimary(f"timeline {timeline}, after {newest} was seen")
         if self._share is not None:
             self._store = store
-            with suppress(errors.UndefinedTable, errors.InvalidSchemaName):  # there is no store yet
+            # There is no store yet; or another program keeps the clock locked, so that no change can be made. It is
+            # compared within a second after that: only what needs the clock must wait for it.
+            with suppress(errors.UndefinedTable, errors.InvalidSchemaName, errors.LockNotAvailable):
                 await self._verify_clock(driver, self._share)
 
     async def witness(self, epoch: str, at: int) -> None:
@@ -89,10 +91,10 @@ class Timelines:
         if at < newest:  # another process may have noted a change that was made since the clock was read
             _, at = await _clock(driver)
         if at < newest:
-            await driver.execute(_BEGIN_HISTORY.encode(), (epoch,))
+            await briefly(driver, _BEGIN_HISTORY, (epoch,))
             _log.error("store lost changes", extra={"behind_seconds": (newest - at) / 1_000_000})
 
 
 async def _clock(driver: Driver) -> tuple[str, int]:
-    [(name, at)] = await (await driver.execute(_CLOCK.encode())).fetchall()
+    [(name, at)] = await briefly(driver, _CLOCK)
     return name, at

@@ -16,6 +16,8 @@ from petstore_server.store.engine import NOW, Command, Commands, Query, Result, 
 epoch = history = "epoch"
 connections = "NULL, NULL"
 covering = True
+probe = "SELECT 1 FROM petstore.clock"
+heartbeat = "UPDATE petstore.store SET heartbeat = heartbeat + 1"
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),

@@ -37,6 +37,7 @@ class SqliteEngine(SerialEngine):
         self._batcher: Batcher[Job, Any] = Batcher(self._perform)
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
+        self._awaited: str | None = None  # why the last batch had to wait
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         if not bulk:
@@ -52,6 +53,9 @@ class SqliteEngine(SerialEngine):
         self._require_open()
         result: Result = await self._batcher.submit((perform, item), owner=owner)
         return result
+
+    def fault(self) -> str | None:
+        return super().fault() or self._awaited
 
     async def close(self) -> None:
         self._closed = True
@@ -73,5 +77,7 @@ class SqliteEngine(SerialEngine):
     async def _begin(self) -> None:
         try:
             await super()._begin()
-        except apsw.BusyError:
+        except apsw.BusyError as error:
+            self._awaited = connections.unavailable(error).reason
             await self._call(self._writer, self._writing.execute, "BEGIN IMMEDIATE")
+        self._awaited = None
