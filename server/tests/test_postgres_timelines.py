@@ -3,6 +3,7 @@
 from typing import cast
 
 import pytest
+from psycopg.errors import LockNotAvailable
 
 from petstore_server.engines.postgres import timelines as timelines_module
 from petstore_server.engines.postgres.locks import Driver
@@ -20,11 +21,14 @@ class Server:
         """The histories in whose place a new one was begun."""
         self._timeline = timeline
         self._clocks = [*clocks]
+        self.locked = False
 
     async def rows(self, sql: str, parameters: tuple[str, ...] = ()) -> list[Row]:
         self.ended += parameters
         if "pg_walfile_name" in sql:
             return [] if self._timeline is None else [("store", f"{self._timeline:08X}")]
+        if self.locked:
+            raise LockNotAvailable
         return [] if parameters else [("epoch", self._clocks.pop(0))]
 
 
@@ -81,3 +85,14 @@ async def test_a_time_that_is_shown_is_noted_once() -> None:
         await timelines.witness(epoch, at)
         await Timelines().witness(epoch, at)  # without others to share it with
     assert [("store:clock:epoch", 51), ("store:clock:new", 40)] == share.noted
+
+
+async def test_a_clock_that_is_locked_keeps_no_connection_from_use_and_is_compared_as_soon_as_it_is_free() -> None:
+    timelines, server = Timelines(Shared()), Server(16, 7, 5, 5)
+    await verify(timelines, server)
+    server.locked = True
+    await verify(timelines, server)
+    ended = [server.ended]
+    server.locked = False
+    await verify(timelines, server)
+    assert [(), ("epoch",)] == [*ended, server.ended]

@@ -35,8 +35,7 @@ async def briefly(driver: Driver, sql: str, parameters: Sequence[Any] = ()) -> l
 
     In a transaction, the limits are those of its later statements too.
     """
-    statement = psycopg.AsyncClientCursor(driver).mogrify(sql, parameters) if parameters else sql
-    sent = f"{_BRIEFLY};{statement}"
+    sent = f"{_BRIEFLY};{psycopg.AsyncClientCursor(driver).mogrify(sql, parameters)}"
     with naming_table(sent):
         cursor = await driver.execute(sent.encode())
         cursor.nextset()
