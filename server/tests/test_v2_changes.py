@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.api.v2 import changes
 from petstore_server.api.routes import Call
+from petstore_server.api.v2 import changes
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, set_plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
