@@ -117,6 +117,7 @@ class Disk:
             _rename(names, change)
         target.mkdir()
         for name, inode in names.items():
+            (target / name).parent.mkdir(exist_ok=True)  # files that are being written are in a directory of their own
             (target / name).write_bytes(inode.after_loss(chance))
 
     def _flush(self, inode: _Inode, *, failed: bool) -> None:

@@ -46,9 +46,16 @@ class Recorder:
 
     def note(self, kind: Kind, path: str, offset: int = 0, data: bytes = b"") -> None:
         """Append the event, if it is about a file of the folder."""
-        folder, name = os.path.split(path)
-        if folder == self._folder:
-            os.write(self._log, Event(kind, name, offset, data).encoded())
+        if path.startswith(f"{self._folder}/"):
+            os.write(self._log, Event(kind, path[len(self._folder) + 1 :], offset, data).encoded())
+
+    def place(self, path: Any, directory: int | None) -> str:
+        """The whole path of a file, which may be relative to the descriptor of a directory."""
+        return os.path.join("" if directory is None else os.readlink(f"/proc/self/fd/{directory}"), path)
+
+    def new_name(self, path: Any, directory: int | None) -> bytes:
+        """The name that a file gets, as it is relative to the folder."""
+        return os.path.relpath(self.place(path, directory), self._folder).encode()
 
     def flush(self, path: str, flush: Callable[[], None]) -> None:
         """Flush, or fail, or do neither. Raises OSError."""
@@ -105,15 +112,19 @@ def record(recorder: Recorder) -> RecordedFiles:
 
     def linked(source: Any, target: Any, **options: Any) -> None:
         link(source, target, **options)
-        recorder.note(Kind.LINK, os.fspath(source), data=os.path.basename(os.fspath(target)).encode())
+        named(Kind.LINK, source, target, options)
 
     def renamed(source: Any, target: Any, **options: Any) -> None:
         rename(source, target, **options)
-        recorder.note(Kind.RENAME, os.fspath(source), data=os.path.basename(os.fspath(target)).encode())
+        named(Kind.RENAME, source, target, options)
+
+    def named(kind: Kind, source: Any, target: Any, options: dict[str, Any]) -> None:
+        place = recorder.place(source, options.get("src_dir_fd"))
+        recorder.note(kind, place, data=recorder.new_name(target, options.get("dst_dir_fd")))
 
     def unlinked(path: Any, **options: Any) -> None:
         unlink(path, **options)
-        recorder.note(Kind.UNLINK, os.fspath(path))
+        recorder.note(Kind.UNLINK, recorder.place(path, options.get("dir_fd")))
 
     def flushed(descriptor: int) -> None:
         path = os.readlink(f"/proc/self/fd/{descriptor}")

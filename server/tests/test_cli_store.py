@@ -502,7 +502,7 @@ def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
     done = command_line("db", *words)
     expected = f"the disk of {copies} is full; free some space and try again"
     assert (1, True, False) == (done.code, expected in done.err, str(cli.store) in done.err)
-    monkeypatch.setattr(connections, "create_private", Mock(side_effect=PermissionError(errno.EACCES, "Denied")))
+    monkeypatch.setattr(os, "mkdir", Mock(side_effect=PermissionError(errno.EACCES, "Denied")))
     done = command_line("db", *words)
     name = "store.db" if "restore" in command else "backup.db"
     assert f"petstore: {copies}/{name} cannot be used as a store: Denied. Check the disk" in done.err

@@ -144,20 +144,24 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
     stopped_while_it_writes(filled, command, signal.SIGKILL).communicate(timeout=PATIENCE)
     (left,) = [file for file in hidden(filled.parent) if file.suffix == ".partial"]
     others = [left.with_name(name) for name in (f".x{left.name}", left.name.replace(".partial", ".other"))]
-    log = left.with_name(f"{left.name}-journal")
+    log = left.with_name(".petstore-0123abcd.partial-journal")  # as release 1.0.0 leaves it
     try:
         for file in (*others, log):
             file.touch()
             os.utime(file, (0, 0))
+        os.utime(left, (0, 0))  # what is written last is the file in it
+        (left / "file").touch()
         repeat = [*command, "--force"] if "export" in command else command
         assert 0 == petstore(filled, *repeat).returncode
         assert (True, False) == (left.exists(), log.exists())  # its process may still be at work
         six_hours_ago = time.time() - 6 * 3600 - 1
-        os.utime(left, (six_hours_ago, six_hours_ago))
+        for place in (left / "file", left):
+            os.utime(place, (six_hours_ago, six_hours_ago))
         assert 0 == petstore(filled, *repeat).returncode
         assert sorted(others) == sorted(hidden(filled.parent))
     finally:
-        for file in (left, *others):
+        shutil.rmtree(left, ignore_errors=True)
+        for file in others:
             file.unlink(missing_ok=True)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server import partial_files
 from petstore_server.cli import orders
+from petstore_server.domain.errors import Conflict
 from petstore_server.operations import orders as operations
-from petstore_server.partial_files import partial_file, put_in_place
+from petstore_server.partial_files import partial_file
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
@@ -150,7 +150,7 @@ def test_an_export_does_not_replace_a_backup_that_is_made_while_it_is_written(
 def test_a_file_that_appears_meanwhile_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    def without_links(*_: object) -> None:
+    def without_links(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     if not links:
@@ -158,25 +158,26 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     target = tmp_path / "orders.jsonl"
     for content in ("first", "second"):
         with partial_file(target) as partial:
-            partial.write_text(content)
-            with nullcontext() if content == "first" else pytest.raises(FileExistsError):
-                put_in_place(partial, target, replace=False)
+            with partial.create("w") as file:
+                file.write(content)
+            with nullcontext() if content == "first" else pytest.raises(Conflict):
+                partial.put_in_place(replace=False)
     assert ("first", [target]) == (target.read_text(), list(tmp_path.iterdir()))
 
 
 def test_a_backup_does_not_replace_a_file_that_appears_while_it_is_made(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, flush = tmp_path / "new.db", partial_files._flush
+    target, flush = tmp_path / "new.db", os.fsync
 
-    def appear(path: Path) -> None:
+    def appear(descriptor: int) -> None:
         target.write_text("precious")
-        flush(path)
+        flush(descriptor)
 
-    monkeypatch.setattr(partial_files, "_flush", appear)
+    monkeypatch.setattr(os, "fsync", appear)
     done = cli("db", "backup", str(target))
     assert (6, "precious") == (done.code, target.read_text())
-    assert f"{target} was made meanwhile; choose another name." in done.err
+    assert f"{target} was made meanwhile; try again, or choose another name." in done.err
     done = cli("orders", "export", str(target.with_suffix(".jsonl")))
     assert 0 == done.code
     assert target.with_suffix(".jsonl").stat().st_size

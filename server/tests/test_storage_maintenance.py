@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import apsw
@@ -373,19 +374,32 @@ def _directory_of_the_service(tmp_path: Path) -> Path:
     return directory
 
 
-async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of_the_service: Path) -> None:
-    path, backup_path = directory_of_the_service / "store.db", directory_of_the_service / "backup.db"
+async def test_a_store_that_root_creates_belongs_to_the_user_of_the_service(directory_of_the_service: Path) -> None:
+    path = directory_of_the_service / "store.db"
     async with opened(path) as store:
         await store.orders.import_batch([Order(1)], "i", BY)
         assert {"store.db", "store.db-wal", "store.db-shm"} == {file.name for file in path.parent.iterdir()}
         assert {_SERVICE} == {file.stat().st_uid for file in path.parent.iterdir()}
-    os.chown(path.parent, 0, 0)  # the owner of the store's file is enough
-    backup(path, backup_path)
-    restore(path, backup_path, BY)
-    overwrite(path, CONTENT)
-    restore(path, backup_path, BY)
-    assert {_SERVICE} == {file.stat().st_uid for file in path.parent.iterdir()}
     assert ["ok"] == [result.level for result in check_files(path)]
+
+
+async def test_what_root_copies_belongs_to_root_whoever_owns_the_store(directory_of_the_service: Path) -> None:
+    path = directory_of_the_service / "store.db"
+    backup_path = path.with_name("backup.db")
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(1)], "i", BY)
+    foreign = f"Other users can change {path.parent}.*sudo -u nobody"
+    with pytest.raises(InvalidInput, match=foreign):
+        backup(path, backup_path)
+    with pytest.raises(InvalidInput, match=foreign):
+        restore(path, path, BY)
+    assert ["store.db"] == [file.name for file in path.parent.iterdir()]
+    os.chown(path.parent, 0, 0)
+    backup(path, backup_path)
+    kept = restore(path, backup_path, BY)
+    assert kept is not None
+    owners = {file: file.stat().st_uid for file in path.parent.iterdir()}
+    assert {path: _SERVICE, backup_path: 0, kept: 0} == owners
 
 
 def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(directory_of_the_service: Path) -> None:
@@ -423,11 +437,11 @@ async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_th
         flushed.add(os.fstat(descriptor).st_ino)
         fsync(descriptor)
 
-    def note_name(file: Path, target: Path) -> None:
-        assert file.stat().st_ino in flushed
-        named.append(target.name)
+    def note_name(file: str, target: str, **options: Any) -> None:
+        assert os.stat(file, dir_fd=options["src_dir_fd"]).st_ino in flushed
+        named.append(target)
         flushed.clear()
-        link(file, target)
+        link(file, target, **options)
 
     directory = tmp_path.stat().st_ino  # noqa: ASYNC240
     monkeypatch.setattr(os, "fsync", note_flush)

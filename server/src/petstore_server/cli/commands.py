@@ -9,9 +9,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -103,6 +104,32 @@ def require_writable(file: str, *, force: bool) -> None:
         raise Conflict(f"{file} belongs to a store, or is a backup, which nothing replaces; choose another name.")
     if Path(file).is_file() and not force:
         raise Conflict(f"{file} exists; choose another name, or add --force to replace it.")
+
+
+@contextmanager
+def written_file(
+    name: str, mode: str = "wb", *, force: bool, at_once: bool = False, **options: Any
+) -> Iterator[IO[Any]]:
+    """A file to write, opened as `open` does. It gets its name when it is complete and on disk, or `at_once`, empty.
+
+    A pipe, a device or an open descriptor is written to instead. Raises Conflict, InvalidInput and OSError.
+    """
+    from petstore_server.partial_files import opened_stream, partial_file
+
+    if (stream := opened_stream(name, mode, **options)) is not None:
+        with stream:
+            yield stream
+        return
+    with ExitStack() as stack:
+        with partial_file(Path(name).absolute()) as partial:
+            file = stack.enter_context(partial.create(mode, **options))
+            if not at_once:
+                yield file
+                file.flush()
+                require_writable(name, force=force)  # again: another command may have made a backup with this name
+            partial.put_in_place(replace=force)
+        if at_once:
+            yield file
 
 
 def operator() -> Actor:

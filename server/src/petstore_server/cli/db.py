@@ -1,8 +1,10 @@
 """`petstore db`: the store as a whole: migrate, check, back up, restore, copy to PostgreSQL."""
 
+import os
 import re
 import time
 from pathlib import Path
+from stat import S_ISREG
 
 import click
 
@@ -114,8 +116,10 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
     older: list[Path] = []
     if keep is not None:  # one dated later, by a clock that was wrong, neither counts nor is removed
         name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
-        dated = (path for path in target.parent.iterdir() if name.fullmatch(path.name) and path.is_file())
-        older = sorted((path for path in dated if path < target), reverse=True)[keep - 1 :]
+        own = target.stat().st_uid  # in a shared directory others must not be able to make these be removed
+        dated = (path for path in target.parent.iterdir() if name.fullmatch(path.name) and path < target)
+        backups = (path for path in dated if S_ISREG(path.lstat().st_mode) and path.lstat().st_uid == own)
+        older = sorted(backups, reverse=True)[keep - 1 :]
     try:
         for path in older:
             path.unlink(missing_ok=True)  # another run may have removed it
@@ -178,6 +182,6 @@ def copy(target: str) -> None:
 def _dated(file: Path) -> Path:
     """The name with the current time, such as orders-20261120T093000Z.db; the next free second if it is taken."""
     at = time.time()
-    while (dated := file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")).exists():
+    while os.path.lexists(dated := file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")):
         at += 1
     return dated

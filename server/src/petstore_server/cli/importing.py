@@ -2,24 +2,26 @@
 
 import gc
 import os
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TextIO
+from tempfile import TemporaryDirectory, gettempdir
+from typing import IO, Any
 
 import click
 
-from petstore_server.cli.commands import operator, require_writable, settings_here, with_store
+from petstore_server.cli.commands import operator, require_writable, settings_here, with_store, written_file
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.imports.files import Rejects, UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.running import HISTORY_CHANGED, FileImport
+from petstore_server.partial_files import TEMPORARY, require_unshared
 from petstore_server.runtime.installation import opened_store, rows_at_once
 from petstore_server.store import Store
 
@@ -84,16 +86,17 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance, 
 @asynccontextmanager
 async def scratch_store() -> AsyncIterator[Store]:
     """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
+    require_unshared(Path(gettempdir()), TEMPORARY)
     with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
         async with opened_store(f"sqlite:///{directory}/scratch.db", create=True, migrate=True) as store:
             yield store
 
 
 @contextmanager
-def _created(name: str | None, source: str, *, force: bool) -> Iterator[TextIO | None]:
+def _created(name: str | None, source: str, *, force: bool) -> Iterator[IO[str] | None]:
     """The rejects file, written line by line so that an interrupted import loses none of it. Raises Conflict.
 
-    A new one that is empty when the import fails is removed, so that the command can be repeated.
+    One that is empty when the import fails is removed, so that the command can be repeated.
     """
     if name is None:
         yield None
@@ -102,13 +105,15 @@ def _created(name: str | None, source: str, *, force: bool) -> Iterator[TextIO |
     if source != STDIN and path.exists() and path.samefile(source):
         raise click.UsageError("--rejects names the file that is imported; choose another file.")
     require_writable(name, force=force)
-    is_new = not path.exists()
-    with path.open("x" if is_new else "w", encoding="utf-8", buffering=1, newline="\n") as file:
+    options: Any = {"at_once": True, "encoding": "utf-8", "buffering": 1, "newline": "\n"}
+    with written_file(name, "w", force=force, **options) as file:
         try:
             yield file
         except BaseException:
-            if is_new and not os.fstat(file.fileno()).st_size:
-                path.unlink(missing_ok=True)
+            made = os.fstat(file.fileno())
+            with suppress(FileNotFoundError):  # and not if it is a pipe or a device, or has been replaced
+                if stat.S_ISREG(made.st_mode) and not made.st_size and os.path.samestat(made, path.lstat()):
+                    path.unlink()
             raise
 
 

@@ -1,13 +1,12 @@
 """`petstore imports`: what became of each import, and the rows that it rejected."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 from petstore_server.cli.arguments import FileToWrite, WholeNumber
-from petstore_server.cli.commands import Noun, Stored, require_writable, with_store
+from petstore_server.cli.commands import Noun, Stored, require_writable, with_store, written_file
 from petstore_server.cli.output import comment, details, plural, show, table, write_json
 from petstore_server.domain.imports import ImportRun
 from petstore_server.domain.timestamps import format_unix
@@ -83,6 +82,7 @@ def show_import(import_id: str, rejects: str | None, force: bool) -> None:
         fields = _fields(run)
         show(fields, lambda: details({**fields, "reasons": "; ".join(run.reasons)}.items()))
         if rejects is not None:
-            Path(rejects).write_text("".join(f"{row}\n" for row in rows))
+            with written_file(rejects, "w", force=force, encoding="utf-8") as file:
+                file.writelines(f"{row}\n" for row in rows)
     if rejects is not None and run.kept < run.rejected:
         comment(f"The store has {run.kept} of {plural(run.rejected, 'rejected row')}.")

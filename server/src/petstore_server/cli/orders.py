@@ -1,27 +1,25 @@
 """`petstore orders`: import, export, list, show, ship, complete and cancel orders; and `petstore pets import`."""
 
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, TEXT, WHEN, FileToWrite, Parsed, WholeNumber
-from petstore_server.cli.commands import Noun, operator, require_writable, with_store
+from petstore_server.cli.commands import Noun, operator, require_writable, with_store, written_file
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.audit import Transition
-from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
 from petstore_server.imports import options as checks
 from petstore_server.imports.options import EVERY_COLUMN, FORMATS, STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.operations.orders import export_orders
-from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
@@ -120,38 +118,18 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 
     async def write_to_file(store: Store) -> int:
         count = 0
+        target = click.open_file(file, "wb") if file == STDIN else written_file(file, force=force)
         async with aclosing(export_orders(store, chosen)) as parts:
-            with _opened(file, force) as opened, progress("Exporting orders") as advance:
+            with target as opened, progress("Exporting orders") as advance:
                 async for part, count in parts:
                     opened.write(part)
                     advance(count)
+                opened.flush()
         return count
 
     count = with_store(write_to_file)
     if file != STDIN:
         show_done({"file": file, "exported": count}, f"Exported {plural(count, 'order')} to {file}.")
-
-
-@contextmanager
-def _opened(target: str, force: bool) -> Iterator[IO[bytes]]:
-    """Where the export goes: stdout, or a file that gets its name when it is complete and on disk."""
-    path = Path(target)
-    if target == STDIN or (path.exists() and not path.is_file()):  # a pipe or a device cannot be replaced
-        with click.open_file(target, "wb") as stream:
-            yield stream
-            stream.flush()
-        return
-    path = path.resolve()  # a link remains, and points to the new file
-    with partial_file(path) as partial, partial.open("xb") as file:
-        if path.exists():
-            partial.chmod(stat.S_IMODE(path.stat().st_mode))
-        yield file
-        file.flush()
-        require_writable(target, force=force)  # again: another command may have made a backup with this name
-        try:
-            put_in_place(partial, path, replace=force)
-        except FileExistsError:
-            raise Conflict(f"{path} was made meanwhile; choose another name.") from None
 
 
 @orders.command("list")

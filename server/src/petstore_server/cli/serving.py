@@ -27,6 +27,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.admin_port import create_link, http_url
+from petstore_server.partial_files import TEMPORARY, require_unshared
 from petstore_server.runtime.activation import ADMIN, PUBLIC, handed_sockets
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable
@@ -47,7 +48,9 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
             # Python's `gettempdir` would try the directory with a file that a signal may leave there.
             place = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108
-            folder = Path(place if place.is_dir() else "/tmp", f"petstore-demo-{secrets.token_hex(4)}")  # noqa: S108
+            place = place if place.is_dir() else Path("/tmp")  # noqa: S108
+            require_unshared(place, TEMPORARY)
+            folder = place / f"petstore-demo-{secrets.token_hex(4)}"
             stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come at any time
             folder.mkdir(0o700)
             settings = replace(settings, database_url=f"sqlite:///{folder}/demo.db", redis_url=None, workers=1)

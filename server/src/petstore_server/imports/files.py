@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO, cast
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
@@ -264,7 +264,7 @@ class FilePart(NamedTuple):
 class Rejects:
     """Collects what was rejected, in bounded memory."""
 
-    def __init__(self, file: TextIO | None = None, *, bounded: bool = False) -> None:
+    def __init__(self, file: IO[str] | None = None, *, bounded: bool = False) -> None:
         """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given.
 
         If `bounded`, these are the first ones, as the store keeps them: one byte of a file can be a rejected row.

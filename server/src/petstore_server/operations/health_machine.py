@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 import shutil
 import stat
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from petstore_server.operations.admin_port import admin_url, is_loopback
 from petstore_server.operations.health import CheckResult, Level
+from petstore_server.partial_files import user_name
 from petstore_server.server.sockets import listening_socket
 from petstore_server.settings import Settings
 
@@ -53,7 +53,7 @@ def check_files(file: Path) -> list[CheckResult]:
     for place in files:
         found = place.stat()
         if found.st_uid != service and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            user, owner = _user(service), _user(found.st_uid)
+            user, owner = user_name(service), user_name(found.st_uid)
             message = f"{place} belongs to {owner}: a service that runs as {user} cannot use it."
             results.append(CheckResult("permissions", "fail", message, f"chown {user} {place}"))
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -81,13 +81,6 @@ def check_disk(file: Path) -> Iterator[CheckResult]:
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
         yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB:,} MiB.", remedy)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:

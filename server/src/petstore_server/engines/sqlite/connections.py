@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +20,11 @@ INLINE_BUSY_MILLISECONDS = 50  # for which a read on the event loop waits, for a
 
 def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection that waits for its turn. Raises apsw.Error, and OSError for a file that cannot be created."""
+    name = str(path)
+    if re.search("[\ud800-\udfff]", name):
+        raise OSError(errno.EILSEQ, "the name of a file that SQLite opens must be UTF-8")
     if flags & apsw.SQLITE_OPEN_CREATE:
         create_private(path)
-    name = str(path)
     # SQLite keeps shared memory next to the file, which it cannot make there. Without a log it needs none.
     if on_read_only_disk(path) and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal")):
         name, flags = f"file:{quote(name)}?immutable=1", flags | apsw.SQLITE_OPEN_URI
@@ -43,10 +46,10 @@ def on_read_only_disk(path: Path) -> bool:
         return False
 
 
-def create_private(path: Path, like: Path | None = None) -> None:
-    """Create a missing file that only its owner can read, whatever the umask; SQLite's log is like it. Raises OSError.
+def create_private(path: Path) -> None:
+    """Create a missing store that only its owner can read, whatever the umask; SQLite's log is like it. Raises OSError.
 
-    If root creates it, it gets the owner of the file `like` or else of its directory: the service runs as that user.
+    If root creates it, it gets the owner of its directory: the service runs as that user.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -55,7 +58,7 @@ def create_private(path: Path, like: Path | None = None) -> None:
     try:
         os.fchmod(descriptor, 0o600)
         if os.geteuid() == 0:
-            owner = (like if like is not None and like.exists() else path.parent).stat()
+            owner = path.parent.stat()
             with suppress(PermissionError):  # in a container, root may lack that right
                 os.fchown(descriptor, owner.st_uid, owner.st_gid)
     finally:

@@ -1,5 +1,6 @@
 """Backup, restore and check of the store's file."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -16,7 +17,7 @@ from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite import connections, opening
 from petstore_server.engines.sqlite.connections import CREATE, connect, connect_reader, connect_writer, transaction
 from petstore_server.engines.sqlite.dialect import translated
-from petstore_server.partial_files import is_protected, partial_file, put_in_place
+from petstore_server.partial_files import is_protected, partial_file
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.engine import DAMAGED, Damage
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
@@ -53,24 +54,19 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
     The copy is verified before it gets its name. `progress` gets the pages copied, and all. Raises StoreUnusable,
     Conflict if the target exists, InvalidInput if its directory does not, and ServiceUnavailable if its disk is full.
     """
-    path, target = path.resolve(), target.resolve()
+    path, target = opening.resolved(path), target.absolute()
     opening.require_place(path, file_too=True)
     if target.exists() or is_protected(target, path):
         raise Conflict(f"{target} exists already, or belongs to a store; choose another name.")
     if not target.parent.is_dir():
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
-    with partial_file(target) as copy:
-        with opening.unusable_on_error(target):
-            connections.create_private(copy, like=path if target.parent == path.parent else None)
+    with opening.unusable_on_error(target), partial_file(target) as copy:
+        copy.create().close()
         with opening.unusable_on_error(path):
             _require_store(path)
-            _copy(path, copy, progress)
-        _require_sound(copy, path, "The store", "no backup was made")
-        with opening.unusable_on_error(target):
-            try:
-                put_in_place(copy, target, replace=False)
-            except FileExistsError:
-                raise Conflict(f"{target} was made meanwhile; choose another name.") from None
+            _copy(path, copy.path, progress)
+        _require_sound(copy.path, path, "The store", "no backup was made")
+        copy.put_in_place(replace=False)
 
 
 def restore(path: Path, source: Path, actor: Actor) -> Path | None:
@@ -80,14 +76,14 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     verified and migrated in a copy, which gets a new epoch, the store's identity and an audit entry, before the store
     changes. Raises StoreUnusable, and ServiceUnavailable if the disk is full.
     """
-    path, source = path.resolve(), source.resolve()
+    path, source = opening.resolved(path), source.resolve()
     opening.require_place(path, file_too=False)
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
-    with partial_file(path) as copy:
-        with opening.unusable_on_error(path):
-            connections.create_private(copy, like=path)
+    with opening.unusable_on_error(path), partial_file(path) as partial:
+        partial.create().close()
+        copy = partial.path
         with replacing_remedy("Nothing was restored; choose another backup."), opening.unusable_on_error(source):
             _require_store(source)
             _copy(source, copy)
@@ -115,7 +111,7 @@ def check(path: Path) -> list[str]:
 
     Damage to the file is noted in it, so that no process accepts a change.
     """
-    path = path.resolve()
+    path = opening.resolved(path)
     opening.require_place(path, file_too=True)
     with opening.unusable_on_error(path):
         try:
@@ -172,7 +168,7 @@ def _translating_disk_full(copy: Path) -> Iterator[None]:
     try:
         yield
     except apsw.FullError as error:
-        raise ServiceUnavailable(f"the disk of {copy.parent} is full; free some space and try again") from error
+        raise ServiceUnavailable(f"the disk of {copy.parents[1]} is full; free some space and try again") from error
 
 
 def _begin_epoch(copy: Path, source: Path, kept: Path | None, actor: Actor) -> None:
@@ -192,7 +188,7 @@ def _unused_name(path: Path, at: float) -> Path:
     """Return a name next to the store for its previous content, made of the time (Unix seconds)."""
     name = f"{path.name}.before-restore-{file_stamp(at)}"
     names = (path.with_name(name + suffix) for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
-    return next(kept for kept in names if not kept.exists())
+    return next(kept for kept in names if not os.path.lexists(kept))
 
 
 def _write_over(copy: Path, path: Path, kept: Path | None, made: set[Path], *, damaged: bool = False) -> None:
@@ -234,13 +230,12 @@ def _keep(path: Path, kept: Path, unreadable: BinaryIO | None, *, replace: bool)
     What SQLite cannot read is copied as bytes: SQLite has written its log into the file before.
     """
     with partial_file(kept) as copy:
-        connections.create_private(copy, like=path)
-        if unreadable is None:
-            _copy(path, copy)
-        else:
-            with copy.open("wb") as duplicate:
+        with copy.create() as duplicate:
+            if unreadable is not None:
                 shutil.copyfileobj(unreadable, duplicate)
-        put_in_place(copy, kept, replace=replace)
+        if unreadable is None:
+            _copy(path, copy.path)
+        copy.put_in_place(replace=replace)
 
 
 def _require_mark(path: Path) -> None:
@@ -256,7 +251,7 @@ def _require_sound(copy: Path, original: Path, what: str, otherwise: str) -> Non
     try:
         problems, fault, named = check(copy), "is not sound", str(original)
     except StoreUnusable as error:
-        problems, fault, named = [error.message], "could not be verified", f"its copy in {copy.parent}"
+        problems, fault, named = [error.message], "could not be verified", f"its copy in {copy.parents[1]}"
     if problems:
         problem = problems[0].replace(str(copy), named)
         raise StoreUnusable(f"{what} at {original} {fault}, so {otherwise}: {problem}")

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +28,7 @@ MIGRATION_SECONDS = 120.0  # for which another program may migrate a store, of a
 _NOTE_FILE = """
     UPDATE store SET epoch = iif(file = '', epoch, lower(hex(randomblob(16)))), file = ?1 WHERE file <> ?1
 """
+_LINKED = "Correct PETSTORE_DATABASE_URL: name a file in a directory that only the service can change."
 _PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
@@ -58,7 +60,7 @@ def migrate(
     Return the schema version before and after; `announce` a store that is created. Raises StoreUnusable. Of several
     programs, one does this and the others wait, also where SQLite does not: while one adds or removes the log.
     """
-    path = path.resolve()
+    path = resolved(path)
     deadline = monotonic() + connections.BUSY_SECONDS
     with unusable_on_error(path):
         while True:
@@ -72,6 +74,19 @@ def migrate(
     if before == 0:
         announce(f"Created a new store at {path}.")
     return before, SCHEMA.latest
+
+
+def resolved(path: Path) -> Path:
+    """The file to which the name of a store leads. Raises StoreUnusable for a link like those that Linux can refuse.
+
+    In a sticky directory, such as /tmp, each user can put a link where another one wants to have a store.
+    """
+    with unusable_on_error(path):
+        if path.is_symlink():
+            link, directory = path.lstat(), path.parent.stat()
+            if directory.st_mode & stat.S_ISVTX and link.st_uid not in (0, os.geteuid(), directory.st_uid):
+                raise StoreUnusable(f"{path} is a link of another user in a shared directory.", _LINKED)
+        return path.resolve()
 
 
 def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
