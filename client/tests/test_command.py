@@ -672,6 +672,18 @@ def test_after_a_restore_a_watch_says_so(run: Run, tmp_path: Path) -> None:
     assert "1.0.5.1\n" == state.read_text()
 
 
+@pytest.mark.parametrize("name", ["position", "position.new"])
+def test_the_token_is_not_written_through_a_link(start: Start, tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim").touch()
+    (tmp_path / name).symlink_to(tmp_path / "victim")
+    following = start(FakePetstore([Order(id=1)], clock=SYSTEM_CLOCK), "watch", "--state", str(tmp_path / "position"))
+    assert 1 == change(following)["id"]
+    while not (tmp_path / "position").exists() or (tmp_path / "position").is_symlink():
+        time.sleep(0.01)
+    assert "" == (tmp_path / "victim").read_text()
+    assert {"position", "victim"} == {path.name for path in tmp_path.iterdir()}
+
+
 def test_a_token_is_not_remembered_before_its_page_was_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,7 +191,9 @@ def watch_orders(options: dict[str, Any], after: str | None, state: Path | None)
             sys.stdout.flush()
             if state:
                 new = state.with_name(f"{state.name}.new")
-                new.write_text(f"{page.next}\n")
+                new.unlink(missing_ok=True)
+                with new.open("x") as file:  # which does not follow a link that another user has put there
+                    file.write(f"{page.next}\n")
                 new.replace(state)
     raise BrokenPipeError  # which was the only reason to close the client
 
