@@ -4,9 +4,13 @@ From the module of a test, they would import that first, with pytest and Hypothe
 """
 
 import asyncio
+import os
 import re
+import time
 from collections.abc import Callable
-from itertools import islice
+from contextlib import suppress
+from functools import partial
+from itertools import count, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -65,3 +69,30 @@ def migrate_at_once(url: str, begin: Any, reports: Any) -> None:
         reports.put((migrate(url, reports.put), None))
     except StoreUnusable as error:
         reports.put((None, error.message))
+
+
+def plant_in(folder: Path, victim: Path, loot: Path, user: int) -> None:
+    """As another user, put links and files where a command is about to write in a folder, as fast as possible.
+
+    The links lead to a victim, and to what is to be stolen in a directory of that user.
+    """
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    plants: list[Callable[[Path], object]] = [
+        lambda path: path.symlink_to(victim),
+        lambda path: path.symlink_to(loot / "stolen"),
+        lambda path: path.hardlink_to(victim),
+        lambda path: path.symlink_to(loot),
+        lambda path: path.touch(0o666, exist_ok=False),
+        Path.mkdir,
+    ]
+    for turn in count():
+        hidden = list(folder.glob(".petstore-*"))
+        inside = [path / name for path in hidden for name in ("file", "file-journal", "file-wal")]
+        for number, path in enumerate((folder / "new", *hidden, *inside)):
+            taken = partial(Path.rename, target=loot / f"{turn}-{number}")
+            for change in (taken, Path.unlink, plants[(turn + number) % len(plants)]):
+                with suppress(OSError):
+                    change(path)
+        time.sleep(turn % 7 / 1000)

@@ -137,6 +137,7 @@ def record(recorder: Recorder) -> RecordedFiles:
     replaced: dict[str, Any] = {"link": linked, "rename": renamed, "unlink": unlinked, "fsync": flushed}
     for name, function in replaced.items():
         setattr(os, name, function)
+        os.supports_dir_fd.add(function)  # as those that they replace; shutil asks
     return RecordedFiles(recorder)
 
 
