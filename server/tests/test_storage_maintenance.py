@@ -388,7 +388,7 @@ async def test_what_root_copies_belongs_to_root_whoever_owns_the_store(directory
     backup_path = path.with_name("backup.db")
     async with opened(path) as store:
         await store.orders.import_batch([Order(1)], "i", BY)
-    foreign = f"Other users can change {path.parent}.*sudo -u nobody"
+    foreign = f"Other users can change {path.parent}.*sudo -u {pwd.getpwuid(_SERVICE).pw_name}"
     with pytest.raises(InvalidInput, match=foreign):
         backup(path, backup_path)
     with pytest.raises(InvalidInput, match=foreign):

@@ -1,10 +1,12 @@
 """What each command that writes a file does where links, other users' files, or other users' directories are."""
 
 import os
+import pwd
 import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -208,7 +210,7 @@ def test_root_writes_no_file_where_another_user_can_swap_it(writer: Writer, shar
         return
     assert (2, True) == (done.code, f"Other users can change {place}, so root writes no file" in done.err), done.err
     named = shared not in ("group", "world")
-    assert named == ("run this as its owner (sudo -u nobody)" in done.err)
+    assert named == (f"run this as its owner (sudo -u {pwd.getpwuid(OTHER).pw_name})" in done.err)
     assert before == [path for path in sorted(writer.folder.iterdir()) if not path.name.endswith(("-wal", "-shm"))]
     os.chown(tmp_path, 0, 0)
     writer.unharmed()
@@ -221,6 +223,30 @@ def test_root_may_write_into_a_sticky_directory(writer: Writer) -> None:
     assert succeeded(writer())
     writer.wrote()
     writer.unharmed()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_user_who_is_not_root_may_write_where_other_users_can(command: str) -> None:
+    needs.root()
+    with TemporaryDirectory() as name:  # which other users can reach, unlike pytest's
+        root = Path(name)
+        writer = Writer(command, root)
+        assert succeeded(writer())  # now all modules are loaded
+        for path in (root, *root.rglob("*")):
+            os.chown(path, OTHER - 1, OTHER - 1)
+        os.chown(writer.folder, OTHER, OTHER)
+        writer.folder.chmod(0o777)
+        for path in (writer.target, *writer.folder.glob("*before*"), *writer.folder.glob("new*")):
+            path.unlink(missing_ok=True)
+        os.seteuid(OTHER - 1)
+        try:
+            done = writer()
+            written = next(iter([*writer.folder.glob("*before*"), *writer.folder.glob("new*")])).lstat()
+        finally:
+            os.seteuid(0)
+        assert succeeded(done), done.err
+        assert (OTHER - 1, 0o600) == (written.st_uid, stat.S_IMODE(written.st_mode))
+        writer.unharmed()
 
 
 def test_a_link_of_this_user_may_be_on_the_way(writer: Writer, tmp_path: Path) -> None:
