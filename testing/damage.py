@@ -1,13 +1,68 @@
-"""Damage to a store that the service would not do itself."""
+"""Damage to a store that the service would not do itself, and what else others may add to it."""
 
 from contextlib import closing
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
 import apsw
 import psycopg
 
+from petstore_server.runtime.installation import is_sqlite
 from testing.stores import Stores
+
+
+class Refusal(Enum):
+    """How a database refuses a row."""
+
+    STATEMENT = auto()
+    """A trigger raises an error."""
+    CONSTRAINT = auto()
+    """A CHECK; on SQLite, which adds none to a table, a trigger that undoes the whole transaction."""
+    FUNCTION = auto()
+    """A trigger fails by itself: its user lacks a privilege; on SQLite, it reads what is not JSON."""
+    COMMIT = auto()
+    """What is deferred to the commit."""
+
+
+_SQLITE_BODIES = {
+    Refusal.STATEMENT: "SELECT RAISE(ABORT, 'refused')",
+    Refusal.CONSTRAINT: "SELECT RAISE(ROLLBACK, 'refused')",
+    Refusal.FUNCTION: "SELECT json('{')",
+    Refusal.COMMIT: "INSERT INTO refused VALUES (1)",
+}
+_ABSENT = """
+    CREATE TABLE IF NOT EXISTS absent (id PRIMARY KEY);
+    CREATE TABLE IF NOT EXISTS refused (id REFERENCES absent DEFERRABLE INITIALLY DEFERRED)
+"""
+
+
+def refuse(store: Stores | str, table: str, condition: str, how: Refusal) -> None:
+    """Let the database refuse each row of a table, of which a condition on `new` holds. `store` may be its URL."""
+    url = store if isinstance(store, str) else store.url
+    if is_sqlite(url):
+        with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as file:
+            file.execute(_ABSENT)
+            for event in ("INSERT", "UPDATE"):
+                name = "refused" if event == "INSERT" and table == "usage_history" else f"refused_{table}_{event}"
+                body = f"AFTER {event} ON {table} WHEN {condition} BEGIN {_SQLITE_BODIES[how]}; END"
+                file.execute(f"CREATE TRIGGER {name} {body}")
+        return
+    raised = "insufficient_privilege" if how is Refusal.FUNCTION else "raise_exception"
+    when = f"FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
+    body = f"'BEGIN RAISE {raised} USING MESSAGE = ''refused''; END'"
+    statements = [
+        f"CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS {body}",
+        f"CREATE TRIGGER refused BEFORE INSERT OR UPDATE ON petstore.{table} {when}",
+    ]
+    if how is Refusal.CONSTRAINT:
+        statements = [f"ALTER TABLE petstore.{table} ADD CHECK (NOT ({condition.replace('new.', '')})) NOT VALID"]
+    if how is Refusal.COMMIT:
+        deferred = f"AFTER INSERT OR UPDATE ON petstore.{table} DEFERRABLE INITIALLY DEFERRED"
+        statements[1] = f"CREATE CONSTRAINT TRIGGER refused {deferred} {when}"
+    with psycopg.connect(url) as database:
+        for statement in statements:
+            database.execute(statement.encode())
 
 
 def overwrite(path: Path, part: slice, byte: bytes = b"\xff") -> None:

@@ -80,6 +80,46 @@ async def test_an_outage_ends_waiting_calls_too_and_any_other_error_only_its_bat
         assert [fault] * refused == [outcome for outcome in outcomes if outcome != 8]
 
 
+class Divider:
+    """Divides by numbers, in batches that fail as a whole for a zero; a negative number is an outage."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    async def perform(self, numbers: list[int]) -> Sequence[float | Exception]:
+        self.batches.append(numbers)
+        await asyncio.sleep(0)
+        if min(numbers) < 0 and len(numbers) < 4:
+            raise ServiceUnavailable("gone")
+        return [1 / abs(number) for number in numbers]
+
+
+async def test_a_separable_batch_that_fails_for_an_item_is_repeated_without_it() -> None:
+    divider = Divider()
+    batcher = Batcher(divider.perform, limit=8, separable=True)
+    numbers = [1, 2, 0, 4, 5, 6, 7, 8, 9]
+    outcomes = await asyncio.gather(*map(batcher.submit, numbers), return_exceptions=True)
+    assert [2] == [place for place, outcome in enumerate(outcomes) if isinstance(outcome, ZeroDivisionError)]
+    assert [1 / number for number in numbers if number] == [each for each in outcomes if isinstance(each, float)]
+    assert [[1, 2, 0, 4, 5, 6, 7, 8], [1, 2, 0, 4], [1, 2], [0, 4], [0], [4], [5, 6, 7, 8], [9]] == divider.batches
+
+
+async def test_an_outage_between_the_halves_of_a_batch_ends_those_that_were_not_performed() -> None:
+    divider = Divider()
+    batcher = Batcher(divider.perform, limit=4, separable=True)
+    outcomes = await asyncio.gather(*map(batcher.submit, [1, 0, -1, 4, 5]), return_exceptions=True)
+    expected = [float, ZeroDivisionError, ServiceUnavailable, ServiceUnavailable, ServiceUnavailable]
+    assert expected == [type(outcome) for outcome in outcomes]
+
+
+async def test_a_batch_that_is_not_separable_is_performed_once() -> None:
+    divider = Divider()
+    batcher = Batcher(divider.perform)
+    outcomes = await asyncio.gather(*map(batcher.submit, [1, 0]), return_exceptions=True)
+    assert [ZeroDivisionError] * 2 == [type(outcome) for outcome in outcomes]
+    assert [[1, 0]] == divider.batches
+
+
 async def test_an_item_whose_time_is_over_while_it_waits_is_never_performed() -> None:
     doubler = Doubler()
     batcher = Batcher(doubler.perform)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import sys
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -13,7 +13,33 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.fair_queue import FairQueue
 
 Item = TypeVar("Item")
+Items = TypeVar("Items", bound=Sequence[Any])
 Result = TypeVar("Result")
+
+
+async def in_halves(
+    perform: Callable[[Items], Awaitable[Result]], items: Items, common: type[Exception] = ServiceUnavailable
+) -> AsyncGenerator[tuple[Items, Result | Exception]]:
+    """Perform items together; after an error, each half of them, so that it ends only the item that causes it.
+
+    Yields each part, in order, once it was performed: with its result, or one item, or none, with its error. Raises a
+    `common` error, which concerns all items: of the parts that were not yielded before, none was performed.
+    """
+    parts: list[Any] = [items]
+    while parts:
+        part = parts.pop()
+        result: Result | Exception
+        try:
+            result = await perform(part)
+        except common:
+            raise
+        except Exception as error:  # noqa: BLE001 - for the caller of the item
+            middle = len(part) // 2
+            if middle:
+                parts += part[middle:], part[:middle]
+                continue
+            result = error
+        yield part, result
 
 
 class Batcher(Generic[Item, Result]):
@@ -33,17 +59,21 @@ class Batcher(Generic[Item, Result]):
         concurrency: int = 1,
         limit: int = 64,
         outage: type[Exception] = ServiceUnavailable,
+        separable: bool = False,
     ) -> None:
         """`perform` returns the outcome of each item, in order: its result, or the exception that its caller gets.
 
         If `perform` raises, every caller of the batch gets that exception. An `outage` also ends the calls that wait
-        for a later batch, which would only find the same later. `limit` is the largest number of items in a batch. With
-        few owners, an owner's first waiting item waits only for the batch under way, and for its own.
+        for a later batch, which would only find the same later. `separable`: `perform` has then done nothing, so after
+        any other error it is repeated for halves of the batch, and only the caller gets it whose item causes it.
+        `limit` is the largest number of items in a batch. With few owners, an owner's first waiting item waits only for
+        the batch under way, and for its own.
         """
         self._perform = perform
         self._concurrency = concurrency
         self._limit = limit
         self._outage = outage
+        self._common = outage if separable else Exception
         self._waiting: FairQueue[tuple[Item, asyncio.Future[Result], float]] = FairQueue()  # with a deadline
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,24 +119,38 @@ class Batcher(Generic[Item, Result]):
             self._working -= 1
 
     async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        outcomes: Sequence[Result | Exception]
+        left = len(batch)
         try:
-            outcomes = await self._perform([item for item, _ in batch])
+            async for part, outcomes in in_halves(self._outcomes, batch, self._common):
+                left -= len(part)
+                _settle(part, outcomes)
         except asyncio.CancelledError:  # the event loop is being closed
             for _, future in batch:
                 future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
+            rest = batch[len(batch) - left :]
             if isinstance(error, self._outage):
-                batch += [(item, future) for item, future, _ in self._waiting.take(sys.maxsize)]
-            outcomes = [error] * len(batch)
-        for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if future.done():  # the caller was cancelled, or does not wait any longer
-                continue
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
+                rest += [(item, future) for item, future, _ in self._waiting.take(sys.maxsize)]
+            _settle(rest, error)
+
+    async def _outcomes(self, part: list[tuple[Item, asyncio.Future[Result]]]) -> Sequence[Result | Exception]:
+        return await self._perform([item for item, _ in part])
+
+
+def _settle(
+    part: Sequence[tuple[Any, asyncio.Future[Result]]], outcomes: Sequence[Result | Exception] | Exception
+) -> None:
+    """End the calls with their outcomes, or all of them with one error."""
+    if isinstance(outcomes, Exception):
+        outcomes = [outcomes] * len(part)
+    for (_, future), outcome in zip(part, outcomes, strict=True):
+        if future.done():  # the caller was cancelled, or does not wait any longer
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
 def _expire(future: asyncio.Future[Any]) -> None:

@@ -148,6 +148,13 @@ class ServiceUnavailable(DomainError):
         self.explanation = f"{reason[:1].upper()}{reason[1:]}."
 
 
+class StatementFailed(DomainError):
+    """The store works, and refuses what one caller asked: to repeat it would fail again. The cause says more."""
+
+    code = "statement_failed"
+    message = "The store refuses this: {}."
+
+
 class Unreachable(ServiceUnavailable):
     """Redis or a server that an operator's command or page asks cannot be used. `explanation` is for operators only."""
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from itertools import islice
 
 from petstore_server.domain.audit import Actor, Transition
-from petstore_server.domain.errors import Conflict, DomainError, NotFound, ServiceUnavailable
+from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.domain.lists import MAX_LIMIT, Filters
 from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, Status, reference_member
 from petstore_server.store import Store
@@ -41,7 +41,7 @@ async def change_orders(
     async def change(order_id: int) -> Order | DomainError:
         try:
             return await store.orders.change(order_id, transition, actor)
-        except (NotFound, Conflict, ServiceUnavailable) as error:
+        except DomainError as error:
             return error
 
     rest = iter(order_ids)

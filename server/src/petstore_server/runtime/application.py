@@ -24,7 +24,7 @@ from petstore_server.console.recent_requests import SAMPLE_SECONDS
 from petstore_server.console.rendering import compile_templates
 from petstore_server.console.sources import Sources
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import uses_of
@@ -117,7 +117,7 @@ class Application:
         """All metrics of this process. Readiness is evaluated for them: nothing else may ever ask."""
         ready, _ = await self.readiness()
         if ready and self._settings.usage_daily_retention_days:
-            with suppress(ServiceUnavailable):  # and keep the numbers that were read last
+            with suppress(ServiceUnavailable, StatementFailed):  # and keep the numbers that were read last
                 self._users = self._unused | await self.backend.store.usage.users(self._clock() - _IN_USE_SECONDS)
         return [*self.metrics.collect(), *self._observed(ready)]
 

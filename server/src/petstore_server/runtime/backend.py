@@ -2,20 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
-from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
+from petstore_server.batching import in_halves
+from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import REJECTS_LIFETIME
 from petstore_server.domain.orders import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, UsageCounts, merge
+from petstore_server.domain.usage import Activity, Granularity, UsageCounts, merge
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter, Limiter
-from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.limits.memory import MemoryLimiter, Unsaved
 from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
@@ -32,6 +34,8 @@ _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.05
 _COMPACT_ROUND_SECONDS = 5.0
+_SAVE_SECONDS = 5.0  # for which a round looks for what the store refuses to save
+_REFUSED_SECONDS = 60.0  # before a row that the store refused is tried again
 _MAX_FORGOTTEN = 10_000
 _MAX_BACKOFF = 5.0
 
@@ -39,6 +43,22 @@ _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 _CHECK_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+_KINDS = (*Unsaved._fields, *Activity._fields)
+_Row = tuple[int, Any, Any]  # what was counted: its place in _KINDS, its key, and the count
+
+
+def _rows(unsaved: Unsaved, activity: Activity) -> list[_Row]:
+    counted: tuple[Mapping[Any, Any], ...] = unsaved.usage, {ban.key_id: ban for ban in unsaved.bans}, *activity
+    return [(kind, key, value) for kind, values in enumerate(counted) for key, value in values.items()]
+
+
+def _counted(rows: Sequence[_Row]) -> tuple[Unsaved, Activity]:
+    usage, bans, *activity = counted = [dict[Any, Any]() for _ in _KINDS]
+    for kind, key, value in rows:
+        counted[kind][key] = value
+    return Unsaved(usage, tuple(bans.values())), Activity(*activity)
 
 
 class Backend:
@@ -61,6 +81,7 @@ class Backend:
         self._access_version = access_version
         self._saving = asyncio.Lock()
         self._saves = 0
+        self._refused: dict[tuple[int, Any], float] = {}  # rows that the store refused, until they are tried again
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
         """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable."""
@@ -80,7 +101,7 @@ class Backend:
     async def save(self) -> None:
         """Save what was counted since the last call, in as many transactions as that needs.
 
-        Raises ServiceUnavailable, and then keeps what was not saved for the next call.
+        Raises ServiceUnavailable, and then keeps what was not saved for the next call. What the store refuses is lost.
         """
         more = True
         while more:
@@ -101,21 +122,44 @@ class Backend:
             unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
             return False
+        now = monotonic()
+        self._refused = {row: until for row, until in self._refused.items() if now < until}
+        rows = [row for row in _rows(unsaved, activity) if row[:2] not in self._refused]
+        failures: list[tuple[_Row, Exception]] = []
+        left = len(rows)
         try:
-            await self.store.usage.save(*unsaved, activity)
-        except BaseException:
-            self.local.put_back(unsaved)
-            self.activity.put_back(activity)
-            raise
+            async for part, error in in_halves(self._save_rows, rows):
+                left -= len(part)
+                failures += [(row, error) for row in part if error is not None]
+                if monotonic() > now + _SAVE_SECONDS:
+                    break
+        finally:
+            rest, rest_of_activity = _counted(rows[len(rows) - left :])
+            self.local.put_back(rest)
+            self.activity.put_back(rest_of_activity)
+            self._refuse(failures)
+        if left:
+            return False
         self.local.saved(unsaved)
         self._saves += 1
         for ban in unsaved.bans:
             account = None
-            with suppress(KeyNotFound, ServiceUnavailable):
+            with suppress(KeyNotFound, ServiceUnavailable, StatementFailed):
                 account = (await self.store.keys.find(ban.key_id)).account
             fields = {"key": ban.key_id, "account": account, "ban_seconds": ban.until - ban.began}
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
         return self.activity.max_taken in (len(activity.accounts), len(activity.keys))
+
+    async def _save_rows(self, rows: Sequence[_Row]) -> None:
+        unsaved, activity = _counted(rows)
+        await self.store.usage.save(*unsaved, activity)
+
+    def _refuse(self, failures: Sequence[tuple[_Row, Exception]]) -> None:
+        """Drop rows that the store refuses, for a while also what is counted later, and log the first."""
+        self._refused |= {row[:2]: monotonic() + _REFUSED_SECONDS for row, _ in failures}
+        for (kind, key, _), error in failures[:1]:
+            fields = {"rows": len(failures), "first": f"{_KINDS[kind]} {key}", "retry_in_seconds": _REFUSED_SECONDS}
+            _log.error("usage not saved", extra=fields, exc_info=error)
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what is not saved yet. Raises ServiceUnavailable."""
@@ -133,6 +177,8 @@ class Backend:
         except TimeoutError:
             reason = self.store.engine.fault() or f"the store did not respond within {_CHECK_SECONDS:g} seconds"
             raise ServiceUnavailable(reason) from None
+        except StatementFailed as error:
+            raise ServiceUnavailable(error.message.rstrip(".")) from error
 
 
 @asynccontextmanager
@@ -224,6 +270,8 @@ class BackgroundTask:
             self._failures += 1
             pause = max(self.pause, min(self.pause * 2.0 ** min(self._failures, 10), _MAX_BACKOFF))
             _log.error("background task failed", extra={"task": self.name, "retry_in_seconds": pause}, exc_info=error)
+            if isinstance(error, StatementFailed):  # what one row has does not make the process unready
+                self._finished_at = self.clock()
             return pause
         else:
             if self._unusable is not None:

@@ -36,7 +36,8 @@ class Store:
     """An open store. Belongs to the event loop that runs when it is made, if one does.
 
     Every method of its parts raises ServiceUnavailable if the store cannot be used, and then has changed nothing (or,
-    if a connection failed during a commit, may have changed something: D19). Times are Unix seconds.
+    if a connection failed during a commit, may have changed something: D19), and StatementFailed if it refuses what is
+    written, and then has changed nothing either. Times are Unix seconds.
     """
 
     def __init__(self, engine: "Engine") -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 
 Row = tuple[Any, ...]
 Item = TypeVar("Item")
@@ -133,7 +133,7 @@ class Damage:
             self._noting = self._begin(self._note(self.reason))
 
     async def _note(self, reason: str) -> None:
-        with suppress(ServiceUnavailable):  # the damage may be where it would be noted
+        with suppress(ServiceUnavailable, StatementFailed):  # the damage may be where it would be noted
             await self.note(reason)
 
     def require_none(self, noted: str | None = None) -> None:
@@ -224,7 +224,10 @@ class Dialect(Protocol):
 
 
 class Engine(Protocol):
-    """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
+    """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used.
+
+    StatementFailed is raised for a statement that the store refuses with these values, also when it is to be committed.
+    """
 
     stats: Stats
     damage: Damage
@@ -256,6 +259,7 @@ class Engine(Protocol):
     async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
         """Perform the item together with others in one transaction; return its result once that is durable.
 
+        Where that fails for what one item asks, the others are performed without it; only its caller gets the error.
         Owners, which are accounts, share a transaction evenly. `perform` writes nothing for an item whose outcome is an
         exception, which its caller gets; after TryAgain the item is submitted again for as long as a request waits.
         """

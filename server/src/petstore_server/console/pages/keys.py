@@ -7,7 +7,7 @@ from petstore_server.console.pages.accounts import show as show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import unless_changed
-from petstore_server.domain.errors import Conflict, InvalidInput, NotFound, ServiceUnavailable
+from petstore_server.domain.errors import Conflict, InvalidInput, NotFound, ServiceUnavailable, StatementFailed
 from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
@@ -92,7 +92,7 @@ async def lift_bans(visit: Visit) -> Response:
         try:
             await visit.store.keys.change(key_id, transitions.unban(visit.now), visit.actor)
             lifted += 1
-        except (NotFound, Conflict) as error:
+        except (NotFound, Conflict, StatementFailed) as error:
             problems.append(error.message)
         except ServiceUnavailable as error:
             if not lifted:

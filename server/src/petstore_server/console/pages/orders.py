@@ -11,13 +11,12 @@ from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import (
-    Conflict,
     DomainError,
     InvalidInput,
     InvalidOrderId,
-    NotFound,
     OrderConflict,
     ServiceUnavailable,
+    StatementFailed,
 )
 from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
@@ -95,8 +94,9 @@ async def change(action: str, visit: Visit) -> Response:
     done, transition = _actions(visit)[action]
     outcomes = [outcome async for outcome in operations.change_orders(visit.store, ids, transition, visit.actor)]
     changed = sum(isinstance(outcome, Order) for _, outcome in outcomes)
-    refused = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, NotFound | Conflict)]
-    unusable = next((outcome for _, outcome in outcomes if isinstance(outcome, ServiceUnavailable)), None)
+    failed = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, DomainError)]
+    refused = [refusal for refusal in failed if not isinstance(refusal[1], ServiceUnavailable)]
+    unusable = next((outcome for _, outcome in failed if isinstance(outcome, ServiceUnavailable)), None)
     if unusable is not None and not changed:
         raise unusable
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
@@ -147,6 +147,8 @@ async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str
         for entry in found.entries if found else ():
             actor = entry.actor.replace(":", " ", 1) + (f" of {entry.account}" if entry.account else "")
             text += f" {actions().get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
+    elif isinstance(error, StatementFailed):
+        text = f"Order {order_id} was not changed. {text}"
     return text, link
 
 

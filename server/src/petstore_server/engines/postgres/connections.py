@@ -24,6 +24,12 @@ NO_RESPONSE = "PostgreSQL does not answer in time"
 
 CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)  # rolled back, and can be repeated
 DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
+# SQLSTATEs, by class or code, for which no value is at fault. Any other error concerns the statement that it ended, and
+# its caller only. They are of the connection, a transaction (its mode and its time limits), the user, conflicts,
+# resources, a replica, locks, an administrator or a time limit, the system, an old snapshot, and damage.
+ENVIRONMENT = ("08", "25", "28", "40", "53", "55000", "55P03", "57", "58", "72", "F0", "XX")
+# A privilege, or a table, that is missing. In a function, which a shop may have added, it is one of the function's.
+_OUTSIDE_FUNCTIONS = ("42501", "42P01", "3F000")
 CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)  # the connection may not have noticed it yet
 
 
@@ -182,6 +188,15 @@ class Connection:
             return False
         return self._driver.closed or isinstance(error, CONNECTION_ENDED)
 
+    def concerns_statement(self, error: psycopg.Error) -> bool:
+        """Whether a statement, with its values, has caused the error, rather than the environment."""
+        if self.timed_out or self._driver.closed:
+            return False
+        if not error.sqlstate:  # the driver's: what it cannot send
+            return isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+        outside = () if error.diag.context else _OUTSIDE_FUNCTIONS
+        return not error.sqlstate.startswith((*ENVIRONMENT, *outside))
+
     @property
     def reusable(self) -> bool:
         return not self._driver.closed and self._driver.info.transaction_status is TransactionStatus.IDLE
@@ -233,10 +248,18 @@ def unavailable(error: psycopg.Error) -> ServiceUnavailable:
 
 def plain_words(error: psycopg.Error) -> str:
     """Return the meaning of an error, in one line."""
-    [first, *_] = str(error).strip().splitlines() or [type(error).__name__]
     known = (words for kind, words in _PLAIN_WORDS.items() if isinstance(error, kind))
-    named = [first] if isinstance(error, errors.InsufficientPrivilege) else getattr(error, "__notes__", [])
-    return ": ".join([next(known, f"PostgreSQL reports: {first}"), *named])
+    named = [_first_line(error)] if isinstance(error, errors.InsufficientPrivilege) else getattr(error, "__notes__", [])
+    return ": ".join([next(known, reported(error)), *named])
+
+
+def reported(error: psycopg.Error) -> str:
+    """Return an error in the words of PostgreSQL, in one line."""
+    return f"PostgreSQL reports: {_first_line(error)}"
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 _PLAIN_WORDS: dict[type[psycopg.Error], str] = {

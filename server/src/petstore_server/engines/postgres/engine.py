@@ -62,7 +62,8 @@ class PostgresEngine:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
         batcher = self._batchers.get(perform)
         if batcher is None:
-            batcher = self._batchers[perform] = Batcher(partial(self._perform, perform), concurrency=CONCURRENCY)
+            work = partial(self._perform, perform)
+            batcher = self._batchers[perform] = Batcher(work, concurrency=CONCURRENCY, separable=True)
         clock = asyncio.get_running_loop().time
         deadline = clock() + WRITE.total
         reason, pause = connections.NO_RESPONSE, 0.01

@@ -10,7 +10,7 @@ from functools import lru_cache
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.engines.postgres import connections
 from petstore_server.engines.postgres.connections import BULK, READ, WRITE, Connection, Options
 from petstore_server.engines.postgres.locks import Driver
@@ -49,8 +49,10 @@ class Pool:
     async def _note_damage(self, reason: str | None) -> None:
         await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), READ)
 
-    def _explain(self, connection: Connection, error: psycopg.Error) -> ServiceUnavailable:
-        """What an error becomes; it is noted for `fault`."""
+    def _explain(self, connection: Connection, error: psycopg.Error) -> DomainError:
+        """What an error becomes; one of the environment is noted for `fault`."""
+        if connection.concerns_statement(error):
+            return StatementFailed(connections.reported(error))
         late = ServiceUnavailable(connections.NO_RESPONSE)
         explained = late if connection.timed_out else connections.unavailable(error)
         if isinstance(error, connections.DAMAGE):
@@ -76,7 +78,7 @@ class Pool:
         """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
 
         After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
-        psycopg.IntegrityError, and ServiceUnavailable: if a commit failed, changes may have been made (D19).
+        StatementFailed, and ServiceUnavailable: if a commit failed, changes may have been made (D19).
         """
         deadline = self._loop.time() + options.total
         for left in reversed(range(_ATTEMPTS)):
@@ -85,8 +87,6 @@ class Pool:
                     return await work(connection)
                 except psycopg.Error as error:
                     conflict = isinstance(error, options.conflicts)
-                    if isinstance(error, psycopg.IntegrityError) and not conflict:
-                        raise
                     again = left and self._loop.time() < deadline
                     if not again or not (conflict or connection.can_be_repeated(error)):
                         raise self._explain(connection, error) from error

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import apsw
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 
 CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE  # how a connection is opened that may make the file
 BUSY_SECONDS = 5.0  # for which a writer waits for another process; our transactions take milliseconds
@@ -117,7 +117,14 @@ def unavailable(error: apsw.Error | OSError) -> ServiceUnavailable:
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
 
 
-def plain_words(error: apsw.Error | OSError) -> str:
+def failed(error: Exception) -> StatementFailed:
+    """What an error becomes that is not one of ENVIRONMENT."""
+    failure = StatementFailed(plain_words(error))
+    failure.__cause__ = error
+    return failure
+
+
+def plain_words(error: Exception) -> str:
     """What an error of SQLite or of the system means, without SQL."""
     if is_limit_of_files(error):
         return "the limit on open files is reached"
@@ -127,7 +134,7 @@ def plain_words(error: apsw.Error | OSError) -> str:
     return next(known, f"SQLite reports {error}")
 
 
-def is_limit_of_files(error: apsw.Error | OSError) -> bool:
+def is_limit_of_files(error: Exception) -> bool:
     """Whether a file could not be opened because this process, or the system, may not open more files."""
     if isinstance(error, OSError):
         return error.errno in _LIMITS
@@ -144,6 +151,9 @@ _LIMITS = errno.EMFILE, errno.ENFILE  # of the process, of the system
 _PLAIN_WORDS: dict[type[apsw.Error], str] = {
     apsw.FullError: "the disk is full",
     apsw.BusyError: "another program keeps it locked",
+    apsw.LockedError: "another program keeps it locked",
+    apsw.ProtocolError: "another program keeps it locked",
+    apsw.NoMemError: "there is not enough memory",
     apsw.ReadOnlyError: "it is not writable",
     apsw.PermissionsError: "permission is denied",
     apsw.CantOpenError: "its file, or the log files next to it, cannot be opened",
@@ -152,7 +162,12 @@ _PLAIN_WORDS: dict[type[apsw.Error], str] = {
     apsw.IOError: "the disk reports an error",
     apsw.ConnectionClosedError: "it is closed",
     apsw.CursorClosedError: "it is closed",
+    apsw.InterruptError: "it was interrupted",
+    apsw.InternalError: "SQLite has failed",
+    apsw.SchemaChangeError: "another program changes its tables",
 }
+ENVIRONMENT = tuple(_PLAIN_WORDS)
+"""Errors for which no value is at fault. Every other one concerns the statement that it ended, and its caller only."""
 
 
 def patience(seconds: float) -> Callable[[int], bool]:

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
+from petstore_server.engines.sqlite.connections import ENVIRONMENT, failed
 from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Rows, Statement, Work
 
@@ -121,8 +122,10 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
         while True:
             try:
                 rows = _perform(connection, statement)
-            except apsw.ConstraintError as error:  # for the work that caused it: others may share the transaction
-                statement = work.throw(error)
+            except ENVIRONMENT:
+                raise
+            except Exception as error:  # noqa: BLE001 - for the work that caused it: others may share the transaction
+                statement = work.throw(failed(error))
             else:
                 statement = work.send(rows)
     except StopIteration as stop:

@@ -34,7 +34,7 @@ class SqliteEngine(SerialEngine):
         self._writing.set_busy_handler(lambda tries: threading.get_ident() != event_loop and wait(tries))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="petstore-write")  # a commit waits for the disk
         self._checkpoints = Checkpoints(path, self._writing)
-        self._batcher: Batcher[Job, Any] = Batcher(self._perform)
+        self._batcher: Batcher[Job, Any] = Batcher(self._perform, separable=True)
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
         self._awaited: str | None = None  # why the last batch had to wait

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
 from petstore_server.engines.sqlite.dialect import rows_of, run, translated
@@ -65,7 +65,7 @@ class SerialEngine:
         try:
             return rows_of(self._cursor, Query(sql, parameters))
         except apsw.Error as error:
-            raise self._unavailable(error) from error
+            raise self._explained(error) from error
 
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
@@ -146,10 +146,12 @@ class SerialEngine:
         try:
             return await self._call(self._readers, function, *arguments)
         except apsw.Error as error:
-            raise self._unavailable(error) from error
+            raise self._explained(error) from error
 
-    def _unavailable(self, error: apsw.Error) -> ServiceUnavailable:
+    def _explained(self, error: apsw.Error) -> DomainError:
         """What an error becomes; damage is noted."""
+        if not isinstance(error, connections.ENVIRONMENT):
+            return connections.failed(error)
         explained = unavailable(error)
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             self.damage.seen(explained)
@@ -179,7 +181,7 @@ class SerialEngine:
         self._writing.execute("BEGIN IMMEDIATE")
 
     async def _perform(self, jobs: list[Job]) -> list[Any]:
-        """Run the jobs in one transaction. Raises ServiceUnavailable, and then keeps nothing.
+        """Run the jobs in one transaction. Raises ServiceUnavailable or what a job raises, and then keeps nothing.
 
         Only what may wait goes to the writer's thread, if there is one, which a busy event loop delays: a commit, the
         lock of another program, and work without a bound. The next batch is a new transaction, so the service recovers.
@@ -199,7 +201,7 @@ class SerialEngine:
             finally:
                 connections.roll_back(self._writing)
         except apsw.Error as error:
-            raise self._unavailable(error) from error
+            raise self._explained(error) from error
         except OSError:
             raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
         self.stats.committed(len(jobs))
