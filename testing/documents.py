@@ -118,9 +118,9 @@ def headings(document: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines]
 
 
-def block(document: Path, mark: str) -> str:
+def block(document: Path, mark: str, language: str = "text") -> str:
     """The fenced block after the comment `<!-- mark -->`."""
-    return document.read_text().partition(f"<!-- {mark} -->\n```text\n")[2].partition("```")[0]
+    return document.read_text().partition(f"<!-- {mark} -->\n```{language}\n")[2].partition("```")[0]
 
 
 def table(document: Path, mark: str) -> list[list[str]]:

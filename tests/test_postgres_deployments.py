@@ -1,6 +1,7 @@
 """PostgreSQL as it is deployed: Debian's 15, over TLS, and behind pgbouncer in transaction mode."""
 
 import asyncio
+import os
 import socket
 import subprocess
 import time
@@ -17,7 +18,9 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
+from petstore_server.engines.postgres.opening import SCHEMA
 from testing import needs
+from testing.documents import ROOT, block
 from testing.engines import PostgresEngine, running_engine
 from testing.nginx_front import make_certificate
 from testing.postgres_programs import SERVER_USER
@@ -214,3 +217,45 @@ def test_the_parameters_of_tls_are_taken_from_the_url(places: PostgresPlaces, ce
 
     asyncio.run(run())
     assert refusal(f"{url}?sslmode=verify-full&sslrootcert={certificate.parent / 'missing'}", create=True, upgrade=True)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_store_of_the_first_release_leaves_a_database_in_another_encoding(encoding: str, tmp_path: Path) -> None:
+    """By the commands of the document, with what another program has written to it."""
+    document = ROOT / "docs" / "operating.md"
+    commands, statements = block(document, "encoding", "sh"), block(document, "bytes", "sql")
+    with running_engine(PROGRAMS) as engine:
+        with engine.admin() as admin:
+            admin.execute("CREATE ROLE petstore LOGIN")
+            admin.execute(
+                f"CREATE DATABASE petstore_old OWNER petstore TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
+            )
+        with engine.admin("petstore_old") as old:
+            for _, migration in SCHEMA.missing(0):
+                old.execute(migration.encode())
+            add = "INSERT INTO petstore.orders SELECT %s, 'pending', NULL, 0, NULL, 1, 1, 1, 0, %s, NULL, %s"
+            old.execute(add, (6, "Käse", '{"id":6}'))
+            old.execute(add, (7, "Käse", '{"id":7}'))
+            if encoding == "SQL_ASCII":
+                latin1 = "UPDATE petstore.orders SET reference = convert_from('\\x4be47365', 'SQL_ASCII') WHERE id = 7"
+                old.execute(latin1.encode())
+        environment = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(engine.port), "PGUSER": "postgres"}
+
+        def shell(script: str) -> subprocess.CompletedProcess[str]:
+            command = ["sh", "-euc", script]
+            return subprocess.run(
+                command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE
+            )
+
+        if encoding == "SQL_ASCII":
+            failed = shell(commands)
+            assert (1, True, True) == (failed.returncode, "invalid byte" in failed.stderr, '"orders"' in failed.stderr)
+            (tmp_path / "statements.sql").write_text(statements)
+            assert "order 7\n" in (told := shell("psql --dbname=petstore_old --file=statements.sql").stderr), told
+            assert "order 6\n" not in told
+        done = shell(commands)
+        assert 0 == done.returncode, done.stderr
+        with engine.admin("petstore") as new:
+            rows = new.execute("SELECT reference FROM petstore.orders ORDER BY id").fetchall()
+            assert [("Käse",), ("Käse",)] == rows
+        assert ([], False) == asyncio.run(check(engine.url("petstore")))

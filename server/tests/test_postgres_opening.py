@@ -1,5 +1,7 @@
 """Finding, creating and migrating the store in PostgreSQL; every failure is one sentence that says what to do."""
 
+import asyncio
+import os
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,16 +11,18 @@ from unittest.mock import AsyncMock
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.domain.orders import Order
+from petstore_server.domain.orders import Order, Placement
 from petstore_server.engines.postgres import check, migrate, opening
 from petstore_server.engines.schema import StoreSchema
+from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import redis_counters, require_driver
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.store.engine import DAMAGED
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, execute, set_record
 from testing.engines import PostgresEngine
-from testing.stores import BY, Stores, add_key, refusal
+from testing.redis_engine import shared_redis
+from testing.stores import BY, Stores, add_key, opened_at, refusal
 from testing.subprocesses import free_port
 
 pytestmark = pytest.mark.anyio
@@ -33,6 +37,52 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
     message = refusal(postgres.url("nowhere"), create=True)
     assert 'database "nowhere" does not exist' in message
     assert "malformed host name" in refusal("postgresql://postgres:secret@host..example/store", create=True)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_in_another_encoding_is_refused_with_the_command_that_makes_one(
+    encoding: str, postgres: PostgresEngine, postgres_stores: Stores, tmp_path: Path
+) -> None:
+    name = f"encoded_{os.getpid()}"
+    with postgres.admin() as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+        try:
+            url = postgres.url(name)
+            message = refusal(url, create=True)
+            assert message.startswith(f"The encoding of the database {name} on 127.0.0.1 is {encoding}, ")
+            settings = {"PETSTORE_DATABASE_URL": url, "PETSTORE_REDIS_URL": shared_redis().empty()}
+
+            async def serve() -> None:
+                async with opened_backend(read_settings(settings), lambda: 1.0):
+                    pass
+
+            with pytest.raises(StoreUnusable, match="needs UTF8"):
+                asyncio.run(serve())
+            source = CommandLine(tmp_path / "store.db")
+            source.must("db", "migrate")
+            for *command, given in (("db", "migrate", settings), ("doctor", settings), ("db", "copy", "--to", url, {})):
+                done = source(*command, **given)
+                assert (1, True) == (done.code, message in " ".join((done.out + done.err).split())), done
+            with postgres.admin(name) as database:
+                assert [] == database.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'petstore'").fetchall()
+        finally:
+            admin.execute(f"DROP DATABASE {name}")
+        [statement] = re.findall("CREATE DATABASE .* LOCALE 'C'", message)
+        admin.execute(statement.replace("petstore", name, 1).replace("OWNER petstore", "OWNER postgres"))
+
+        async def place() -> None:
+            async with opened_at(url) as store:
+                await store.orders.place(Placement(1, "key", 1, 1, None, "日本"), BY)
+
+        try:
+            asyncio.run(place())
+        finally:
+            admin.execute(f"DROP DATABASE {name}")
+
+
+def test_the_documents_make_a_database_with_the_command_of_the_message() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    assert 2 <= text.count(opening.CREATE_DATABASE) == text.count("CREATE DATABASE")
 
 
 def test_the_place_of_a_store_is_its_database_and_its_host() -> None:
@@ -153,7 +203,8 @@ def test_without_a_driver_the_line_says_why_it_is_needed_and_what_to_install(mon
 
 @pytest.mark.parametrize(("version", "refused"), [(149_999, True), (150_000, False)])
 async def test_an_older_postgresql_is_refused(version: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = SimpleNamespace(info=SimpleNamespace(server_version=version), close=AsyncMock())
+    info = SimpleNamespace(server_version=version, parameter_status={"server_encoding": "UTF8"}.get)
+    driver = SimpleNamespace(info=info, close=AsyncMock())
     monkeypatch.setattr(opening, "connect", AsyncMock(return_value=driver))
     message = re.escape("the database x on host is served by a PostgreSQL older than 15; update it.")
     with pytest.raises(StoreUnusable, match=message) if refused else nullcontext():

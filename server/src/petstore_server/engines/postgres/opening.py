@@ -23,6 +23,7 @@ SCHEMA = StoreSchema("postgres")
 
 MIN_SERVER = 15  # the oldest major version of PostgreSQL that is supported
 
+CREATE_DATABASE = "CREATE DATABASE petstore OWNER petstore TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'"
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
 # Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
@@ -150,6 +151,11 @@ async def connected(url: str, share: Share | None = None) -> AsyncIterator[Drive
     try:
         if driver.info.server_version < MIN_SERVER * 10_000:
             raise StoreUnusable(f"{place(url)} is served by a PostgreSQL older than {MIN_SERVER}; update it.")
+        if (encoding := driver.info.parameter_status("server_encoding")) != "UTF8":
+            raise StoreUnusable(
+                f"The encoding of {place(url)} is {encoding}, and a store needs UTF8. Make another database: "
+                f'{CREATE_DATABASE}. A store in this one can be moved to it (docs/operating.md, "Encoding").'
+            )
         yield driver
     except psycopg.Error as error:
         raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
