@@ -210,7 +210,8 @@ async def test_each_kind_of_method_has_its_kind_of_transaction(postgres_stores: 
 def test_postgresql_ends_a_statement_before_its_connection_is_broken() -> None:
     begin = (
         "BEGIN; SELECT set_config('lock_timeout', '1000', true), set_config('statement_timeout', '1100', true),"
-        " set_config('jit', 'off', true)"
+        " set_config('extra_float_digits', '1', true), set_config('array_nulls', 'on', true),"
+        " set_config('transform_null_equals', 'off', true), set_config('jit', 'off', true)"
     )
     options = postgres_connections._options("BEGIN; ", {"jit": "off"}, 1.2, 1.8)
     assert (begin, 1.2, 1.8, postgres_connections.CONFLICT) == options

@@ -10,6 +10,7 @@ import apsw
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, StoreUnusable, replacing_remedy
 from petstore_server.engines import postgres, sqlite
+from petstore_server.engines.postgres.connections import SET_FOR_COPY
 from petstore_server.engines.postgres.locks import Driver
 from petstore_server.engines.postgres.opening import connected
 from petstore_server.engines.sqlite.connections import connect_writer, transaction
@@ -58,6 +59,7 @@ async def copy_store(
             counts = {table: int(source.execute(f"SELECT count(*) FROM {table}").get) for table in _TABLES}
             change = Change(None, {"source": path.name, "rows": counts})
             async with connected(url) as driver, driver.transaction():
+                await driver.execute(SET_FOR_COPY.encode())
                 await _copy_tables(source, driver, lambda done: progress(done, sum(counts.values())))
                 await driver.execute(*record(actor, "store.copy", "store", change))
                 await driver.execute("ANALYZE")  # before the commit: the copy is complete, or it is not there

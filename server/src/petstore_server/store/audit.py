@@ -32,6 +32,8 @@ INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
 
+# By its key: a time may have lost digits on its way.
+_TIME_OF_ENTRY = "coalesce((SELECT at FROM petstore.audit WHERE id = %s), %s)"
 _ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}  # by whether the newest entries are first
 
 # The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
@@ -138,7 +140,7 @@ def _conditions(
     times = [
         ("at >= %s", filters.since),
         ("at < %s", filters.until),
-        (f"(at, id) {'<' if newest_first else '>'} (%s, %s)", last),
+        (f"(at, id) {'<' if newest_first else '>'} ({_TIME_OF_ENTRY}, %s)", last and (last.id, last.at, last.id)),
     ]
     equalities = [  # those that an index answers best first
         (_BY_REQUEST, filters.request_id),

@@ -60,21 +60,24 @@ def _options(
     """
     milliseconds = int(statement * 1000)
     limits = {"lock_timeout": f"{milliseconds - 200}", "statement_timeout": f"{milliseconds - 100}"}
-    return Options(begin + _assignment(limits | settings), statement, total, conflicts)
+    return Options(begin + _assignment(limits | _MEANING | settings), statement, total, conflicts)
 
 
+# What rows and parameters mean, whatever the role, the database or the server has set. No session keeps it.
+_MEANING = {"extra_float_digits": "1", "array_nulls": "on", "transform_null_equals": "off"}
 # Compiling takes a tenth of a second, and no statement of ours gains as much.
 _NO_JIT = {"jit": "off"}
 # A process that is stopped in the middle of a transaction must not keep rows locked.
 _IDLE = "idle_in_transaction_session_timeout"
 _RELEASE = {_IDLE: "5000"} | _NO_JIT
 _GONE = {"client_connection_check_interval": "1000"}  # ends a long statement whose client is gone
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; "  # what was committed before a lock was taken is seen after it
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
 
-WRITE = _options("BEGIN; ", _RELEASE, 1.2, 1.8)
+WRITE = _options(_BEGIN, _RELEASE, 1.2, 1.8)
 """A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
 
-BULK = _options("BEGIN; ", _RELEASE | _GONE, 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
+BULK = _options(_BEGIN, _RELEASE | _GONE, 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
 """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
 
 # Statements in one message are one transaction, so these settings end with it.
@@ -84,6 +87,10 @@ SNAPSHOT = _options(_BEGIN_SNAPSHOT, _NO_JIT, 1.2, 60.0)  # reads of one snapsho
 # Reads for as long as the consumer takes.
 EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, float("inf"))
 
+
+_NO_LIMITS = {"lock_timeout": "0", "statement_timeout": "0", _IDLE: "0"}
+# The driver needs the last one for COPY; otherwise it quotes texts as the connection has it.
+SET_FOR_COPY = _assignment(_MEANING | _NO_LIMITS | {"standard_conforming_strings": "on"})
 
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.

@@ -15,8 +15,8 @@ epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
 # the place of this one (the table has another file) each begin another one: changes seen before may be gone, and their
 # numbers may be given again.
 history = """
-    concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
-        pg_relation_filepath('petstore.orders'))
+    concat_ws('/', epoch, extract(epoch FROM pg_postmaster_start_time()),
+        left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), pg_relation_filepath('petstore.orders'))
 """
 connections = "(SELECT sum(numbackends) FROM pg_stat_database), current_setting('max_connections')::bigint"
 covering = False  # PostgreSQL reads the orders that have changed since the last VACUUM all the same

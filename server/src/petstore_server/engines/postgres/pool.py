@@ -188,6 +188,7 @@ async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
     try:
         async with asyncio.timeout(seconds):
             driver = await _connect_to_a_host(url)
+            await driver.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of a migration and a copy
             try:
                 await timelines.verify(driver)
             except connections.CONNECTION_ENDED:
