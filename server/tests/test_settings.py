@@ -41,6 +41,26 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_DATABASE_URL", "sqlite:///"),
         ("PETSTORE_DATABASE_URL", "postgresql://petstore@db1.example,db2..example:5432/petstore"),
         ("PETSTORE_REDIS_URL", "redis://redis..example:6379/0"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:6379/abc"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:6379/1/2"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:6379/-1"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:6379/%31"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:6379/9999999"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:6379/0#1"),
+        ("PETSTORE_REDIS_URL", "redis://db.example:0/0"),
+        ("PETSTORE_REDIS_URL", "redis://:6379/0"),
+        ("PETSTORE_REDIS_URL", "redis:///0"),
+        ("PETSTORE_REDIS_URL", "redis://one.example,two.example:6379/0"),
+        ("PETSTORE_REDIS_URL", "redis://db.example/1?db=2"),
+        ("PETSTORE_REDIS_URL", "redis://db.example?db=1&db=2"),
+        ("PETSTORE_REDIS_URL", "redis://db.example?db=one"),
+        ("PETSTORE_REDIS_URL", "redis://db.example/0?db="),
+        ("PETSTORE_REDIS_URL", "redis://db.example/0?decode_responses=true"),
+        ("PETSTORE_REDIS_URL", "rediss://db.example/0?retry_on_timeout=yes"),
+        ("PETSTORE_REDIS_URL", "unix://run/redis.sock"),
+        ("PETSTORE_REDIS_URL", "unix://"),
+        ("PETSTORE_REDIS_URL", "unix:///run/redis.sock?db=-1"),
+        ("PETSTORE_CONSOLE_HOSTS", "10.0.0.9:8081"),
         ("PETSTORE_HOST", ""),
         ("PETSTORE_HOST", "host..example"),
         ("PETSTORE_ADMIN_HOST", "x" * 64),
@@ -73,6 +93,39 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
         read_settings({name: value})
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://db.example",
+        "redis://db.example/",
+        "redis://petstore:se%2Fcret@db.example:6379/15",
+        "redis://:se@c:ret@[2001:db8::1]:65535/0",
+        "redis://db.example/?db=3&password=a=b&username=petstore",
+        "rediss://db.example:6380/0?ssl_ca_certs=/etc/petstore/root.crt&ssl_check_hostname=true",
+        "redis://db.example/0?socket_keepalive=true&health_check_interval=30&client_name=shop",
+        "unix:///run/redis/redis.sock",
+        "unix://petstore:secret@/run/redis/redis.sock?db=2",
+    ],
+)
+def test_a_redis_url_may_have_what_the_driver_reads_as_it_is_meant(url: str) -> None:
+    assert url == read_settings({"PETSTORE_REDIS_URL": url}).redis_url
+
+
+@pytest.mark.parametrize(
+    ("text", "networks"),
+    [
+        ("::ffff:127.0.0.0/104", ["127.0.0.0/8"]),
+        ("::ffff:10.0.0.9", ["10.0.0.9/32"]),
+        ("::ffff:0:0/96", ["0.0.0.0/0"]),
+        (" 10.0.0.0/8 ,, 2001:db8::/32,", ["10.0.0.0/8", "2001:db8::/32"]),
+        ("::/0", ["::/0"]),
+        ("", []),
+    ],
+)
+def test_a_network_of_mapped_addresses_is_one_of_ipv4(text: str, networks: list[str]) -> None:
+    assert networks == [str(each) for each in read_settings({"PETSTORE_TRUSTED_PROXIES": text}).trusted_proxies]
 
 
 def test_a_value_without_a_scheme_is_not_called_a_url() -> None:

@@ -8,10 +8,13 @@ from urllib.parse import urlsplit
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 SQLITE = "sqlite:///"
+HOLDS_PASSWORD = re.compile(r"//[^@]*:[^@]*@|[?&][^=&]*(?:password|secret|scram_|%)[^=&]*=")
+"""Found in a postgresql:// URL with a secret, or with an escape in the name of a parameter, which libpq decodes."""
+
 UNPARSABLE_URL = "a URL that cannot be parsed"  # shown instead of the URL, of which any part may be a password
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]+\]?", re.ASCII)
+_HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f]*:[0-9a-f]*:[0-9a-f:.]*\]?", re.ASCII)
 _CONTACT = re.compile(
     r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
 )
@@ -24,6 +27,15 @@ _URL = re.compile(
     (?P<path>/[\w./%+~-]*)?
     (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
     """,
+    re.ASCII | re.VERBOSE,
+)
+
+# What the driver does not misread: it takes the database 0 for a path that is not a number, its own defaults for a
+# missing host or the port 0, and the first of several values.
+_REDIS = re.compile(
+    r"""(?!.*[?&](\w+)=.*&\1=) (?!.*/\d+\?.*\bdb=)
+    (?:rediss?://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]+)(?::[1-9]\d{0,4})?(?:/\d{0,5})?|unix://(?:[^/?#]*@)?/[^?#]+)
+    (?:[?&](?:db=\d{1,5}|(?:username|password|client_name|socket_keepalive|health_check_interval|ssl_\w+)=[^&#]*))*""",
     re.ASCII | re.VERBOSE,
 )
 
@@ -97,9 +109,12 @@ def database_url(value: str) -> str:
 def redis_url(value: str) -> str | None:
     if not value:
         return None
-    if not value.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must be redis://HOST:PORT/0, rediss:// for TLS, unix:// for a socket, or empty")
-    return _parsed_url(value)
+    if not value.startswith(("redis://", "rediss://", "unix://")) or not _REDIS.fullmatch(_parsed_url(value)):
+        problem = (
+            "must be redis://HOST:PORT/0 with one host and the number of a database, rediss:// for TLS, unix://FILE "
+        )
+        raise ValueError(problem + "for a socket, or empty; docs/reference.md lists its parameters, each of them once")
+    return value
 
 
 def _parsed_url(value: str) -> str:
@@ -156,9 +171,17 @@ def on_off(value: str) -> bool:
 
 def networks(value: str) -> tuple[Network, ...]:
     try:
-        return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+        return tuple(_network(part.strip()) for part in value.split(",") if part.strip())
     except ValueError as error:
         raise ValueError(f"must be addresses or networks separated by commas ({error})") from None
+
+
+def _network(text: str) -> Network:
+    """One of IPv4-mapped IPv6 addresses is one of IPv4: so are the addresses of clients."""
+    network = ipaddress.ip_network(text)
+    address, bits = network.network_address, network.prefixlen - 96
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) and bits >= 0 else None
+    return ipaddress.IPv4Network((mapped, bits)) if mapped else network
 
 
 def timestamp(value: str) -> datetime:
