@@ -64,7 +64,7 @@ bench-setup:
 check: $(VENV)/.tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture testing conftest.py
+	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture testing deploy conftest.py
 	$(BIN)/lint-imports
 
 # Not part of `check`: it needs the network, and a new advisory would fail a change that has nothing to do with it.

@@ -90,8 +90,9 @@ def with_table(text: str, name: str) -> str:
 def _described(path: str, command: click.Command) -> tuple[str, str, str]:
     context = click.Context(command, info_name=path)
     arguments = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-    options = [option.opts[0] for option in command.params if isinstance(option, click.Option) and not option.hidden]
-    shown = ", ".join(f"`{name}`" for name in options if name != "--json")
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    variables = {option.opts[0]: f" or `{option.envvar}`" if option.envvar else "" for option in options}
+    shown = ", ".join(f"`{name}`{variable}" for name, variable in variables.items() if name != "--json")
     return f"`{' '.join([path, *arguments])}`", shown, command.get_short_help_str(limit=1000)
 
 

@@ -392,19 +392,45 @@ def test_a_backup_that_cannot_be_restored_gets_advice_for_a_restore(
 
 
 def test_a_copy_that_cannot_start_gets_advice_for_a_copy(cli: CommandLine) -> None:
-    to = ("--to", "postgresql://me:secret@127.0.0.1:1/x")
-    unreachable = cli("db", "copy", *to)
+    to = {"PETSTORE_COPY_TO_URL": "postgresql://me:secret@127.0.0.1:1/x"}
+    unreachable = cli("db", "copy", **to)
     assert (1, True) == (unreachable.code, unreachable.err.endswith("Check the URL of the target.\n"))
     with sqlite.lock_for_serving(cli.store, shared=False):
-        held = cli("db", "copy", *to)
+        held = cli("db", "copy", **to)
     assert (1, True) == (held.code, held.err.endswith("Stop it, and copy again.\n"))
-    wrong = cli("db", "copy", *to, PETSTORE_DATABASE_URL="postgresql://127.0.0.1:1/y")
+    wrong = cli("db", "copy", **to, PETSTORE_DATABASE_URL="postgresql://127.0.0.1:1/y")
     assert (2, True) == (wrong.code, "this command works on the file of a SQLite store" in wrong.err)
     invalid = cli("db", "copy", "--to", "postgresql://me:sec@ret@127.0.0.1:1/x")
     assert (2, True) == (invalid.code, "--to" in invalid.err)
     for done in (unreachable, held, wrong, invalid):
         assert "secret" not in done.err
         assert "ret@" not in done.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:secret@127.0.0.1:1/x",
+        "postgres://me:secret@127.0.0.1:1,127.0.0.1:2/x?sslmode=require",
+        "postgresql:///x?host=/run/postgresql&password=secret",
+        "postgresql://127.0.0.1:1/x?user=me&pass%77ord=secret",
+        "postgresql://127.0.0.1:1/x?sslpassword=secret",
+    ],
+)
+def test_a_copy_takes_a_password_from_the_environment_only(cli: CommandLine, url: str) -> None:
+    refused = cli("db", "copy", "--to", url, PETSTORE_COPY_TO_URL=url)
+    assert (2, True) == (refused.code, "Set PETSTORE_COPY_TO_URL to the URL instead.\n" in refused.err)
+    assert "secret" not in refused.err
+    taken = cli("db", "copy", PETSTORE_COPY_TO_URL=url)
+    assert "must not hold a password" not in taken.err
+    assert "secret" not in taken.err
+    missing = cli("db", "copy")
+    assert (2, True) == (missing.code, "env var: 'PETSTORE_COPY_TO_URL'" in missing.err)
+
+
+def test_a_copy_accepts_an_address_without_a_password_on_the_command_line(cli: CommandLine) -> None:
+    done = cli("db", "copy", "--to", "postgresql://me@127.0.0.1:1/x?options=-c%20a:b&sslmode=disable")
+    assert (1, True) == (done.code, done.err.endswith("Check the URL of the target.\n"))
 
 
 def test_dated_backups_are_removed_except_for_the_newest_and_those_dated_in_the_future(

@@ -5,13 +5,17 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from psycopg import sql
 
 from petstore_server.api.contracts import CONTRACTS
 from petstore_server.cli.main import Group
@@ -29,6 +33,7 @@ from testing.generated_tables import REFERENCE, subcommands
 from testing.process import PETSTORE, environment, petstore
 
 DEPLOY = ROOT / "deploy"
+OPERATING = ROOT / "docs/operating.md"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 DEFAULTS = read_settings({})
 METRICS = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
@@ -225,33 +230,132 @@ def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) 
     assert "[Timer]\nOnCalendar=" in (DEPLOY / "systemd/petstore-backup.timer").read_text()
 
 
+class PostgresTools:
+    """The script for backups and the program that it calls, in a directory instead of their places."""
+
+    def __init__(self, folder: Path, programs: Path, deployment: Mapping[str, str]) -> None:
+        self.backups = folder / "backups"
+        self._folder = folder
+        (folder / "bin").mkdir()
+        self.environ = {
+            **environment(folder / "unused"),
+            **deployment,
+            "PATH": f"{folder / 'bin'}:{programs}:{os.environ['PATH']}",
+        }
+        here = {
+            "/opt/petstore/bin/python3": sys.executable,
+            "/etc/petstore/petstore.env": folder / "petstore.env",
+            "/var/lib/petstore": folder,
+            '["setpriv", "--reuid", "petstore", "--regid", "petstore", "--init-groups"]': '["env"]',
+        }
+        self._add("petstore-postgresql", installed_as("petstore_postgresql.py", here))
+        called = {
+            "/usr/local/bin/petstore-postgresql": "petstore-postgresql",
+            "/usr/local/bin/petstore ": f"{PETSTORE} ",
+        }
+        self._backup = installed_as("postgresql-backup", {**called, "/var/backups/petstore": self.backups})
+
+    def use(self, url: str) -> None:
+        """Let the settings name this URL; an earlier line is one that an editor left there."""
+        lines = ("sqlite:////var/lib/petstore/orders.db", url)
+        (self._folder / "petstore.env").write_text("".join(f"PETSTORE_DATABASE_URL={line}\n" for line in lines))
+
+    def back_up(self) -> subprocess.CompletedProcess[str]:
+        return self.run(self._backup)
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["sh", "-c", script], env=self.environ, capture_output=True, text=True, check=False)
+
+    def watch(self, program: str) -> Path:
+        """Let a program first write the arguments of all processes of the machine to a file."""
+        seen = self._folder / f"{program}-seen"
+        wrapper = f"#!/bin/sh\ncat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' > {seen}\n"
+        self._add(program, f'{wrapper}exec {shutil.which(program, path=self.environ["PATH"])} "$@"\n')
+        return seen
+
+    def _add(self, name: str, text: str) -> None:
+        (self._folder / "bin" / name).write_text(text)
+        (self._folder / "bin" / name).chmod(0o755)
+
+
 def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(
     tmp_path: Path, postgres: PostgresEngine, scaled_out: dict[str, str]
 ) -> None:
-    folder = tmp_path / "backups"
-    script = installed_as(
-        "postgresql-backup",
-        {
-            "/etc/petstore/petstore.env": tmp_path / "petstore.env",
-            "/var/backups/petstore": folder,
-            "/usr/local/bin/petstore": PETSTORE,
-        },
-    )
-    programs = Path(postgres.program("pg_dump")).parent
-    environ = {**environment(tmp_path / "unused"), **scaled_out, "PATH": f"{programs}:{os.environ['PATH']}"}
+    tools = PostgresTools(tmp_path, Path(postgres.program("pg_dump")).parent, scaled_out)
 
     def backed_up(url: str) -> tuple[bool, bool, int]:
         """Whether the script succeeded, whether the doctor knows of a backup, and how many files there are."""
-        (tmp_path / "petstore.env").write_text(f"PETSTORE_DATABASE_URL={url}\n")
-        done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
+        tools.use(url)
+        done = tools.back_up()
         found = petstore(tmp_path / "unused", "doctor", "--json", **scaled_out).stdout
         [level] = [each["level"] for each in json.loads(found) if each["check"] == "backup"]
-        return done.returncode == 0, level == "ok", len(list(folder.glob("orders-*.dump")))
+        return done.returncode == 0, level == "ok", len(list(tools.backups.glob("orders-*.dump")))
 
     assert (False, False, 0) == backed_up("postgresql://postgres@127.0.0.1:1/none")
     assert (True, True, 1) == backed_up(scaled_out["PETSTORE_DATABASE_URL"])
-    [file] = folder.glob("orders-*.dump")
-    assert "TABLE DATA petstore orders" in subprocess.check_output([programs / "pg_restore", "--list", file], text=True)
+    [file] = tools.backups.glob("orders-*.dump")
+    listed = subprocess.check_output([postgres.program("pg_restore"), "--list", file], text=True)
+    assert "TABLE DATA petstore orders" in listed
+
+
+SECRET = "s3cr3t %41'\"\\=#é "
+"""A password that is right only if nothing decodes, quotes or trims it once too often."""
+
+
+def test_no_other_user_sees_the_password_of_postgresql_during_a_backup_and_a_restore(tmp_path: Path) -> None:
+    engine = PostgresEngine()
+    try:
+        rules = engine.data / "pg_hba.conf"
+        rules.write_text(f"host all shop 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        engine.start()
+        database = engine.new_database()
+        with engine.admin() as admin:
+            admin.execute(sql.SQL("CREATE ROLE shop LOGIN PASSWORD {}").format(SECRET))
+            admin.execute(f"ALTER DATABASE {database} OWNER TO shop")
+        places = f"127.0.0.1:1,127.0.0.1:{engine.port}"
+        url = (
+            f"postgresql://shop:{quote(SECRET, safe='')}@{places}/{database}?sslmode=prefer&options=-c%20work_mem%3D4MB"
+        )
+        store = {"PETSTORE_DATABASE_URL": url}
+        assert 0 == petstore(tmp_path / "unused", "db", "migrate", **store).returncode
+        assert 0 == petstore(tmp_path / "unused", "orders", "import", "-", text='{"id":1}', **store).returncode
+        tools = PostgresTools(tmp_path, Path(engine.program("pg_dump")).parent, store)
+        tools.use(url)
+        seen = [tools.watch("pg_dump")]
+        done = tools.back_up()
+        assert 0 == done.returncode, done.stderr
+        seen += [tools.watch("pg_restore"), tools.watch("psql")]
+        shown = tools.run("petstore-postgresql psql --tuples-only --command='TRUNCATE petstore.orders; SHOW work_mem'")
+        assert "4MB" == shown.stdout.split()[-1], shown.stderr
+        [restore] = re.findall(r"^(petstore-postgresql pg_restore .*) < \S+$", OPERATING.read_text(), re.MULTILINE)
+        [file] = tools.backups.glob("orders-*.dump")
+        done = tools.run(f"{restore} < {file}")
+        assert (0, "") == (done.returncode, done.stderr)
+        assert '{"id":1' in petstore(tmp_path / "unused", "orders", "export", "-", **store).stdout
+        for each in seen:
+            assert "pg_" in each.read_text() or "psql" in each.read_text()
+            assert not re.search("s3cr3t", each.read_text())
+    finally:
+        engine.remove()
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("sqlite:////var/lib/petstore/orders.db", "does not name PostgreSQL."),
+        ("postgresql://shop:s3cr3t%zz@db.internal/petstore", "is not a URL that PostgreSQL accepts."),
+        ("postgresql://shop:s3cr3t%FF@db.internal/petstore", "is not a URL that PostgreSQL accepts."),
+        ("postgresql://shop:s3cr3t@db.internal/petstore?application_name=a%0Ahost%3Db", "or a line end."),
+    ],
+)
+def test_the_tools_of_postgresql_refuse_another_store_and_show_no_password(
+    tmp_path: Path, url: str, problem: str
+) -> None:
+    tools = PostgresTools(tmp_path, tmp_path, {})
+    tools.use(url)
+    done = tools.run("petstore-postgresql env")
+    assert (1, True) == (done.returncode, done.stderr.endswith(f"{problem}\n"))
+    assert "s3cr3t" not in done.stdout + done.stderr
 
 
 @pytest.mark.system

@@ -36,7 +36,7 @@ from testing.documents import (
     table,
 )
 from testing.forked_commands import petstore_in
-from testing.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
+from testing.generated_tables import REFERENCE, TABLES, every_command, subcommands, summary, with_table
 from testing.process import EVERY_SCOPE, Server, environment, new_key, petstore, serving
 from testing.service import Service, bearer
 
@@ -201,6 +201,7 @@ def _is_known(typed: str) -> bool:
 @every_document
 def test_named_settings_exist(document: Path) -> None:
     known = {setting.name for setting in SETTINGS} | {"PETSTORE_API_KEY", "PETSTORE_COMPLETE"}
+    known |= {str(option.envvar) for _, command in every_command() for option in command.params if option.envvar}
     named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", document.read_text()))
     assert set() == named - known
 

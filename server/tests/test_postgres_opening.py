@@ -131,8 +131,8 @@ def test_a_url_that_libpq_does_not_accept_is_a_bad_setting(query: str, problem: 
     assert problem in " ".join(done.out.split())
     assert "SECRET" not in done.out + done.err
     petstore.must("db", "migrate")
-    done = petstore("db", "copy", "--to", url)
-    assert (2, f"petstore: --to {problem}\n") == (done.code, done.err)
+    done = petstore("db", "copy", PETSTORE_COPY_TO_URL=url)
+    assert (2, f"petstore: The URL of the target {problem}\n") == (done.code, done.err)
 
 
 def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Stores, postgres: PostgresEngine) -> None:

@@ -17,9 +17,10 @@ from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime import maintenance
 from petstore_server.runtime.installation import is_sqlite, sqlite_path
-from petstore_server.settings.values import database_url
+from petstore_server.settings.values import HOLDS_PASSWORD, database_url
 from petstore_server.store import Store
 
+_TO = "The database: postgresql://USER@HOST/NAME; with a password only in the variable."
 _KEEP = "Put the time into the name, and remove all but the newest N backups that were named like this."
 _TO_VERIFY_INDEXES = (
     "To verify the indexes, run in this database as a superuser of PostgreSQL, with the service's user for petstore: "
@@ -156,13 +157,13 @@ def restore(file: Path, yes: bool) -> None:
 
 
 @db.command(writes=True)
-@click.option("--to", "target", required=True, metavar="URL", help="The database: postgresql://USER@HOST/NAME.")
+@click.option("--to", "target", required=True, metavar="URL", help=_TO, envvar="PETSTORE_COPY_TO_URL", show_envvar=True)
 def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 
     No server may run on the store meanwhile, and commands that would change it fail. An interrupted copy leaves
     nothing behind: run it again. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to the URL, and
-    PETSTORE_REDIS_URL.
+    PETSTORE_REDIS_URL. All users of a machine see the arguments of a command: a URL with a password is refused there.
 
     $ petstore db copy --to postgresql://petstore@db.internal/petstore
     """
@@ -172,6 +173,10 @@ def copy(target: str) -> None:
         raise click.BadParameter(f"{error}.", param_hint="'--to'") from None
     if is_sqlite(target):
         raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="'--to'")
+    given = click.get_current_context().get_parameter_source("target")
+    if given is click.core.ParameterSource.COMMANDLINE and HOLDS_PASSWORD.search(target):
+        problem = "must not hold a password: other users of this machine see the arguments of a command."
+        raise click.BadParameter(f"{problem} Set PETSTORE_COPY_TO_URL to the URL instead.", param_hint="'--to'")
     collect_garbage()
     with progress("Copying and verifying (rows)") as advance:
         rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)

@@ -54,7 +54,7 @@ def copy(
 
     Its audit log names the actor; `progress` gets the rows copied and the total. Raises Conflict too.
     """
-    require_driver(target, "--to")
+    require_driver(target, "The URL of the target")
     from petstore_server.engines.copy import copy_store
 
     return asyncio.run(copy_store(path, target, actor, announce, progress))

@@ -13,7 +13,7 @@ __all__ = ["SETTINGS", "UNPARSABLE_URL", "Network", "Settings", "SettingsError",
 
 T = TypeVar("T")
 
-_FOREIGN = {"PETSTORE_API_KEY"}  # the client's
+_FOREIGN = {"PETSTORE_API_KEY", "PETSTORE_COPY_TO_URL"}  # the client's, and an option of `db copy`
 _KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod next to a service named petstore
 
 _YEAR_SECONDS = 31_536_000
