@@ -22,6 +22,14 @@ def test_an_installed_service_serves_every_request() -> None:
     assert done.stdout.endswith("10 passed, 0 failed\n")
 
 
+def test_the_key_of_a_running_server_comes_from_the_environment() -> None:
+    command = [sys.executable, str(SMOKE), "--url", "http://127.0.0.1:1"]
+    for each in (command, [*command, "--key", "pso_live_x"]):
+        done = subprocess.run(each, env={}, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert 2 == done.returncode
+    assert "unrecognized arguments: --key" in done.stderr
+
+
 def test_a_service_that_leaves_cancels_without_a_response_fails(tmp_path: Path) -> None:
     """The fault that one interpreter did not show: since Python 3.12, `create_task` refuses a generator."""
     command = tmp_path / "petstore"

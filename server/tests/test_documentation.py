@@ -206,6 +206,14 @@ def test_named_settings_exist(document: Path) -> None:
     assert set() == named - known
 
 
+@for_all([document for document in DOCUMENTS if document.parent in (ROOT / "docs", ROOT / "deploy")])
+def test_no_command_for_a_shared_machine_has_a_secret_among_its_arguments(document: Path) -> None:
+    secret = r"curl [^|]*Bearer|\$\{?PETSTORE_(DATABASE|REDIS|COPY_TO)_URL|--\S+.*://[^/\s]*:[^/\s@]+@|--requirepass"
+    blocks = re.findall(r"^```sh\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", "").splitlines()
+    assert [] == [line for line in lines if re.search(secret, line)]
+
+
 @every_document
 def test_documents_contain_no_machine_paths_or_hosts(document: Path) -> None:
     text = document.read_text()
