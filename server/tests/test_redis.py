@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
+from testing.cli import CommandLine
 from testing.clock import Clock
+from testing.documents import ROOT, block
 from testing.proxy import Proxy
 from testing.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
 from testing.subprocesses import PATIENCE, busy, within
@@ -380,3 +383,66 @@ async def test_a_redis_that_rejects_this_process_or_its_url_is_reported_at_the_s
         with pytest.raises(CountersUnavailable, match=reason) as refused:
             await counters.connect()
         assert (True, None) == (refused.value.refused, counters._client)
+
+
+SECRET = "s3cr3t"
+
+
+def documented_user(server: str) -> list[str]:
+    """The command of the page that makes a user, in words; with the right that older versions do not know."""
+    words = block(ROOT / "docs/operating.md", "redis user").replace(">PASSWORD", f">{SECRET}").split()
+    return words if server == REDIS else [*words, "+client|setinfo"]
+
+
+async def use_every_command(url: str) -> None:
+    """Count as a server does, with strikes that expire, and strikes of a clock that is set back."""
+    clock, policy = Clock(), BanPolicy(strikes=3, grace_seconds=0)
+    async with limiter(url) as one, limiter(url, clock, "other", policy) as other:
+        for each in (one, other):
+            assert Outcome.ADMITTED is (await each.admit(principal(limits=Limits(1, 1)))).outcome
+            assert (await each.admit_address("192.0.2.1")).outcome is Outcome.ADMITTED
+        for ahead in (0, 0, 700, -5, 0, 0):  # a refusal, a strike, one after it has expired, one before that
+            clock.now += ahead
+            await other.admit(principal(limits=Limits(1, 1)))
+        assert Outcome.BANNED is (await other.admit(principal(limits=Limits(1, 1)))).outcome
+        await one.counters.prove()
+        assert 1 == (await one.counters.usages([1]))[1].day.used
+        assert 7 == await one.counters.newest("postgres:x", 7)
+        assert "appendfsync" in await one.counters.info()
+        assert (one.fault, other.fault) == (None, None)
+
+
+async def test_the_documented_user_has_the_rights_that_the_service_uses_and_no_others(
+    own: RedisEngine, server: str, tmp_path: Path
+) -> None:
+    words = documented_user(server)
+    own.client.execute_command(*words)  # type: ignore[no-untyped-call]
+    own.client.config_resetstat()
+    url = f"redis://petstore:{SECRET}@127.0.0.1:{own.port}/1"
+    await use_every_command(url)
+    called: Any = own.client.info("commandstats")
+    names = {name.removeprefix("cmdstat_") for name, calls in called.items() if calls["calls"]}
+    assert {word.removeprefix("+") for word in words if word.startswith("+")} == names - {"auth", "config|resetstat"}
+    petstore = CommandLine(tmp_path / "store.db")
+    as_user, as_admin = [
+        await asyncio.to_thread(petstore, "doctor", "--json", PETSTORE_REDIS_URL=used) for used in (url, own.url)
+    ]
+    assert redis_checks(as_admin.out)
+    assert (as_admin.code, redis_checks(as_admin.out)) == (as_user.code, redis_checks(as_user.out))
+    assert SECRET not in as_user.out + as_user.err
+    assert [] == own.client.acl_log()
+
+
+def redis_checks(out: str) -> list[Any]:
+    """What the doctor reports of Redis."""
+    return [each for each in json.loads(out) if "Redis" in each.get("message", "")]
+
+
+async def test_a_missing_right_is_reported_at_the_start(own: RedisEngine, server: str) -> None:
+    words = documented_user(server)
+    for missing in ("+info", "+script|load", "+client|setname"):
+        own.client.execute_command(*[word for word in words if word != missing])  # type: ignore[no-untyped-call]
+        counters = RedisCounters(f"redis://petstore:{SECRET}@127.0.0.1:{own.port}/0", POLICY)
+        with pytest.raises(CountersUnavailable, match=missing.removeprefix("+").replace("|", r"\|")) as refused:
+            await counters.connect()
+        assert refused.value.refused
