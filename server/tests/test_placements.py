@@ -1,8 +1,13 @@
 """Placing orders: equal bodies, replays, identifiers, idempotency keys, and many placements at the same time."""
 
 import asyncio
+import re
+import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
@@ -20,6 +25,8 @@ from petstore_server.domain.orders import (
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
+from testing.cli import CommandLine, Done
+from testing.documents import ROOT
 from testing.stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +52,44 @@ async def test_concurrent_requests_with_one_key_place_one_order(each_backend: St
         assert 1 == sum(not outcome.replayed for outcome in placed)
         assert {"IdempotencyKeyInUse"} >= {type(outcome).__name__ for outcome in outcomes if outcome not in placed}
         assert [1] == [order.id async for batch in one.orders.scan() for order in batch]
+
+
+def test_a_reference_is_erased_as_the_page_says_and_stays_where_it_says(each_backend: Stores) -> None:
+    """The commands of docs/data-and-privacy.md; the tools of the databases get the statements as they are there."""
+
+    async def prepare() -> None:
+        async with each_backend.opened() as store:
+            account_id = await account(store)
+            for number in (1, 2):
+                await store.orders.place(Placement(account_id, f"key {number}", 7, number, None, f"Roe {number}"), BY)
+            await store.orders.change(2, CANCEL, BY)
+
+    def run(line: str) -> Done:
+        written, _, line = line.replace("1001", "1").replace("1002", "2").rpartition(" | ")
+        rows = shlex.split(written)[1].replace("\\n", "\n") if written else None
+        program, *arguments = shlex.split(line)
+        assert "petstore" == program
+        return CommandLine(Path("unused"), make=False)(*arguments, stdin=rows, PETSTORE_DATABASE_URL=each_backend.url)
+
+    asyncio.run(prepare())
+    page = (ROOT / "docs/data-and-privacy.md").read_text()
+    pending, in_sqlite, in_postgresql = re.findall(r"<!-- erase: \w+ -->\n```sh\n(.*)\n(.*)\n```", page)
+    assert '"reference":"Roe 1"' in run("petstore orders show 1001 --json").out
+    assert 0 == run(pending[0]).code
+    assert "Roe" not in run(f"{pending[1]} --json").out
+    assert '"quantity":1' in run(f"{pending[1]} --json").out
+    assert 3 == run(pending[0].replace("1001", "1002")).code
+
+    change, check = in_sqlite if each_backend.is_sqlite else in_postgresql
+    statement = shlex.split(change)[-1].removeprefix("--command=").replace("1002", "2")
+    database = each_backend.url.removeprefix("sqlite:///")
+    with closing((sqlite3 if each_backend.is_sqlite else psycopg).connect(database)) as connection:
+        connection.execute(statement)
+        connection.commit()
+    assert 0 == run(check).code
+    assert "Roe" not in run("petstore orders export -").out
+    for number, entries in ((1, 2), (2, 1)):  # the placement of each, and the import of one
+        assert entries == run("petstore audit --full --json").out.count(f"Roe {number}")
 
 
 async def test_requests_that_share_a_commit_each_get_their_own_outcome(store: Store) -> None:
