@@ -16,6 +16,10 @@ from urllib.parse import quote
 
 import pytest
 from psycopg import sql
+from redis import AuthenticationError, Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as NotConnectedError
+from redis.retry import Retry
 
 from petstore_server.api.contracts import CONTRACTS
 from petstore_server.cli.main import Group
@@ -27,14 +31,16 @@ from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.server.state import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from testing.cases import for_all
-from testing.documents import ROOT, block, headings, read_yaml, table
+from testing.documents import ROOT, block, headings, parse_yaml, read_yaml, table
 from testing.engines import PostgresEngine
 from testing.generated_tables import REFERENCE, subcommands
 from testing.process import PETSTORE, environment, petstore
+from testing.redis_engine import valkey_program
+from testing.subprocesses import await_ready, free_port, kill
 
 DEPLOY = ROOT / "deploy"
 OPERATING = ROOT / "docs/operating.md"
-FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.name != ".env")
 DEFAULTS = read_settings({})
 METRICS = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
 VALUES = {
@@ -217,6 +223,32 @@ def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
     assert DEFAULTS.drain_delay_seconds + DRAIN_SECONDS + 4 < int(service["TimeoutStopSec"])
 
 
+def megabytes(text: str) -> float:
+    """What a limit such as 1500M or 2g stands for."""
+    return float(text[:-1]) * {"m": 1, "g": 1_000}[text[-1].lower()]
+
+
+@pytest.mark.parametrize("name", ["petstore.service", "petstore-backup.service"])
+def test_a_unit_has_bounds_and_leaves_no_core_dump(name: str) -> None:
+    service = unit(name)["Service"]
+    assert "0" == service["LimitCORE"]
+    assert megabytes(service["MemoryMax"]) > 0
+    assert int(service["TasksMax"]) > 0
+
+
+def test_the_bounds_of_the_service_are_those_that_the_page_explains_and_hold_a_million_orders() -> None:
+    service, page = unit("petstore.service")["Service"], " ".join(OPERATING.read_text().split())
+    pattern = r"(\d+) MB with a million orders.* took (\d+) MB more, .* (\d+) MB more, and in the kernel (\d+) MB"
+    [needed] = re.findall(pattern, page)
+    imported = 150 + 100 + 100  # an import, the JSON array, and its file where /tmp is in memory
+    assert sum(map(int, needed)) + imported < megabytes(service["MemoryMax"])
+    assert f"{megabytes(service['MemoryMax']):,.0f} MB (`MemoryMax`) and {service['TasksMax']} threads" in page
+    compose = load("compose.yaml")["services"]["petstore"]
+    more_workers = 800 * (int(compose["environment"]["PETSTORE_WORKERS"]) - 1)
+    assert megabytes(service["MemoryMax"]) + more_workers <= megabytes(compose["mem_limit"])
+    assert f"--memory {service['MemoryMax'].lower()} " in (DEPLOY / "Containerfile").read_text()
+
+
 def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) -> None:
     service = unit("petstore-backup.service")["Service"]
     program, *arguments = shlex.split(service["ExecStart"])
@@ -375,10 +407,72 @@ def test_the_service_accepts_the_compose_file() -> None:
     settings = read_settings({**image_environment(), **environ})
     assert {urlhost(settings.database_url), urlhost(settings.redis_url or "")} <= services.keys()
     assert services.keys() - {"petstore"} == services["petstore"]["depends_on"].keys()
-    assert all("healthcheck" in service for service in services.values())
+    for service in services.values():
+        assert (True, ["ALL"], ["no-new-privileges:true"]) == (
+            service["read_only"],
+            service["cap_drop"],
+            service["security_opt"],
+        )
+        assert "cap_add" not in service
+        assert service["pids_limit"] > 0
+        assert megabytes(service["mem_limit"]) > 0
+        assert all(":size=" in place for place in service.get("tmpfs", []))
+        assert "PASSWORD" not in f"{service.get('command')} {service['healthcheck']['test']}"
     assert [f"127.0.0.1:{port}:{port}" for port in (settings.port, settings.admin_port)] == services["petstore"][
         "ports"
     ]
+
+
+def test_the_redis_of_compose_reads_its_password_from_stdin(tmp_path: Path) -> None:
+    """Among the arguments of a process, all users of the host would see it."""
+    redis = load("compose.yaml")["services"]["redis"]
+    *shell, script = redis["command"]
+    port, began = free_port(), "exec redis-server -"
+    assert script.startswith(f"{began} ")
+    script = script.replace("$$", "$").replace(began, f"exec {valkey_program()} - --port {port} --bind 127.0.0.1", 1)
+    environ = {**os.environ, **dict.fromkeys(redis["environment"], "s3cr3t")}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([*shell, script], cwd=tmp_path, env=environ, stdout=log, stderr=log)
+    at_once = Retry(NoBackoff(), 0)
+    with Redis(port=port, password="s3cr3t", retry=at_once) as client, Redis(port=port) as stranger:
+        try:
+            await_ready(process, lambda: answers(client), tmp_path / "log")
+            for name in ("appendonly", "maxmemory-policy"):
+                assert client.config_get(name)[name] in ("yes", "noeviction")
+            with pytest.raises(AuthenticationError):
+                stranger.ping()
+            assert b"s3cr3t" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        finally:
+            kill(process)
+
+
+def answers(client: Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except NotConnectedError:
+        return False
+
+
+def test_compose_reads_its_file_and_says_which_password_is_missing() -> None:
+    command = [sys.executable, "-m", "podman_compose", "-f", str(DEPLOY / "compose.yaml"), "config"]
+    passwords = {"POSTGRES_PASSWORD": "5ec4e7", "REDIS_PASSWORD": "5ec4e8"}
+
+    def read(**environ: str) -> subprocess.CompletedProcess[str]:
+        environ |= {"PATH": os.environ["PATH"], "PODMAN_COMPOSE_DISABLE_DOTENV": "1"}
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+    done = read(**passwords)
+    assert 0 == done.returncode, done.stderr
+    settings = parse_yaml(done.stdout)["services"]["petstore"]["environment"]
+    assert "redis://:5ec4e8@redis:6379/0" == settings["PETSTORE_REDIS_URL"]
+    for name in passwords:
+        done = read(**passwords | {name: ""})
+        assert (True, True) == (done.returncode != 0, "set it, in hexadecimal" in done.stderr), name
+
+
+def test_compose_keeps_the_passwords_out_of_the_repository_and_the_image() -> None:
+    assert "deploy/.env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert "*" == (DEPLOY / "Containerfile.dockerignore").read_text().split()[0]
 
 
 def urlhost(url: str) -> str:

@@ -119,7 +119,7 @@ async def test_a_migration_may_take_as_long_as_it_needs(
     [
         ("sslmod=require", "has an unknown parameter, sslmod."),
         ("sslmode=require&pasword=SECRET", "has an unknown parameter, pasword."),
-        *((query, "is not a URL that PostgreSQL accepts.") for query in MALFORMED),
+        *((query, "is not a URL that PostgreSQL accepts.") for query in (*MALFORMED, "password=SECRET%FF")),
     ],
 )
 def test_a_url_that_libpq_does_not_accept_is_a_bad_setting(query: str, problem: str, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def url_problem(url: str) -> str | None:
     """What is wrong with a URL that libpq does not accept, without any value in it; None if it is accepted."""
     try:
         conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # its text, and one without `=`, may hold the password
+    except (psycopg.ProgrammingError, UnicodeError):  # its text, and one without `=`, may hold the password
         known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
         unknown = next((name for name in re.findall("[?&]([a-z_]{1,40})=", url) if name not in known), None)
         return f"has an unknown parameter, {unknown}" if unknown else "is not a URL that PostgreSQL accepts"
