@@ -61,19 +61,15 @@ _PIP = "[global]\nno-index = true\nfind-links = /wheels\n"
 _POSTGRES = """#!/bin/sh
 set -eu
 if [ ! -e "$PGDATA" ]; then
-    install -d -o postgres -m 700 "$(dirname "$PGDATA")"
-    (umask 077; printf %s "$POSTGRES_PASSWORD" >/tmp/password; chown postgres /tmp/password)
-    as_server() { setpriv --reuid postgres --regid postgres --init-groups "$@"; }
-    as_server initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust
+    mkdir -p "$(dirname "$PGDATA")"
+    (umask 077; printf %s "$POSTGRES_PASSWORD" >/tmp/password)
+    initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust
     echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
-    as_server pg_ctl start --wait -o "-c listen_addresses="
+    pg_ctl start --wait -o "-c listen_addresses="
     createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
-    as_server pg_ctl stop
+    pg_ctl stop
 fi
-exec setpriv --reuid postgres --regid postgres --init-groups postgres -c "listen_addresses=*"
-"""
-_REDIS = """#!/bin/sh
-exec setpriv --reuid redis --regid redis --init-groups "$@" --protected-mode no
+exec postgres -c "listen_addresses=*"
 """
 _ENTRYPOINT = 'ENTRYPOINT ["/entrypoint"]'
 _OFFLINE = "--pull=never -v {folder}/pip.conf:/etc/pip.conf:ro -v {wheels}:/wheels:ro"
@@ -116,12 +112,12 @@ class Containers:
         with debian("forky", "postgresql-18") as root:
             path = "ENV PATH=/usr/lib/postgresql/18/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             data = ("ENV PGDATA=/var/lib/postgresql/18/docker", "VOLUME /var/lib/postgresql")
+            root.run("install -d -o postgres -g postgres -m 3777 /run/postgresql")
             root.add_program("entrypoint", _POSTGRES)
             self.add_image("docker.io/library/postgres:18", root.path, _ENTRYPOINT, path, *data, "STOPSIGNAL SIGINT")
         with debian("forky", "redis-server") as root:
             root.run("install -d -o redis -g redis /data")
-            root.add_program("entrypoint", _REDIS)
-            self.add_image("docker.io/library/redis:8", root.path, _ENTRYPOINT, "WORKDIR /data", "VOLUME /data")
+            self.add_image("docker.io/library/redis:8", root.path, "WORKDIR /data", "VOLUME /data")
 
 
 @contextmanager
@@ -172,7 +168,7 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
         engine.run(f"{inside} petstore doctor")
         assert "10001\n" == engine.run(f"{inside} id -u")
         assert "Read-only file system" in engine.run(f"{inside} touch /opt/petstore/new 2>&1 || true")
-        back_up, restore, _ = operating(tmp_path)
+        back_up, restore, *_ = operating(tmp_path)
         for command in back_up:
             engine.run(command)
         before = service.ask("GET", "/v1/store/orders").body
@@ -196,11 +192,13 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
 def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_path: Path) -> None:
     build, start_engines, migrate, start, create_account = commands("compose.yaml")
 
+    engine.add_engines()
+    environ = written(engine, tmp_path)
+
     def compose(command: str) -> str:
         command = command.replace("podman compose", f"{sys.executable} -m podman_compose")
-        return engine.run(command, POSTGRES_PASSWORD="5ec4e7")
+        return engine.run(command, **environ)
 
-    engine.add_engines()
     compose(build.replace(" -f", f" --podman-build-args='{engine.offline}' -f"))
     with Network("machine") as network, network.host("machine"):
         compose(start_engines)
@@ -213,6 +211,14 @@ def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_p
         service = Service("http://127.0.0.1:8080", engine.run(f"{inside} {_KEY}").strip())
         run(service)
         engine.run(f"{inside} petstore doctor")
+        started = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        assert any(b"redis-server" in arguments for arguments in started)
+        for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD"):
+            assert not [arguments for arguments in started if environ[name].encode() in arguments]
+        assert "NOAUTH" in engine.run("podman exec petstore_redis_1 env -u REDISCLI_AUTH redis-cli ping")
+        for name in ("postgres", "redis"):
+            assert "0" != engine.run(f"podman exec petstore_{name}_1 id -u").strip()
+            assert "CapEff:\t0000000000000000\n" in engine.run(f"podman exec petstore_{name}_1 cat /proc/1/status")
         for command in operating(tmp_path)[2]:
             compose(command)
         assert (tmp_path / "orders.dump").read_bytes().startswith(b"PGDMP")
@@ -227,6 +233,17 @@ def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_p
         compose("podman compose -f deploy/compose.yaml down")
         kept = engine.run("podman volume ls --quiet").split()
         assert {"petstore_postgres", "petstore_redis"} == {each for each in kept if each != "orders"}
+
+
+def written(engine: Containers, folder: Path) -> dict[str, str]:
+    """What the first line of compose.yaml, and the lines of deploy/README.md about digests, write into deploy/.env."""
+    [make] = re.findall(r"^#     (\(umask .*)$", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
+    pin = "\n".join(operating(folder)[3])
+    assert "podman pull" in pin
+    for script in (make, re.sub(r"\n +podman pull .*", "", pin)):
+        engine.run(script.replace("deploy/.env", str(folder / ".env")))
+    assert 0o600 == (folder / ".env").stat().st_mode & 0o777
+    return dict(line.split("=", 1) for line in (folder / ".env").read_text().splitlines())
 
 
 def operating(folder: Path) -> list[list[str]]:

@@ -126,6 +126,13 @@ def test_the_sockets_belong_to_systemd_and_the_service_serves_them(machine: Mach
     assert re.search(r'"api":"http://127\.0\.0\.1:8080","admin":"http://127\.0\.0\.1:8081"', machine.log())
 
 
+def test_the_service_runs_within_the_bounds_of_its_unit(machine: Machine) -> None:
+    shown = machine.run("systemctl show petstore --property=MemoryMax,TasksMax,OOMPolicy,LimitCORE")
+    assert {"MemoryMax=1572864000", "TasksMax=512", "OOMPolicy=continue", "LimitCORE=0"} == set(shown.split())
+    threads = machine.run(f"ls /proc/{machine.main_process()}/task").split()
+    assert 0 < len(threads) < 40  # what docs/operating.md allows a process
+
+
 def test_a_killed_service_comes_back(machine: Machine) -> None:
     before = machine.main_process()
     machine.run("systemctl kill --signal=KILL --kill-whom=main petstore")
