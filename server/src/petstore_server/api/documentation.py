@@ -51,7 +51,8 @@ _SWAGGER_FILES = ("favicon-32x32.png", "swagger-ui-bundle.js", "swagger-ui.css")
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
 _GUIDE_PAGES = ("guide", "client", "versions", "changelog")  # the Markdown files and, under `/docs`, the pages
 _RELEASE = re.compile(
-    r"^## (?P<heading>(?P<title>[^\n]+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
+    r"^## (?P<heading>(?P<title>[^\n]+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _LIST_OF_CONTENTS = re.compile(r"^(?:- \[.+\]\(#.+\)\n)+", re.MULTILINE)  # for readers of the Markdown file
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
