@@ -30,8 +30,8 @@ _URL = re.compile(
     re.ASCII | re.VERBOSE,
 )
 
-# What the driver does not misread: it takes the database 0 for a path that is not a number, a default for the port 0, and
-# the first of several values. Without a host it takes this one, as meant.
+# What the driver does not misread: it takes the database 0 for a path that is not a number, a default for the port 0,
+# and the first of several values. Without a host it takes this one, as meant.
 _REDIS = re.compile(
     r"""(?!.*[?&](\w+)=.*&\1=) (?!.*/\d+\?.*\bdb=)
     (?:rediss?://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]*)(?::[1-9]\d{0,4})?(?:/\d{0,5})?|unix://(?:[^/?#]*@)?/[^?#]+)
