@@ -135,14 +135,16 @@ class Routes:
         self._most = max(map(len, self._table))
         self._versions = {segments[0] for segments in self._table}
         # Most requests spell a path exactly so, but for a last parameter; these need not be taken apart.
-        self._known: dict[bytes, Match] = {}
-        self._known_but_for_the_last: dict[bytes, Match] = {}
-        for segments, route in self._table.items():
-            if PARAMETER not in segments:
-                self._known[b"/" + "/".join(segments).encode()] = Match([*segments], segments[0], route)
-            elif segments[-1] == PARAMETER:
-                start = "/".join(("", *segments[:-1], "")).encode()
-                self._known_but_for_the_last[start] = Match([*segments[:-1]], segments[0], route)
+        self._known = {
+            _path(*segments): Match([*segments], segments[0], route)
+            for segments, route in self._table.items()
+            if PARAMETER not in segments
+        }
+        self._known_but_for_the_last = {
+            _path(*segments[:-1], ""): Match([*segments[:-1]], segments[0], route)
+            for segments, route in self._table.items()
+            if segments[-1] == PARAMETER
+        }
 
     def find(self, path: bytes) -> Match:
         """What a path, as it was sent, leads to."""
@@ -173,6 +175,10 @@ class Routes:
                 if route is not None:
                     return Match(segments, segments[0], route, segments[index])
         return Match(segments, segments[0], None)
+
+
+def _path(*segments: str) -> bytes:
+    return "/".join(("", *segments)).encode()
 
 
 def _check_templates(routes: Sequence[Route]) -> None:
