@@ -3,7 +3,7 @@
 import asyncio
 import math
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -13,33 +13,35 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.fair_queue import FairQueue
 
 Item = TypeVar("Item")
-Items = TypeVar("Items", bound=Sequence[Any])
 Result = TypeVar("Result")
 
 
 async def in_halves(
-    perform: Callable[[Items], Awaitable[Result]], items: Items, common: type[Exception] = ServiceUnavailable
-) -> AsyncGenerator[tuple[Items, Result | Exception]]:
-    """Perform items together; after an error, each half of them, so that it ends only the item that causes it.
+    perform: Callable[[Sequence[Item]], Awaitable[object]],
+    items: Sequence[Item],
+    refuse: Callable[[Item, Exception], object],
+    common: type[Exception] = ServiceUnavailable,
+) -> None:
+    """Perform items together, in order; after an error, each half of them, so that only the item that causes it fails.
 
-    Yields each part, in order, once it was performed: with its result, or one item, or none, with its error. Raises a
-    `common` error, which concerns all items: of the parts that were not yielded before, none was performed.
+    `refuse` gets that item with its error. Raises a `common` error, which concerns all items, and an error without
+    items: what follows was then not performed.
     """
-    parts: list[Any] = [items]
+    parts = [items]
     while parts:
         part = parts.pop()
-        result: Result | Exception
         try:
-            result = await perform(part)
+            await perform(part)
         except common:
             raise
-        except Exception as error:  # noqa: BLE001 - for the caller of the item
+        except Exception as error:
             middle = len(part) // 2
             if middle:
                 parts += part[middle:], part[:middle]
-                continue
-            result = error
-        yield part, result
+            elif part:
+                refuse(part[0], error)
+            else:
+                raise
 
 
 class Batcher(Generic[Item, Result]):
@@ -119,38 +121,31 @@ class Batcher(Generic[Item, Result]):
             self._working -= 1
 
     async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        left = len(batch)
         try:
-            async for part, outcomes in in_halves(self._outcomes, batch, self._common):
-                left -= len(part)
-                _settle(part, outcomes)
+            await in_halves(self._perform_part, batch, _fail, self._common)
         except asyncio.CancelledError:  # the event loop is being closed
             for _, future in batch:
                 future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
-            rest = batch[len(batch) - left :]
             if isinstance(error, self._outage):
-                rest += [(item, future) for item, future, _ in self._waiting.take(sys.maxsize)]
-            _settle(rest, error)
+                batch += [(item, future) for item, future, _ in self._waiting.take(sys.maxsize)]
+            for call in batch:
+                _fail(call, error)
 
-    async def _outcomes(self, part: list[tuple[Item, asyncio.Future[Result]]]) -> Sequence[Result | Exception]:
-        return await self._perform([item for item, _ in part])
+    async def _perform_part(self, part: Sequence[tuple[Item, asyncio.Future[Result]]]) -> None:
+        outcomes = await self._perform([item for item, _ in part])
+        for call, outcome in zip(part, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                _fail(call, outcome)
+            elif not call[1].done():
+                call[1].set_result(outcome)
 
 
-def _settle(
-    part: Sequence[tuple[Any, asyncio.Future[Result]]], outcomes: Sequence[Result | Exception] | Exception
-) -> None:
-    """End the calls with their outcomes, or all of them with one error."""
-    if isinstance(outcomes, Exception):
-        outcomes = [outcomes] * len(part)
-    for (_, future), outcome in zip(part, outcomes, strict=True):
-        if future.done():  # the caller was cancelled, or does not wait any longer
-            continue
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+def _fail(call: tuple[Any, asyncio.Future[Any]], error: Exception) -> None:
+    """End a call with an error, unless it has ended, its caller was cancelled, or does not wait any longer."""
+    if not call[1].done():
+        call[1].set_exception(error)
 
 
 def _expire(future: asyncio.Future[Any]) -> None:

@@ -7,7 +7,7 @@ shows signs of life in between, so that every process sees whether the run goes 
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import cache, partial
@@ -33,7 +33,6 @@ HISTORY_CHANGED = (
     "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
     "is missing."
 )
-_Rejected = Callable[[Sequence[ImportOutcome]], Rejected]  # what a transaction rejects, by its outcomes
 _MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
 Item = TypeVar("Item")
@@ -175,59 +174,49 @@ class FileImport(Generic[T]):
                 await store.imports.note(kind, self.import_id, actor(), self.file, state=state, error=error)
 
     async def _store(self, batches: Sequence[Batch[T]], store: Store, scratch: Store | None, actor: Actor) -> None:
-        async def import_records(records: list[T], rejected: _Rejected) -> list[ImportOutcome]:
-            records = await self._completed(records, store)
-            run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
-            if scratch:
-                await self._copy([record.id for record in records], store, scratch, actor)
-            if self._kind is ORDERS:
-                placed = await store.orders.placed([record.id for record in records]) if scratch else ()
-                run |= {"replace_placed": self._replace_placed, "placed": placed}
-            outcomes: list[ImportOutcome] = await self._kind.part(scratch or store).import_batch(records, **run)
-            return outcomes
-
-        await self._import(batches, import_records)
-        self.position = batches[-1].position
-
-    async def _import(
-        self,
-        batches: Sequence[Batch[T]],
-        import_records: Callable[[list[T], _Rejected], Awaitable[list[ImportOutcome]]],
-    ) -> None:
-        """Import the records of batches together, or in parts without those that the store refuses by themselves."""
+        """Store the records of batches together, or in parts without those that the store refuses by themselves."""
         records = [record for batch in batches for record in batch.records]
-        waiting = list(chain.from_iterable(batch.rejects for batch in batches))  # until they are in the record
         rows = cache(lambda: list(chain.from_iterable(batch.rows() for batch in batches)))
+        waiting = list(chain.from_iterable(batch.rejects for batch in batches))  # until they are in the record
 
-        async def import_part(part: range) -> None:
+        async def store_part(part: Sequence[int]) -> None:
             rejects: list[Reject] = []
 
             def rejected(outcomes: Sequence[ImportOutcome]) -> Rejected:
-                rejects[:] = sorted([*waiting, *self._refused(rows, part, outcomes)], key=attrgetter("line"))
+                refusals = {each: reason for each, reason in self._kind.refusals.items() if each in outcomes}
+                refused = [(at, refusals[each]) for at, each in zip(part, outcomes, strict=True) if each in refusals]
+                rejects[:] = waiting + [rows()[at].reject(UnreadableRow(reason)) for at, reason in refused]
+                rejects.sort(key=attrgetter("line"))
                 return self.rejects.with_batch(rejects)
 
-            outcomes = await import_records(records[part.start : part.stop], rejected)
+            run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
+            outcomes = await self._import([records[at] for at in part], store, scratch, run)
             for outcome in self._counts:  # before the rejects, whose file may be on a full disk
                 self._counts[outcome] += outcomes.count(outcome)
             self.rejects.add(rejects)
             waiting.clear()
 
-        async for part, error in in_halves(import_part, range(len(records))):
-            if isinstance(error, DomainError) and part:
-                waiting.append(rows()[part.start].reject(UnreadableRow(error.message)))
-            elif error is not None:
+        def refuse(at: int, error: Exception) -> None:
+            if not isinstance(error, DomainError):
                 raise error
-        if waiting:
-            await import_part(range(0))
+            waiting.append(rows()[at].reject(UnreadableRow(error.message)))
 
-    def _refused(
-        self, rows: Callable[[], list[Row]], part: range, outcomes: Sequence[ImportOutcome]
-    ) -> Iterator[Reject]:
-        """The rows of a part that are not to be imported over what the store has."""
-        if refusals := {each: reason for each, reason in self._kind.refusals.items() if each in outcomes}:
-            for at, each in zip(part, outcomes, strict=True):
-                if each in refusals:
-                    yield rows()[at].reject(UnreadableRow(refusals[each]))
+        await in_halves(store_part, range(len(records)), refuse)
+        if waiting:
+            await store_part([])
+        self.position = batches[-1].position
+
+    async def _import(
+        self, records: list[T], store: Store, scratch: Store | None, run: dict[str, Any]
+    ) -> list[ImportOutcome]:
+        records = await self._completed(records, store)
+        if scratch:
+            await self._copy([record.id for record in records], store, scratch, run["actor"])
+        if self._kind is ORDERS:
+            placed = await store.orders.placed([record.id for record in records]) if scratch else ()
+            run |= {"replace_placed": self._replace_placed, "placed": placed}
+        outcomes: list[ImportOutcome] = await self._kind.part(scratch or store).import_batch(records, **run)
+        return outcomes
 
     async def _completed(self, records: list[T], store: Store) -> list[T]:
         """The records, with the fields that the file has no column for as the store has them.

@@ -122,19 +122,25 @@ class Backend:
             unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
             return False
-        now = monotonic()
-        self._refused = {row: until for row, until in self._refused.items() if now < until}
+        ends = monotonic() + _SAVE_SECONDS
+        self._refused = {row: until for row, until in self._refused.items() if monotonic() < until}
         rows = [row for row in _rows(unsaved, activity) if row[:2] not in self._refused]
-        failures: list[tuple[_Row, Exception]] = []
-        left = len(rows)
+        left, failures = rows.copy(), list[tuple[_Row, Exception]]()
+
+        async def save(part: Sequence[_Row]) -> None:
+            if monotonic() <= ends or len(left) == len(rows):  # each round saves or refuses something
+                some, some_activity = _counted(part)
+                await self.store.usage.save(*some, some_activity)
+                del left[: len(part)]
+
+        def refuse(row: _Row, error: Exception) -> None:
+            failures.append((row, error))
+            left.remove(row)
+
         try:
-            async for part, error in in_halves(self._save_rows, rows):
-                left -= len(part)
-                failures += [(row, error) for row in part if error is not None]
-                if monotonic() > now + _SAVE_SECONDS:
-                    break
+            await in_halves(save, rows, refuse)
         finally:
-            rest, rest_of_activity = _counted(rows[len(rows) - left :])
+            rest, rest_of_activity = _counted(left)
             self.local.put_back(rest)
             self.activity.put_back(rest_of_activity)
             self._refuse(failures)
@@ -149,10 +155,6 @@ class Backend:
             fields = {"key": ban.key_id, "account": account, "ban_seconds": ban.until - ban.began}
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
         return self.activity.max_taken in (len(activity.accounts), len(activity.keys))
-
-    async def _save_rows(self, rows: Sequence[_Row]) -> None:
-        unsaved, activity = _counted(rows)
-        await self.store.usage.save(*unsaved, activity)
 
     def _refuse(self, failures: Sequence[tuple[_Row, Exception]]) -> None:
         """Drop rows that the store refuses, for a while also what is counted later, and log the first."""
