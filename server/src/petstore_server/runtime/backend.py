@@ -122,29 +122,7 @@ class Backend:
             unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
             return False
-        ends = monotonic() + _SAVE_SECONDS
-        self._refused = {row: until for row, until in self._refused.items() if monotonic() < until}
-        rows = [row for row in _rows(unsaved, activity) if row[:2] not in self._refused]
-        left, failures = rows.copy(), list[tuple[_Row, Exception]]()
-
-        async def save(part: Sequence[_Row]) -> None:
-            if monotonic() <= ends or len(left) == len(rows):  # each round saves or refuses something
-                some, some_activity = _counted(part)
-                await self.store.usage.save(*some, some_activity)
-                del left[: len(part)]
-
-        def refuse(row: _Row, error: Exception) -> None:
-            failures.append((row, error))
-            left.remove(row)
-
-        try:
-            await in_halves(save, rows, refuse)
-        finally:
-            rest, rest_of_activity = _counted(left)
-            self.local.put_back(rest)
-            self.activity.put_back(rest_of_activity)
-            self._refuse(failures)
-        if left:
+        if not await self._save_rows(_rows(unsaved, activity)):
             return False
         self.local.saved(unsaved)
         self._saves += 1
@@ -156,12 +134,37 @@ class Backend:
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
         return self.activity.max_taken in (len(activity.accounts), len(activity.keys))
 
-    def _refuse(self, failures: Sequence[tuple[_Row, Exception]]) -> None:
-        """Drop rows that the store refuses, for a while also what is counted later, and log the first."""
-        self._refused |= {row[:2]: monotonic() + _REFUSED_SECONDS for row, _ in failures}
-        for (kind, key, _), error in failures[:1]:
-            fields = {"rows": len(failures), "first": f"{_KINDS[kind]} {key}", "retry_in_seconds": _REFUSED_SECONDS}
-            _log.error("usage not saved", extra=fields, exc_info=error)
+    async def _save_rows(self, rows: Sequence[_Row]) -> bool:
+        """Save rows, and put back what no time was left for; return whether there was time for all.
+
+        Rows that the store refuses are lost, and for a while what is counted later; the first is logged.
+        """
+        ends = monotonic() + _SAVE_SECONDS
+        self._refused = {row: until for row, until in self._refused.items() if monotonic() < until}
+        rows = [row for row in rows if row[:2] not in self._refused]
+        left, failures = rows.copy(), list[tuple[_Row, Exception]]()
+
+        async def save(part: Sequence[_Row]) -> None:
+            if monotonic() <= ends or len(left) == len(rows):  # each round saves or refuses something
+                unsaved, activity = _counted(part)
+                await self.store.usage.save(*unsaved, activity)
+                del left[: len(part)]
+
+        def refuse(row: _Row, error: Exception) -> None:
+            failures.append((row, error))
+            left.remove(row)
+
+        try:
+            await in_halves(save, rows, refuse)
+        finally:
+            unsaved, activity = _counted(left)
+            self.local.put_back(unsaved)
+            self.activity.put_back(activity)
+            self._refused |= {row[:2]: monotonic() + _REFUSED_SECONDS for row, _ in failures}
+            for (kind, key, _), error in failures[:1]:
+                first = {"rows": len(failures), "first": f"{_KINDS[kind]} {key}", "retry_in_seconds": _REFUSED_SECONDS}
+                _log.error("usage not saved", extra=first, exc_info=error)
+        return not left
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what is not saved yet. Raises ServiceUnavailable."""

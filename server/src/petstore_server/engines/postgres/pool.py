@@ -235,10 +235,8 @@ def hosts_of(url: str) -> list[tuple[str, str]]:
         return [("", make_conninfo("", **parameters))]  # the driver says what is wrong with it
     places = [{name: (texts * number)[index] for name, texts in by_host.items()} for index in range(number)]
     names = [place.get("host") or place.get("hostaddr", "") for place in places]
-    return [
-        (
-            f"{name}:{place.get('port') or 5432}" if names.count(name) > 1 else name,
-            make_conninfo("", **parameters | place),
-        )
+    shown = [
+        f"{name}:{place.get('port') or 5432}" if names.count(name) > 1 else name
         for name, place in zip(names, places, strict=True)
     ]
+    return [(name, make_conninfo("", **parameters | place)) for name, place in zip(shown, places, strict=True)]

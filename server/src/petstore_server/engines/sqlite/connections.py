@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import apsw
 
-from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
+from petstore_server.domain.errors import ServiceUnavailable
 
 CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE  # how a connection is opened that may make the file
 BUSY_SECONDS = 5.0  # for which a writer waits for another process; our transactions take milliseconds
@@ -115,13 +115,6 @@ def roll_back(connection: apsw.Connection) -> None:
 
 def unavailable(error: apsw.Error | OSError) -> ServiceUnavailable:
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
-
-
-def failed(error: Exception) -> StatementFailed:
-    """What an error becomes that is not one of ENVIRONMENT."""
-    failure = StatementFailed(plain_words(error))
-    failure.__cause__ = error
-    return failure
 
 
 def plain_words(error: Exception) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import apsw
 import msgspec
 
+from petstore_server.domain.errors import StatementFailed
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
-from petstore_server.engines.sqlite.connections import ENVIRONMENT, failed
+from petstore_server.engines.sqlite.connections import ENVIRONMENT, plain_words
 from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Rows, Statement, Work
 
@@ -124,10 +125,9 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
                 rows = _perform(connection, statement)
             except ENVIRONMENT:
                 raise
-            except Exception as error:  # noqa: BLE001 - for the work that caused it: others may share the transaction
-                statement = work.throw(failed(error))
-            else:
-                statement = work.send(rows)
+            except Exception as error:
+                raise StatementFailed(plain_words(error)) from error
+            statement = work.send(rows)
     except StopIteration as stop:
         result: Result = stop.value
         return result

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from petstore_server.domain.errors import DomainError, ServiceUnavailable
+from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
 from petstore_server.engines.sqlite.dialect import rows_of, run, translated
@@ -151,7 +151,7 @@ class SerialEngine:
     def _explained(self, error: apsw.Error) -> DomainError:
         """What an error becomes; damage is noted."""
         if not isinstance(error, connections.ENVIRONMENT):
-            return connections.failed(error)
+            return StatementFailed(connections.plain_words(error))
         explained = unavailable(error)
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             self.damage.seen(explained)
