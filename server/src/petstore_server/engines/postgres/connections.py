@@ -4,10 +4,12 @@ So it works behind a pooler that gives each transaction another connection (pgbo
 """
 
 import asyncio
+import math
 import os
+import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import psycopg
@@ -16,9 +18,9 @@ from psycopg.pq import TransactionStatus
 
 from petstore_server.deadlines import expiring
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.locks import Driver, naming_table
-from petstore_server.engines.postgres.timelines import OldPrimary, Timelines
 from petstore_server.store.engine import Command, Commands, Query, Result, Row, Rows, Work
+
+Driver = psycopg.AsyncConnection[Row]
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
@@ -33,7 +35,12 @@ _OUTSIDE_FUNCTIONS = ("42501", "42P01", "3F000")
 CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)  # the connection may not have noticed it yet
 
 
+_TABLE = re.compile(r'petstore"?\."?(\w+)|in relation "(\w+)"')
 _Errors = tuple[type[psycopg.Error], ...]
+
+
+class OldPrimary(psycopg.OperationalError):
+    """The server is a primary that another one has replaced."""
 
 
 class Options(NamedTuple):
@@ -85,8 +92,9 @@ READ = _options("", {}, 1.2, 1.8)  # one statement that an index answers
 SCAN = _options("", _GONE | _NO_JIT, 10.0, 12.0)  # one that reads much
 SNAPSHOT = _options(_BEGIN_SNAPSHOT, _NO_JIT, 1.2, 60.0)  # reads of one snapshot: each is quick
 # Reads for as long as the consumer takes.
-EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, float("inf"))
-
+EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, math.inf)
+# PostgreSQL ends the statement by itself, also if this process has given it up or was killed.
+_BRIEF = Options(_assignment({"lock_timeout": "500", "statement_timeout": "1100"}), 10.0, 10.0)
 
 _NO_LIMITS = {"lock_timeout": "0", "statement_timeout": "0", _IDLE: "0"}
 # The driver needs the last one for COPY; otherwise it quotes texts as the connection has it.
@@ -115,11 +123,11 @@ class Connection:
         self._committing = False
         self.timed_out = False
 
-    async def verify(self, timelines: Timelines) -> None:
-        """Close the connection if its server was replaced. Raises psycopg.Error, OldPrimary among them."""
+    async def verify(self, check: Callable[[Driver], Awaitable[None]]) -> None:
+        """Close the connection if its server was replaced, which `check` raises. Raises psycopg.Error."""
         try:
             with self._bounded():
-                await timelines.verify(self._driver)
+                await check(self._driver)
         except psycopg.Error:
             await self._driver.close()
             raise
@@ -179,7 +187,7 @@ class Connection:
         message = ";".join(self._unsent)
         self._unsent.clear()
         rows: list[list[Row]] = []
-        with self._bounded(), naming_table(message):
+        with self._bounded(), _naming_table(message):
             cursor = await self._driver.execute(message.encode())
             more: bool | None = True
             while more:
@@ -223,6 +231,28 @@ class Connection:
         self.timed_out = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as raw_socket:
             raw_socket.shutdown(socket.SHUT_RDWR)
+
+
+async def briefly(driver: Driver, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    """Return the rows of a statement that waits half a second for a lock at most. Raises psycopg.Error.
+
+    In a transaction, the limits are those of its later statements too.
+    """
+    [rows] = await Connection(driver, _BRIEF, math.inf).rows([Query(sql, parameters)])
+    return rows
+
+
+@contextmanager
+def _naming_table(sent: str) -> Iterator[None]:
+    """Note at the error for a lock that was not available which table of the statements is meant."""
+    try:
+        yield
+    except errors.LockNotAvailable as error:
+        position = int(error.diag.statement_position or 0)  # of a table; of a row there is only a context
+        found = _TABLE.search(sent[position - 1 :] if position else error.diag.context or "")
+        if found is not None:
+            error.add_note(f"petstore.{found[1] or found[2]}")
+        raise
 
 
 def _sets(statement: Command | Commands | Rows) -> Sequence[Sequence[Any]]:

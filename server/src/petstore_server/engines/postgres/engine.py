@@ -92,7 +92,7 @@ class PostgresEngine:
 
     async def verify(self) -> None:
         self.damage.require_none()
-        await self._pool.use(lambda connection: connection.verify(self._timelines), READ)
+        await self._pool.use(lambda connection: connection.verify(self._timelines.verify), READ)
 
     async def close(self) -> None:
         for batcher in self._batchers.values():

@@ -12,8 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.engines.postgres import connections
-from petstore_server.engines.postgres.connections import BULK, READ, WRITE, Connection, Options
-from petstore_server.engines.postgres.locks import Driver
+from petstore_server.engines.postgres.connections import BULK, READ, WRITE, Connection, Driver, Options
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Damage, Query, Result
 

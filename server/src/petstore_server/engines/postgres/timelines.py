@@ -11,11 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import psycopg
 from psycopg import errors
 
+from petstore_server.engines.postgres.connections import Driver, OldPrimary, briefly
 from petstore_server.engines.postgres.dialect import epoch
-from petstore_server.engines.postgres.locks import Driver, briefly
 
 Share = Callable[[str, int], Awaitable[int]]
 """Note a number under a name where all processes see it; return the largest one noted there."""
@@ -34,14 +33,10 @@ _TIMELINE = f"""
 _CLOCK = f"SELECT {epoch}, at FROM petstore.store JOIN petstore.clock USING (one) WHERE one = 1"
 _BEGIN_HISTORY = f"""
     UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '')
-    WHERE one = 1 AND {epoch} = %s
+    WHERE one = 1 AND {epoch} = %s RETURNING epoch
 """
 
 _log = logging.getLogger(__name__)
-
-
-class OldPrimary(psycopg.OperationalError):
-    """The server is a primary that another one has replaced."""
 
 
 class Timelines:
