@@ -97,7 +97,7 @@ class Batcher(Generic[Item, Result]):
             task = loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        with nullcontext() if deadline is None else expiring(deadline, partial(_expire, future)):
+        with nullcontext() if deadline is None else expiring(deadline, partial(_fail, future, TimeoutError())):
             return await future
 
     async def close(self) -> None:
@@ -122,7 +122,7 @@ class Batcher(Generic[Item, Result]):
 
     async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
-            await in_halves(self._perform_part, batch, _fail, self._common)
+            await in_halves(self._perform_part, batch, lambda call, error: _fail(call[1], error), self._common)
         except asyncio.CancelledError:  # the event loop is being closed
             for _, future in batch:
                 future.cancel()
@@ -130,27 +130,22 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
             if isinstance(error, self._outage):
                 batch += [(item, future) for item, future, _ in self._waiting.take(sys.maxsize)]
-            for call in batch:
-                _fail(call, error)
+            for _, future in batch:
+                _fail(future, error)
 
     async def _perform_part(self, part: Sequence[tuple[Item, asyncio.Future[Result]]]) -> None:
         outcomes = await self._perform([item for item, _ in part])
-        for call, outcome in zip(part, outcomes, strict=True):
+        for (_, future), outcome in zip(part, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                _fail(call, outcome)
-            elif not call[1].done():
-                call[1].set_result(outcome)
+                _fail(future, outcome)
+            elif not future.done():
+                future.set_result(outcome)
 
 
-def _fail(call: tuple[Any, asyncio.Future[Any]], error: Exception) -> None:
-    """End a call with an error, unless it has ended, its caller was cancelled, or does not wait any longer."""
-    if not call[1].done():
-        call[1].set_exception(error)
-
-
-def _expire(future: asyncio.Future[Any]) -> None:
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """End a call with an error, unless it has ended: its caller was cancelled, or does not wait any longer."""
     if not future.done():
-        future.set_exception(TimeoutError())
+        future.set_exception(error)
 
 
 class SharedCall(Batcher[None, Result]):

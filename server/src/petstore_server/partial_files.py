@@ -77,6 +77,7 @@ class Partial:
         if replace:
             os.rename(_FILE, name, src_dir_fd=private, dst_dir_fd=directory)
         os.fsync(directory)
+        _remove(self.path.parent.name, directory)  # at once: the file may be written to for hours
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -120,16 +120,14 @@ def written_file(
         with stream:
             yield stream
         return
-    with ExitStack() as stack:
-        with partial_file(Path(name).absolute()) as partial:
-            file = stack.enter_context(partial.create(mode, **options))
-            if not at_once:
-                yield file
-                file.flush()
-                require_writable(name, force=force)  # again: another command may have made a backup with this name
-            partial.put_in_place(replace=force)
+    with partial_file(Path(name).absolute()) as partial, partial.create(mode, **options) as file:
         if at_once:
-            yield file
+            partial.put_in_place(replace=force)
+        yield file
+        if not at_once:
+            file.flush()
+            require_writable(name, force=force)  # again: another command may have made a backup with this name
+            partial.put_in_place(replace=force)
 
 
 def operator() -> Actor:

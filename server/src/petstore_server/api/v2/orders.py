@@ -9,14 +9,7 @@ from typing import NamedTuple
 from petstore_server.api.errors import IdempotencyKeyMissing
 from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
-from petstore_server.api.v2.input import (
-    IDEMPOTENCY_KEY,
-    LIST_ORDERS,
-    NO_PARAMETERS,
-    check_media_type,
-    decoded,
-    read_new_order,
-)
+from petstore_server.api.v2 import input as v2_input
 from petstore_server.api.v2.tokens import Cursors
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
@@ -66,7 +59,7 @@ class _Handlers:
     async def get_order(self, call: Call) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.parameter)
-        NO_PARAMETERS.read(call.request.query)
+        v2_input.NO_PARAMETERS.read(call.request.query)
         order = await self._store.search.find(order_id)
         return answer(call.request.headers, order.text().encode())
 
@@ -76,17 +69,17 @@ class _Handlers:
         Raises InvalidParameter, UnsupportedMediaType, IdempotencyKeyMissing, InvalidBody, IdempotencyKeyReused,
         IdempotencyKeyInUse.
         """
-        NO_PARAMETERS.read(call.request.query)
+        v2_input.NO_PARAMETERS.read(call.request.query)
         headers = call.request.headers
-        check_media_type(headers.get(b"content-type"), headers.get(b"content-encoding"))
+        v2_input.check_media_type(headers.get(b"content-type"), headers.get(b"content-encoding"))
         key = headers.get(b"idempotency-key")
         if key is None:
             raise IdempotencyKeyMissing
         if len(key) > 2 and key[:1] == key[-1:] == b'"':  # as the draft writes it
             key = key[1:-1]
-        idempotency_key = IDEMPOTENCY_KEY.read([key.decode("latin-1")])
+        idempotency_key = v2_input.IDEMPOTENCY_KEY.read([key.decode("latin-1")])
         kept = sha256(idempotency_key.encode()).hexdigest()  # not the client's text, which may hold an API key
-        placement = Placement(call.caller.account_id, kept, *read_new_order(call.request.body))
+        placement = Placement(call.caller.account_id, kept, *v2_input.read_new_order(call.request.body))
         placed = await self._store.orders.place(placement, call.actor(self._clock()))
         lines = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
         if placed.replayed:
@@ -96,7 +89,7 @@ class _Handlers:
     async def cancel_order(self, call: Call) -> Response:
         """As in version 1, but for InvalidParameter."""
         order_id = parse_order_id(call.parameter)
-        NO_PARAMETERS.read(call.request.query)
+        v2_input.NO_PARAMETERS.read(call.request.query)
         await self._store.orders.change(order_id, CANCEL, call.actor(self._clock()), call.caller.account_id)
         return Response(204)
 
@@ -129,7 +122,7 @@ def read_listing(query: bytes) -> tuple[Listing, str | None]:
 
 @lru_cache(maxsize=_KEPT)
 def _listing(query: bytes) -> Listing:
-    values = LIST_ORDERS.read(query)
+    values = v2_input.LIST_ORDERS.read(query)
     filters = Filters(
         frozenset(values["status"] or ()),
         values["petId"],
@@ -139,7 +132,7 @@ def _listing(query: bytes) -> Listing:
         values["updatedFrom"],
         frozenset(values["reference"] or ()),
     )
-    kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
+    kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
     # What cannot be in a URI, but may come in a request, is encoded for the header Link: a > would end it (RFC 8288).
     # So Link may have three times the bytes of the query; deploy/nginx accepts that.
     kept = [re.sub(rb'[<>"\\^`{|}]', lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
