@@ -335,9 +335,10 @@ def test_an_import_that_changed_nothing_says_so_and_has_an_id(cli: CommandLine, 
 
 
 def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
-    done = cli("orders", "import", "-", "--rejects", "/dev/full", stdin='{"id":1}\nx\n')
+    rows = "".join(f'{{"id":{number}}}\n' for number in range(1, 5))
+    done = cli("orders", "import", "-", "--rejects", "/dev/full", stdin=f"{rows}x\n")
     assert 1 == done.code
-    assert "Stopped after 1 order; what was imported is in the store (import-" in done.err
+    assert "Stopped after 4 orders; what was imported is in the store (import-" in done.err
 
 
 def test_the_rejects_file_may_not_be_the_file_that_is_imported(cli: CommandLine, tmp_path: Path) -> None:

@@ -19,22 +19,22 @@ Result = TypeVar("Result")
 async def in_halves(
     perform: Callable[[Sequence[Item]], Awaitable[object]],
     items: Sequence[Item],
-    refuse: Callable[[Item, Exception], object],
-    common: type[Exception] = ServiceUnavailable,
+    refuse: Callable[[Item, Any], object],
+    separable: tuple[type[Exception], ...] = (Exception,),
 ) -> None:
     """Perform items together, in order; after an error, each half of them, so that only the item that causes it fails.
 
-    `refuse` gets that item with its error. Raises a `common` error, which concerns all items, and an error without
-    items: what follows was then not performed.
+    `refuse` gets that item with its error, if it is `separable`. Raises any other error, ServiceUnavailable, which
+    concerns all items, and an error without items: what follows was then not performed.
     """
     parts = [items]
     while parts:
         part = parts.pop()
         try:
             await perform(part)
-        except common:
+        except ServiceUnavailable:
             raise
-        except Exception as error:
+        except separable as error:
             middle = len(part) // 2
             if middle:
                 parts += part[middle:], part[:middle]
@@ -75,7 +75,7 @@ class Batcher(Generic[Item, Result]):
         self._concurrency = concurrency
         self._limit = limit
         self._outage = outage
-        self._common = outage if separable else Exception
+        self._separable = (Exception,) if separable else ()
         self._waiting: FairQueue[tuple[Item, asyncio.Future[Result], float]] = FairQueue()  # with a deadline
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -122,7 +122,7 @@ class Batcher(Generic[Item, Result]):
 
     async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
-            await in_halves(self._perform_part, batch, lambda call, error: _fail(call[1], error), self._common)
+            await in_halves(self._perform_part, batch, lambda call, error: _fail(call[1], error), self._separable)
         except asyncio.CancelledError:  # the event loop is being closed
             for _, future in batch:
                 future.cancel()

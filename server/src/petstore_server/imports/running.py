@@ -196,12 +196,10 @@ class FileImport(Generic[T]):
             self.rejects.add(rejects)
             waiting.clear()
 
-        def refuse(at: int, error: Exception) -> None:
-            if not isinstance(error, DomainError):
-                raise error
+        def refuse(at: int, error: DomainError) -> None:
             waiting.append(rows()[at].reject(UnreadableRow(error.message)))
 
-        await in_halves(store_part, range(len(records)), refuse)
+        await in_halves(store_part, range(len(records)), refuse, (DomainError,))
         if waiting:
             await store_part([])
         self.position = batches[-1].position

@@ -80,16 +80,11 @@ class Timelines:
 
     async def _verify_clock(self, driver: Driver, share: Share) -> None:
         """Begin a new history if the clock is behind the newest time that was seen in this one."""
-        epoch, at = await _clock(driver)
+        [(epoch, at)] = await briefly(driver, _CLOCK)
         newest = await share(f"{self._store}:clock:{epoch}", at)
         self._noted = epoch, newest
         if at < newest:  # another process may have noted a change that was made since the clock was read
-            _, at = await _clock(driver)
+            [(_, at)] = await briefly(driver, _CLOCK)
         if at < newest:
             await briefly(driver, _BEGIN_HISTORY, (epoch,))
             _log.error("store lost changes", extra={"behind_seconds": (newest - at) / 1_000_000})
-
-
-async def _clock(driver: Driver) -> tuple[str, int]:
-    [(name, at)] = await briefly(driver, _CLOCK)
-    return name, at
