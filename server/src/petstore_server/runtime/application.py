@@ -63,14 +63,8 @@ class Application:
         self.concurrency = Concurrency()
         self.changes = Changes(backend.store)
         store = backend.store
-        self.routes = Routes(
-            [
-                *v1.routes(store, clock, settings),
-                *orders.routes(store, clock),
-                *self.changes.routes(),
-                *usage.routes(store, backend.history, clock),
-            ]
-        )
+        served = v1.routes(store, clock, settings) + orders.routes(store, clock) + self.changes.routes()
+        self.routes = Routes(served + usage.routes(store, backend.history, clock))
         operations = [operation.id for route in self.routes.all for operation in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
