@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import NO_OWNER, Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import Order, Status, TrackedOrder
 from petstore_server.store import Store
 from testing.stores import BY
@@ -15,11 +15,12 @@ SORTS = [Sort(field, descending) for field in SortField for descending in (False
 
 
 class Entry(NamedTuple):
-    """An order with the timestamps that the store gave it, in Unix microseconds."""
+    """An order with the timestamps that the store gave it, in Unix microseconds, and the id of its owner."""
 
     order: Order
     updated_at: int
     created_at: int
+    owner: int | None = None
 
     @property
     def tracked(self) -> TrackedOrder:
@@ -53,6 +54,7 @@ def matches(entry: Entry, filters: Filters) -> bool:
         and (filters.ship_date_from is None or ship_date is None or ship_date >= filters.ship_date_from)
         and (filters.ship_date_to is None or ship_date is None or ship_date < filters.ship_date_to)
         and (filters.updated_from is None or entry.updated_at >= filters.updated_from)
+        and (filters.owner is None or (entry.owner or NO_OWNER) == filters.owner)
     )
 
 
@@ -84,6 +86,7 @@ def all_filters(
     updated_from: int,
     statuses: tuple[Status, Status],
     references: tuple[tuple[str, ...], ...] = (),
+    owners: tuple[int, ...] = (),
 ) -> list[Filters]:
     """Every combination of filters, with these values."""
     first, last = ship_dates
@@ -97,6 +100,7 @@ def all_filters(
             (None, last),
             (None, updated_from),
             (frozenset[str](), *map(frozenset, references)),
+            (None, *owners),
         )
     ]
 
@@ -121,10 +125,11 @@ async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> li
 async def model_of(store: Store) -> Model:
     """All orders of the store, each read for itself."""
     model: Model = {}
+    owners = {account.name: account.id for account in await store.accounts.list()}
     async for batch in store.orders.scan():
         for order in batch:
             found = await store.search.find(order.id)
-            model[order.id] = Entry(order, found.updated_at, found.created_at)
+            model[order.id] = Entry(order, found.updated_at, found.created_at, owners.get(order.account or ""))
     return model
 
 

@@ -190,6 +190,7 @@ ANY_ORDER = st.builds(
     st.none() | st.booleans(),
     st.sampled_from(Status),
     st.none() | st.sampled_from(["1", "a, {b", "\N{CAT FACE}"]),
+    st.none() | st.sampled_from(["zoo", "acme"]),
 )
 
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.v2 import changes, tokens
-from petstore_server.domain.errors import OrderConflict, OrderNotFound
-from petstore_server.domain.lists import Filters, Position, Sort, SortField
+from petstore_server.domain.errors import OrderConflict, OrderNotFound, ReferenceInUse
+from petstore_server.domain.lists import NO_OWNER, Filters, Position, Sort, SortField
 from petstore_server.domain.orders import (
     CANCEL,
     COMPLETE,
@@ -24,8 +24,10 @@ from petstore_server.domain.orders import (
     INT64_MIN,
     ImportOutcome,
     Order,
+    Placed,
     Placement,
     Status,
+    kept_of,
     ship,
 )
 from petstore_server.store import Store, pages
@@ -84,6 +86,7 @@ ORDERS = st.builds(
     st.none() | st.booleans(),
     st.sampled_from(Status),
     st.none() | st.sampled_from(REFERENCES),
+    st.sampled_from((None, None, "zoo", "acme", "missing")),
 )
 STEPS = st.one_of(
     st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple), st.booleans()),
@@ -123,16 +126,18 @@ FILTERS = st.builds(
     st.none() | st.sampled_from(INSTANTS),
     st.none(),
     st.frozensets(st.sampled_from(REFERENCES)),
+    st.none() | st.sampled_from((NO_OWNER, 1, 2)),
 )
 ASKED = st.builds(Asked, FILTERS, st.none() | st.integers(0, 20))
 
 
 class Follower:
-    """A client that follows the changes."""
+    """A client that follows the changes, of one owner's orders or of all."""
 
-    def __init__(self, store: Store, limit: int) -> None:
+    def __init__(self, store: Store, limit: int, owner: int | None = None) -> None:
         self._store = store
         self._limit = limit
+        self._owner = owner
         self._changes = changes.Changes(store)
         self._token: str | None = None
 
@@ -142,8 +147,8 @@ class Follower:
         more = True
         while more:
             clock = await self._store.search.clock()
-            self._token = self._token or tokens.token_of(clock.epoch, Position(0, INT64_MIN))
-            body = await self._changes.read(self._token, self._limit, clock)
+            self._token = self._token or tokens.token_of(clock.epoch, Position(0, INT64_MIN), self._owner)
+            body = await self._changes.read(self._token, self._limit, clock, self._owner)
             page = json.loads(body or '{"data": [], "more": false}')
             assert len(page["data"]) == self._limit if page["more"] else len(page["data"]) <= self._limit
             found, more, self._token = found + page["data"], page["more"], page.get("next", self._token)
@@ -153,10 +158,11 @@ class Follower:
 class History:
     """A history on a store: `writer` changes it, `reader` is open in another process, as it were."""
 
-    def __init__(self, writer: Store, reader: Store, account_id: int) -> None:
+    def __init__(self, writer: Store, reader: Store, accounts: dict[str | None, int]) -> None:
         self._writer = writer
         self._reader = reader
-        self._account_id = account_id
+        self._accounts = accounts
+        self._account_id = accounts["zoo"]
         self._keys = count()
         self._latest = 0
         self._largest_id = 0
@@ -181,10 +187,30 @@ class History:
             Placement(self._account_id, str(next(self._keys)), pet_id, 1, step.ship_date, step.reference)
             for pet_id in step.pet_ids
         ]
+        if step.reference is not None:  # only one order of the account has it
+            return await self._place_with_reference(step, requests)
         placed = await asyncio.gather(*(self._writer.orders.place(request, BY) for request in requests))
+        return await self._placed_by(step, requests, placed)
+
+    async def _place_with_reference(self, step: Place, requests: list[Placement]) -> dict[int, Order]:
+        placing = (self._writer.orders.place(request, BY) for request in requests)
+        outcomes = await asyncio.gather(*placing, return_exceptions=True)
+        placed = [each for each in outcomes if isinstance(each, Placed)]
+        refused = [each for each in outcomes if isinstance(each, ReferenceInUse)]
+        owned = (entry for entry in self.model.values() if entry.owner == self._account_id)
+        first = min((entry.order.id for entry in owned if entry.order.reference == step.reference), default=None)
+        assert (len(placed), len(refused)) == ((1, len(requests) - 1) if first is None else (0, len(requests)))
+        assert {each.values[0] for each in refused} <= {placed[0].order_id if first is None else first}
+        if first is not None:
+            return {}
+        return await self._placed_by(step, [requests[outcomes.index(placed[0])]], placed)
+
+    async def _placed_by(self, step: Place, requests: list[Placement], placed: list[Placed]) -> dict[int, Order]:
         assert min(result.order_id for result in placed) > self._largest_id
         changed = {
-            result.order_id: Order(result.order_id, request.pet_id, 1, step.ship_date, reference=step.reference)
+            result.order_id: Order(
+                result.order_id, request.pet_id, 1, step.ship_date, reference=step.reference, account="zoo"
+            )
             for request, result in zip(requests, placed, strict=True)
         }
         assert len(placed) == len(changed)
@@ -197,7 +223,8 @@ class History:
         before = self.model.get(step.order_id)
         after = None if before is None else changed_order(before.order, step.action)
         if after is not None:
-            assert after == await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
+            changed = await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
+            assert after == changed._replace(account=after.account)
             return {step.order_id: after}
         with pytest.raises(OrderNotFound if before is None else OrderConflict):
             await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
@@ -206,14 +233,24 @@ class History:
     async def _import(self, step: ImportOrders) -> dict[int, Order]:
         current = {order_id: entry.order for order_id, entry in self.model.items()}
         outcomes, changed = [], {}
-        for order in step.orders:
+        for row in step.orders:
+            order = kept_of(current.get(row.id), row)
             protected = order.id in self._placed and not step.replace_placed
-            outcomes.append(imported(current.get(order.id), order, protected=protected))
+            others = [each for each in current.values() if each.id != order.id]
+            outcomes.append(self._imported(current.get(order.id), order, others, protected=protected))
             if outcomes[-1] in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
                 current[order.id] = changed[order.id] = order
         importing = self._writer.orders.import_batch(step.orders, "import:1", BY, replace_placed=step.replace_placed)
         assert outcomes == await importing
         return changed
+
+    def _imported(self, existing: Order | None, order: Order, others: list[Order], *, protected: bool) -> ImportOutcome:
+        if order.account not in (None, *self._accounts):
+            return ImportOutcome.UNKNOWN_ACCOUNT
+        named = order.account, order.reference
+        if None not in named and named in [(each.account, each.reference) for each in others]:
+            return ImportOutcome.REFERENCE_IN_USE
+        return imported(existing, order, protected=protected)
 
     async def _read_times(self, changed: dict[int, Order]) -> None:
         """Put the changed orders into the model: each is later than all changes before, and created only once."""
@@ -222,7 +259,9 @@ class History:
             found = await self._reader.search.find(order_id)
             assert found.updated_at > before
             known = self.model.get(order_id)
-            self.model[order_id] = Entry(order, found.updated_at, known.created_at if known else found.updated_at)
+            created_at = known.created_at if known else found.updated_at
+            owner = self._accounts.get(order.account)
+            self.model[order_id] = Entry(order, found.updated_at, created_at, owner)
             assert self.model[order_id].tracked == found
             self._latest = max(self._latest, found.updated_at)
 
@@ -244,14 +283,19 @@ def imported(existing: Order | None, order: Order, *, protected: bool) -> Import
         return ImportOutcome.CREATED
     if existing == order:
         return ImportOutcome.UNCHANGED
+    if existing.account not in (None, order.account):
+        return ImportOutcome.OTHER_OWNER
+    if existing._replace(account=None) == order._replace(account=None):
+        return ImportOutcome.REPLACED
     if existing.status is not Status.PENDING:
         return ImportOutcome.REJECTED
     return ImportOutcome.PROTECTED if protected else ImportOutcome.REPLACED
 
 
-def list_of(model: Model) -> bytes:
-    """The list of version 1."""
-    return f"[{','.join(model[order_id].order.record() for order_id in sorted(model))}]".encode()
+def list_of(model: Model, owner: int | None = None) -> bytes:
+    """The list of version 1, of one owner's orders or of all."""
+    seen = [entry.order.record() for _, entry in sorted(model.items()) if owner in (None, entry.owner)]
+    return f"[{','.join(seen)}]".encode()
 
 
 @contextmanager
@@ -285,18 +329,27 @@ async def test_a_history_agrees_with_a_dictionary(
     """Take the steps, and compare the store with the model. The follower looks after `every` steps."""
     stores = each_backend.another()
     async with stores.opened() as writer, stores.opened() as reader:
-        await add_key(writer)
-        history = History(writer, reader, (await writer.accounts.find("zoo")).id)
-        follower, unseen = Follower(reader, limit), set[int]()
+        for name in ("zoo", "acme"):
+            await add_key(writer, name, name)
+        accounts: dict[str | None, int] = {account.name: account.id for account in await writer.accounts.list()}
+        history = History(writer, reader, accounts)
+        owners: tuple[int | None, ...] = (None, *accounts.values())
+        followers = {owner: Follower(reader, limit, owner) for owner in owners}
+        own = {owner: reader.listing.of(owner) for owner in accounts.values()}
+        unseen = set[int]()
         held = await reader.listing.current()
         for number, step in enumerate(steps, 1):
             unseen |= await history.take(step)
             before, held = held, await reader.listing.current()
             assert list_of(history.model) == b"[" + records_of(held)[1:] + b"]"
             assert (before is held) == (records_of(before) == records_of(held))
+            for account_id, listing in own.items():
+                assert list_of(history.model, account_id) == b"[" + records_of(await listing.current())[1:] + b"]"
             if number % every == 0 or number == len(steps):
                 changed = in_order([history.model[order_id] for order_id in unseen], UPDATED)
-                assert [json.loads(entry.tracked.text()) for entry in changed] == await follower.catch_up()
+                for owner, follower in followers.items():
+                    seen = [entry.tracked.text() for entry in changed if owner in (None, entry.owner)]
+                    assert list(map(json.loads, seen)) == await follower.catch_up()
                 unseen.clear()
         with bounds(*most):
             await assert_pages_agree(reader, history.model, asked)

@@ -54,12 +54,12 @@ def perform(connection: psycopg.Connection, work: Work[None]) -> None:
 
 def insert(connection: psycopg.Connection, *orders: Order) -> None:
     """Insert orders as the service does, in a transaction that goes on."""
-    perform(connection, dialect.insert_orders([order_row(order) for order in orders], orders[-1].id, 0.0, 1))
+    perform(connection, dialect.insert_orders([(*order_row(order), None) for order in orders], orders[-1].id, 0.0, 1))
 
 
 def replace(connection: psycopg.Connection, order: Order) -> None:
     """Replace an order as the service does, in a transaction that goes on."""
-    perform(connection, dialect.update_orders([order_row(order)], (), 0.0))
+    perform(connection, dialect.update_orders([(*order_row(order), None)], (), 0.0))
 
 
 async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None:
@@ -301,5 +301,5 @@ async def test_after_a_restore_the_list_is_read_again_though_revisions_are_given
             await other.orders.import_batch([Order(3)], "import:3", BY)
         assert b'[{"id":1},{"id":3}]' == await served(cache)
         found = (await store.listing.current()).mark
-        assert (lost.mark.revision, False) == (found.revision, found.history == lost.mark.history)
+        assert (lost.mark.change, False) == (found.change, found.history == lost.mark.history)
         assert access != await store.access_version()

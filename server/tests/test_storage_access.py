@@ -311,11 +311,12 @@ async def test_every_change_of_access_is_recorded_and_heard_and_nothing_else_is_
             assert version.changes + 1 == (await other.access_version()).changes
         entries = (await log(store))[:9]
     free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
+    seen = {"orders": "all"}
     created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
     banned = {"began": 1_000, "until": 9_000, "level": 1}
     rotated = {"expires_at": 3_000.0, "rotated_to": "key_two"}
     assert [
-        ("account.create", "account:zoo", None, free),
+        ("account.create", "account:zoo", None, free | seen),
         ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
         ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
         ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),

@@ -234,7 +234,7 @@ async def test_others_can_write_between_two_bulk_transactions(
 
 def test_an_idempotency_key_is_looked_up_after_it_was_locked() -> None:
     """A request that looked first would not see the order that another host commits before the lock is taken."""
-    statements = next(find_keys([(1, "one")], NOW))
+    statements = next(find_keys([(1, "one")], [], NOW))
     assert [True, False] == ["lock" in str(statement) for statement in statements]
 
 

@@ -157,7 +157,7 @@ async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path)
         await store.orders.import_batch([Order(4)], "import:3", BY)
         assert [b'[{"id":1},{"id":2},{"id":4}]'] == (await cache.current()).plain.whole.chunks
         found = await store.listing.current()
-        assert (lost.mark.revision, False) == (found.mark.revision, lost.mark.history == found.mark.history)
+        assert (lost.mark.change, False) == (found.mark.change, lost.mark.history == found.mark.history)
         await store.check()
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
     assert [] == check(path)

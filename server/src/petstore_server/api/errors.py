@@ -67,10 +67,13 @@ class InvalidToken(InvalidCursor):
 
 
 class ChangesReset(DomainError):
-    """The token is of another history of the store: what its client has seen may be gone."""
+    """The token is of another history of the store, or of what another account sees: what was seen may be gone."""
 
     code = "changes_reset"
-    message = "The store has returned to an earlier state; read all changes again, without 'after', into an empty copy."
+    message = (
+        "The store has returned to an earlier state, or your account sees other orders than before; read all changes "
+        "again, without 'after', into an empty copy."
+    )
 
 
 class InvalidBody(DomainError):
@@ -107,7 +110,7 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
     403: (domain.InsufficientScope,),
     404: (domain.InvalidOrderId, domain.OrderNotFound, domain.PetNotFound, RouteNotFound),
     405: (MethodNotAllowed,),
-    409: (domain.OrderAlreadyShipped, domain.OrderAlreadyCancelled, domain.IdempotencyKeyInUse),
+    409: (domain.OrderAlreadyShipped, domain.OrderAlreadyCancelled, domain.IdempotencyKeyInUse, domain.ReferenceInUse),
     410: (Gone, ChangesReset),
     413: (server.PayloadTooLarge,),
     414: (server.UriTooLong,),
@@ -145,6 +148,8 @@ def _headers(failure: DomainError | RequestError) -> bytes:
             return f"allow: {allow}\r\n".encode()
         case RateLimitExceeded(values=(int(seconds),)):
             return b"retry-after: %d\r\n" % seconds
+        case domain.ReferenceInUse(values=(order_id,)):
+            return f"location: orders/{order_id}\r\n".encode()
         case domain.ServiceUnavailable() | domain.IdempotencyKeyInUse() | server.TooManyConnections() | Overloaded():
             return b"retry-after: 1\r\n"
     return b""

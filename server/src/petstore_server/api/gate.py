@@ -148,7 +148,8 @@ class Gate:
     async def _hold(self, call: Call, held: Held) -> Response:
         """The response that is waited for. Its key and its limits are looked at again, and nothing is charged.
 
-        Raises InvalidApiKey if the key is not valid any more, ApiKeyBanned, and what the response raises.
+        Raises InvalidApiKey if the key is not valid any more, ApiKeyBanned, ChangesReset if its account sees other
+        orders now, and what the response raises.
         """
         began, call.decision = perf_counter(), None
         try:
@@ -159,6 +160,8 @@ class Gate:
             call.decision = await self.limiter.admit(principal, charge=False)
             if call.decision.outcome is BANNED:
                 raise errors.ApiKeyBanned
+            if principal.owner != call.caller.owner:
+                raise errors.ChangesReset
 
     async def _identify(self, call: Call) -> Principal:
         """Look the key up. Without a valid one, charge the window of the address.

@@ -8,6 +8,7 @@ bytes have the same ETag on every host.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from isal import isal_zlib
@@ -16,6 +17,7 @@ from petstore_server.api.representation import FOR_ONE_ACCOUNT, Representation, 
 from petstore_server.batching import SharedCall
 from petstore_server.store.listing import Listing, OrderList, Piece
 
+MAX_OWN_BYTES = 64 << 20  # of own lists in memory, of all accounts together; the one that was used last may be larger
 JOINED_BYTES = 1 << 20  # bodies up to this size are joined into one chunk: one write is faster than many
 _GZIP_LEVEL = 1  # of isal: level 2 is a tenth slower here and saves little
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, no name, no time, fastest, unknown system
@@ -40,6 +42,11 @@ class EncodedList:
         self.plain = _represent(source.digest, [*self._chunks, self._ending])
         self._gzip: Representation | None = None
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))
+
+    @property
+    def size(self) -> int:
+        """What the list takes in memory, in bytes, with its compressed form."""
+        return self.source.size + (0 if self._gzip is None else self._gzip.whole.length)
 
     async def gzip(self) -> Representation:
         """Return the list as one gzip member with its own ETag. Compressed once, on a thread."""
@@ -104,3 +111,35 @@ class ListCache:
         if held is self._held:
             self._turn = turn
         return held
+
+    @property
+    def size(self) -> int:
+        """What the list takes in memory, in bytes."""
+        return 0 if self._held is None else self._held.size
+
+
+class OwnLists:
+    """Holds the newest lists of accounts that see their own orders only, up to MAX_OWN_BYTES (D21)."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._lists: OrderedDict[int, ListCache] = OrderedDict()  # by owner, the one that was used last at the end
+        self._sizes: dict[int, int] = {}
+
+    async def current(self, owner: int, turn: object | None = None) -> EncodedList:
+        """Return the list of the owner's orders, as `ListCache.current` does. Raises ServiceUnavailable."""
+        cache = self._lists.get(owner)
+        if cache is None:
+            cache = self._lists[owner] = ListCache(self._listing.of(owner))
+        self._lists.move_to_end(owner)
+        latest = cache.known(turn) or await cache.current(turn)
+        if cache is self._lists.get(owner):
+            self._note_size(owner, cache.size)
+        return latest
+
+    def _note_size(self, owner: int, size: int) -> None:
+        """Note what a list takes, and forget those that were used longest ago while all together take too much."""
+        self._sizes[owner] = size
+        while len(self._lists) > 1 and sum(self._sizes.values()) > MAX_OWN_BYTES:
+            oldest, _ = self._lists.popitem(last=False)
+            self._sizes.pop(oldest, None)

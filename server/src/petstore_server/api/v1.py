@@ -6,7 +6,7 @@ import msgspec
 
 from petstore_server.api.errors import Gone
 from petstore_server.api.headers import deprecation_notices
-from petstore_server.api.list_cache import ListCache
+from petstore_server.api.list_cache import ListCache, OwnLists
 from petstore_server.api.representation import accepts_gzip, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.domain.errors import PetNotFound
@@ -39,11 +39,15 @@ class _Handlers:
         self._clock = clock
         self._pets_sunset = pets_sunset
         self._orders = ListCache(store.listing)
+        self._own = OwnLists(store.listing)
 
     async def list_orders(self, call: Call) -> Response:
-        """Every order, from memory; 304 if the client has the same bytes already (D8)."""
-        headers = call.request.headers
-        snapshot = self._orders.known(call.request.turn) or await self._orders.current(call.request.turn)
+        """Every order that the account sees, from memory; 304 if the client has the same bytes already (D8, D21)."""
+        headers, turn, owner = call.request.headers, call.request.turn, call.caller.owner
+        if owner is None:
+            snapshot = self._orders.known(turn) or await self._orders.current(turn)
+        else:
+            snapshot = await self._own.current(owner, turn)
         chosen = await snapshot.gzip() if accepts_gzip(headers) else snapshot.plain
         return chosen.answer(headers)
 
@@ -52,8 +56,9 @@ class _Handlers:
 
         Raises InvalidOrderId, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled.
         """
-        order_id = parse_order_id(call.parameter)
-        await self._store.orders.change(order_id, CANCEL, call.actor(self._clock()), call.caller.account_id)
+        order_id, caller = parse_order_id(call.parameter), call.caller
+        actor = call.actor(self._clock())
+        await self._store.orders.change(order_id, CANCEL, actor, caller.account_id, owner=caller.owner)
         return Response(204)
 
     async def get_pet(self, call: Call) -> Response:

@@ -38,6 +38,13 @@ PLAN_LIMITS = {
 """The plans' limits (spec S7.4). Enterprise is absent: its limits are set for each account (D11)."""
 
 
+class VisibleOrders(StrEnum):
+    """Which orders an account sees and may change (D21)."""
+
+    ALL = "all"
+    OWN = "own"
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A partner of the store. Keys belong to an account, and limits are counted for it. Times are Unix seconds."""
@@ -51,6 +58,7 @@ class Account:
     contact: str = ""
     note: str = ""
     closed_at: float | None = None
+    orders: VisibleOrders = VisibleOrders.ALL
 
     @property
     def state(self) -> str:
@@ -63,7 +71,8 @@ class Account:
         """Return what can change, as the audit log records it."""
         limits = {"per_minute": self.limits.per_minute, "per_day": self.limits.per_day}
         times = {"suspended_at": self.suspended_at, "closed_at": self.closed_at}
-        return {"plan": str(self.plan), **limits, **times, "contact": self.contact, "note": self.note}
+        texts = {"contact": self.contact, "note": self.note}
+        return {"plan": str(self.plan), "orders": str(self.orders), **limits, **times, **texts}
 
 
 def set_plan(plan: Plan, limits: Limits) -> Transition[Account]:
@@ -80,12 +89,16 @@ RESUME = Transition[Account]("account.resume", lambda account: replace(require_o
 """Make the keys of a suspended account valid again. Raises AccountClosed."""
 
 
-def edit(contact: str | None, note: str | None) -> Transition[Account]:
-    """Change the texts that are not None. Raises InvalidInput."""
+def edit(contact: str | None, note: str | None, orders: VisibleOrders | None = None) -> Transition[Account]:
+    """Change what is not None. Raises InvalidInput; AccountClosed if the orders of a closed account would change."""
     contact, note = contact and check_note(contact, "contact"), note and check_note(note)
+    given = (("contact", contact), ("note", note), ("orders", orders))
+    changes: dict[str, Any] = {name: value for name, value in given if value is not None}
 
-    texts: dict[str, Any] = {name: text for name, text in (("contact", contact), ("note", note)) if text is not None}
-    return Transition("account.edit", lambda account: replace(account, **texts))
+    def apply(account: Account) -> Account:
+        return replace(account if orders is None else require_open(account), **changes)
+
+    return Transition("account.edit", apply)
 
 
 def close(at: float) -> Transition[Account]:

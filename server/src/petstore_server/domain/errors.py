@@ -97,6 +97,13 @@ class IdempotencyKeyInUse(DomainError):
     message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
 
 
+class ReferenceInUse(Conflict):
+    """An order of the same owner, whose id is the value, has this reference (D21)."""
+
+    code = "reference_in_use"
+    message = "Order {} already has this reference; if it is the same order, do not place it again."
+
+
 class OrderConflict(Conflict):
     """The order's state does not allow the transition (spec S3)."""
 

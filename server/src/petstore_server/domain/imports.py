@@ -67,19 +67,30 @@ class ImportsPage(NamedTuple):
 
 
 def evaluate(
-    records: Sequence[Record], existing: Mapping[int, Record], rule: Callable[[Record | None, Record], ImportOutcome]
+    records: Sequence[Record],
+    existing: Mapping[int, Record],
+    rule: Callable[[Record | None, Record], ImportOutcome],
+    completed: Callable[[Record | None, Record], Record] = lambda _, new: new,
+    *,
+    any_new: bool = True,
 ) -> tuple[list[ImportOutcome], dict[int, Record]]:
-    """Return the outcome of each record, as if imported one after another, and the records to write, by id."""
-    if not existing:  # the common case, at a tenth of the cost
+    """Return the outcome of each record, as if imported one after another, and the records to write, by id.
+
+    `completed` returns a record with what the store keeps of the one before. `any_new`: the rule accepts any record
+    with a new identifier.
+    """
+    if not existing and any_new:  # the common case, at a tenth of the cost
         changed = {record.id: record for record in records}
         if len(changed) == len(records):
             return [ImportOutcome.CREATED] * len(records), changed
     changed = {}
     outcomes: list[ImportOutcome] = []
     for record in records:
-        outcome = rule(changed.get(record.id, existing.get(record.id)), record)
+        old = changed.get(record.id, existing.get(record.id))
+        new = completed(old, record)
+        outcome = rule(old, new)
         if outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
-            changed[record.id] = record
+            changed[record.id] = new
         outcomes.append(outcome)
     return outcomes, changed
 

@@ -172,7 +172,10 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> t
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """What a valid key allows: all that a request needs. `account` is a name; `expires_at` is in Unix seconds."""
+    """What a valid key allows: all that a request needs. `account` is a name; `expires_at` is in Unix seconds.
+
+    For a principal with an `owner`, which is then its account, only the orders of this owner exist (D21).
+    """
 
     key_id: str
     account_id: int
@@ -181,6 +184,7 @@ class Principal:
     limits: Limits
     scopes: frozenset[Scope]
     expires_at: float | None = None
+    owner: int | None = None
 
     def holds(self, now: float) -> bool:
         """Whether the key has not expired at `now` (Unix seconds)."""

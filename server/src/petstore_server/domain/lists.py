@@ -32,8 +32,15 @@ class Position(NamedTuple):
     id: int
 
 
+NO_OWNER = 0
+"""Selects the orders without an owner; accounts have other identifiers."""
+
+
 class Filters(NamedTuple):
-    """The orders that a list returns. None, no statuses and no references mean all. Ranges do not include their end."""
+    """The orders that a list returns. None, no statuses and no references mean all. Ranges do not include their end.
+
+    `owner` is the id of the account that owns the orders, or NO_OWNER.
+    """
 
     statuses: frozenset[Status] = frozenset()
     pet_id: int | None = None
@@ -42,6 +49,7 @@ class Filters(NamedTuple):
     ship_date_to: int | None = None
     updated_from: int | None = None
     references: frozenset[str] = frozenset()
+    owner: int | None = None
 
 
 class PageQuery(NamedTuple):
@@ -74,9 +82,10 @@ class Page(NamedTuple):
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
     """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
-    statuses, pet_id, complete, ship_date_from, ship_date_to, updated_from, references = filters
+    statuses, pet_id, complete, ship_date_from, ship_date_to, updated_from, references, owner = filters
     first = sorted(statuses), pet_id, complete, ship_date_from, ship_date_to, updated_from
-    added = filter(None, [sorted(references)])  # later than cursors, which stay valid
+    # Later than cursors, which stay valid. No owner has the text of references, which is a list.
+    added = [value for value in (sorted(references), owner) if value not in ([], None)]
     identity = *first, *added, str(sort.field), sort.descending
     return sha256(repr(identity).encode()).digest()[:8]
 

@@ -19,7 +19,9 @@ INT64_MAX = 2**63 - 1
 MAX_ASSIGNED_ID = INT64_MAX - (1 << 32)
 """The largest identifier that a new order may get. Larger ones are only imported, and do not count as assigned."""
 
-ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference")  # an export's columns
+ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference", "account")
+"""The fields of an order as files and the audit log have them: the columns of an export."""
+
 KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
 MAX_REFERENCE = 64  # characters
 REFERENCE_FORM = (
@@ -37,10 +39,11 @@ class Status(StrEnum):
 
 
 class Order(NamedTuple):
-    """An order: the five fields of the interface's record, and what the record lacks (spec S2.1): status and reference.
+    """An order: the five fields of the interface's record, and what the record lacks (spec S2.1).
 
-    `ship_date` is RFC 3339 in UTC with `Z`, `reference` the partner's own number of the order. A named tuple, because
-    imports build and compare millions of orders.
+    `ship_date` is RFC 3339 in UTC with `Z`, `reference` the partner's own number of the order, `account` the name of
+    the account that owns it; an order without one is the shop's (D21). A named tuple, because imports build and compare
+    millions of orders.
     """
 
     id: int
@@ -50,6 +53,7 @@ class Order(NamedTuple):
     complete: bool | None = None
     status: Status = Status.PENDING
     reference: str | None = None
+    account: str | None = None
 
     def record(self) -> str:
         """Return the Order of the interface as JSON, without fields that have no value (D7). Nothing needs escaping."""
@@ -66,7 +70,7 @@ class Order(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """Return all fields as {name: value}, without those that have no value."""
-        values = (*self[:5], str(self.status), self.reference)
+        values = (*self[:5], str(self.status), self.reference, self.account)
         return {name: value for name, value in zip(ORDER_FIELDS, values, strict=True) if value is not None}
 
 
@@ -117,6 +121,16 @@ class Placement(NamedTuple):
         """SHA-256 of the body's content, 32 bytes: bodies that differ only in form have the same digest."""
         content = f"{self.pet_id} {self.quantity} {self.ship_date}"
         return sha256((content if self.reference is None else f"{content} {self.reference}").encode()).digest()
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """The account and its key: requests with the same identity place one order."""
+        return self.account_id, self.key
+
+    @property
+    def owned_reference(self) -> tuple[int, str] | None:
+        """The account, which will own the order, and the reference, which no other of its orders may have."""
+        return None if self.reference is None else (self.account_id, self.reference)
 
     def order(self, order_id: int) -> Order:
         return Order(order_id, self.pet_id, self.quantity, self.ship_date, reference=self.reference)
@@ -177,14 +191,32 @@ class ImportOutcome(StrEnum):
     REPLACED = "replaced"
     REJECTED = "rejected"
     PROTECTED = "protected"
+    OTHER_OWNER = "other owner"
+    UNKNOWN_ACCOUNT = "unknown account"
+    REFERENCE_IN_USE = "reference in use"
+
+
+def kept_of(existing: Order | None, incoming: Order) -> Order:
+    """The incoming order with the owner of the existing one, which an import without an owner keeps."""
+    if existing is None or existing.account is None or incoming.account is not None:
+        return incoming
+    return incoming._replace(account=existing.account)
 
 
 def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> ImportOutcome:
-    """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API."""
+    """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API.
+
+    An order without an owner may get one in any state; an owner is never replaced (D21). `incoming` has the owner that
+    the order will have.
+    """
     if existing is None:
         return ImportOutcome.CREATED
     if existing == incoming:
         return ImportOutcome.UNCHANGED
+    if existing.account not in (None, incoming.account):
+        return ImportOutcome.OTHER_OWNER
+    if existing._replace(account=incoming.account) == incoming:
+        return ImportOutcome.REPLACED
     if existing.status is not Status.PENDING:
         return ImportOutcome.REJECTED
     return ImportOutcome.PROTECTED if placed else ImportOutcome.REPLACED
@@ -218,6 +250,7 @@ def order_from_fields(fields: dict[str, Any], *, stored: bool = False) -> Order:
         _complete_field(fields.get("complete")),
         _status_field(fields.get("status")),
         text_field(fields, "reference", partial(check_reference, stored=stored)),
+        text_field(fields, "account", check_account),
     )
 
 
@@ -263,6 +296,13 @@ def _status_field(value: object) -> Status:
     if status is None:
         raise errors.InvalidField("status", f"is none of {', '.join(STATUSES)}", value)
     return status
+
+
+def check_account(text: str) -> str:
+    """Return the text if it may be the name of an account. Raises ValueError with the reason."""
+    if not text or looks_like_key(text):
+        raise ValueError("is not the name of an account")
+    return text
 
 
 def check_reference(text: str, *, stored: bool = False) -> str:

@@ -24,6 +24,7 @@ from petstore_server.domain.orders import (
     ImportOutcome,
     Order,
     Status,
+    check_account,
     check_reference,
     order_from_fields,
 )
@@ -67,6 +68,7 @@ ORDERS = RecordKind[Order](
         "complete": boolean_cell,
         "status": _status_cell,
         "reference": str.strip,
+        "account": str.strip,
     },
     order_from_fields,
     attrgetter("orders"),
@@ -75,6 +77,9 @@ ORDERS = RecordKind[Order](
         "it was not changed.",
         ImportOutcome.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
         "--replace-placed replaces such orders.",
+        ImportOutcome.OTHER_OWNER: "The order belongs to another account than this row names; it was not changed.",
+        ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported.",
+        ImportOutcome.REFERENCE_IN_USE: "Another order of this account has this reference; the row was not imported.",
     },
 )
 PETS = RecordKind[Pet](
@@ -159,11 +164,12 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=Fal
     complete: bool | UnsetType | None = UNSET
     status: Status | UnsetType | None = UNSET
     reference: str | UnsetType | None = UNSET
+    account: str | UnsetType | None = UNSET
 
 
 _decode_records = msgspec.json.Decoder(list[_Record]).decode
 _decode_integers = msgspec.json.Decoder(list[Int64]).decode
-_values = attrgetter("id", "pet_id", "quantity", "ship_date", "complete", "status", "reference")
+_values = attrgetter("id", "pet_id", "quantity", "ship_date", "complete", "status", "reference", "account")
 _CANONICAL_LENGTH = len("2026-11-01T10:00:00Z")
 _STATUSES: dict[str | None, Status] = {None: Status.PENDING, **{str(status): status for status in Status}}
 _UNREADABLE = (msgspec.MsgspecError, csv.Error, ValueError, RecursionError, KeyError)
@@ -182,7 +188,7 @@ def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | Non
         absent = [column.count(UNSET) for column in columns]
         # Each name and each text has two quotes. More of them: a name occurs twice, or a quote is escaped.
         names = len(records) * len(columns) - sum(absent)
-        texts = sum(len(records) - absent[at] - columns[at].count(None) for at in (3, 5, 6))
+        texts = sum(len(records) - absent[at] - columns[at].count(None) for at in (3, 5, 6, 7))
         if data.count(b'"') != 2 * (names + texts):
             return None
         for at, count in enumerate(absent):
@@ -208,7 +214,8 @@ def csv_orders(lines: list[bytes], delimiter: str, fields: list[str | None], sch
         statuses = _distinct(schema.cells["status"], texts["status"])
         ship_dates = [text or None for text in texts["shipDate"]]
         references = [text.strip() or None for text in texts["reference"]]
-        return _orders(schema, ids, pet_ids, quantities, ship_dates, complete, statuses, references)
+        accounts = [text.strip() or None for text in texts["account"]]
+        return _orders(schema, ids, pet_ids, quantities, ship_dates, complete, statuses, references, accounts)
     except _UNREADABLE:
         return None
 
@@ -224,11 +231,15 @@ def _columns(lines: list[bytes], delimiter: str) -> list[Sequence[str]]:
 
 
 def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
-    """Raises KeyError or ValueError if a status, a ship date or a reference is not valid."""
-    ids, pet_ids, quantities, ship_dates, complete, statuses, references = columns
+    """Raises KeyError or ValueError if a status, a ship date, a reference or an account is not valid."""
+    ids, pet_ids, quantities, ship_dates, complete, statuses, references, accounts = columns
     checked_references = [text if text is None else check_reference(text) for text in references]
+    owners = list(accounts)
+    for name in set(owners) - {None}:
+        check_account(name)
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
-    return list(map(_build, zip(ids, pet_ids, quantities, dates, complete, checked, checked_references, strict=True)))
+    values = ids, pet_ids, quantities, dates, complete, checked, checked_references, owners
+    return list(map(_build, zip(*values, strict=True)))
 
 
 def _ship_dates(texts: Iterable[str | None], convert: Callable[[str], str]) -> Iterable[str | None]:

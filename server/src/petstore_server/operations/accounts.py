@@ -4,7 +4,7 @@ import secrets
 from typing import NamedTuple
 
 from petstore_server.domain import keys as key_rules
-from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.accounts import Account, Limits, Plan, VisibleOrders
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, Successor
@@ -34,11 +34,19 @@ class IssuedKey(NamedTuple):
 
 
 async def create_account(
-    store: Store, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
+    store: Store,
+    name: str,
+    plan: Plan,
+    limits: Limits,
+    actor: Actor,
+    *,
+    contact: str = "",
+    note: str = "",
+    orders: VisibleOrders = VisibleOrders.ALL,
 ) -> Account:
     """Create an account. Raises AccountExists, InvalidInput."""
     contact, note = check_note(contact, "contact"), check_note(note)
-    return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note)
+    return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note, orders=orders)
 
 
 def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowReport, ...]:

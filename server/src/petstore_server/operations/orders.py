@@ -1,5 +1,6 @@
 """Orders: list them, change one or several, and export them in a form that can be imported again."""
 
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
@@ -80,16 +81,17 @@ async def export_orders(
 
 
 def _json_record(order: Order) -> bytes:
-    return f'{order.record()[:-1]},"status":"{order.status}"{reference_member(order.reference)}}}'.encode()
+    account = "" if order.account is None else f',"account":{json.dumps(order.account, ensure_ascii=False)}'
+    return f'{order.record()[:-1]},"status":"{order.status}"{reference_member(order.reference)}{account}}}'.encode()
 
 
 def _csv_row(order: Order) -> bytes:
-    """No cell but the reference needs quotes: they hold numbers, words and canonical timestamps."""
+    """No cell but the reference needs quotes: they hold numbers, words, names and canonical timestamps."""
     complete = "" if order.complete is None else str(order.complete).lower()
     reference = order.reference
     if reference is not None and re.search('[",;]', reference):
         reference = '"' + reference.replace('"', '""') + '"'
-    cells = (order.id, order.pet_id, order.quantity, order.ship_date, complete, order.status, reference)
+    cells = (order.id, order.pet_id, order.quantity, order.ship_date, complete, order.status, reference, order.account)
     return ",".join("" if cell is None else str(cell) for cell in cells).encode()
 
 

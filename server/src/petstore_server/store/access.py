@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from petstore_server.domain import accounts, keys
-from petstore_server.domain.accounts import Account, Limits, Plan, require_open
+from petstore_server.domain.accounts import Account, Limits, Plan, VisibleOrders, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound, TooManyKeys
@@ -30,23 +30,25 @@ ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_vers
 No query follows it in a transaction: it locks the store's only row, and is sent together with the commit.
 """
 
-_ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
+_ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at, orders"
 _SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"
 _FIND_ACCOUNT = f"{_SELECT_ACCOUNT} WHERE name = %s"
 _INSERT_ACCOUNT = f"""
-    INSERT INTO petstore.accounts (name, plan, per_minute, per_day, created_at, contact, note)
-    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    INSERT INTO petstore.accounts (name, plan, per_minute, per_day, created_at, contact, note, orders)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
     ON CONFLICT (name) DO NOTHING RETURNING {_ACCOUNT_COLUMNS}
 """
 _UPDATE_ACCOUNT = """
     UPDATE petstore.accounts
-    SET plan = %s, per_minute = %s, per_day = %s, suspended_at = %s, contact = %s, note = %s, closed_at = %s
+    SET plan = %s, per_minute = %s, per_day = %s, suspended_at = %s, contact = %s, note = %s, closed_at = %s,
+        orders = %s
     WHERE id = %s
 """
 
 # Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
 _PRINCIPAL = """
-    SELECT revoked_at, suspended_at, keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at
+    SELECT revoked_at, suspended_at, keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at,
+        orders
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id
     WHERE digest = %s AND environment = %s
 """
@@ -100,10 +102,18 @@ class AccessSummary(NamedTuple):
 class Accounts(Part):
     @transaction
     def create(
-        self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
+        self,
+        name: str,
+        plan: Plan,
+        limits: Limits,
+        actor: Actor,
+        *,
+        contact: str = "",
+        note: str = "",
+        orders: VisibleOrders = VisibleOrders.ALL,
     ) -> Work[Account]:
         """Store an account and return it. Raises AccountExists."""
-        inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note))
+        inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note, str(orders)))
         account = _account(one(inserted, AccountExists, name))
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
         yield record(actor, "account.create", f"account:{name}", Change(None, created))
@@ -158,12 +168,13 @@ class Keys(Part):
         rows = await self._engine.query(_PRINCIPAL, (digest, str(environment)))
         if not rows:
             return None
-        revoked_at, suspended_at, key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = rows[0]
+        revoked_at, suspended_at, key_id, account_id, account, plan, *limits, scopes, expires_at, orders = rows[0]
         state = keys.key_state(expires_at, revoked_at, suspended_at is not None, now)
         if state not in keys.VALID:
             return RefusedKey(key_id, account, state)
-        limits = Limits(per_minute, per_day)
-        return Principal(key_id, account_id, account, Plan(plan), limits, keys.parse_scopes(scopes), expires_at)
+        owner = account_id if orders == VisibleOrders.OWN else None
+        allowed = Plan(plan), Limits(*limits), keys.parse_scopes(scopes)
+        return Principal(key_id, account_id, account, *allowed, expires_at, owner)
 
     @transaction
     def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
@@ -264,14 +275,16 @@ def _locked_account(name: str, lock: str = "FOR NO KEY UPDATE") -> Work[Account]
 
 
 def _update_account(action: str, before: Account, after: Account, actor: Actor) -> Work[None]:
-    changing = str(after.plan), *after.limits, after.suspended_at, after.contact, after.note, after.closed_at
+    texts = after.contact, after.note
+    changing = str(after.plan), *after.limits, after.suspended_at, *texts, after.closed_at, str(after.orders)
     yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
     yield record(actor, action, f"account:{after.name}", difference(before.fields(), after.fields()))
 
 
 def _account(row: Row) -> Account:
-    account_id, name, plan, per_minute, per_day, *rest = row
-    return Account(account_id, name, Plan(plan), Limits(per_minute, per_day), *rest)
+    account_id, name, plan, per_minute, per_day, *rest, orders = row
+    fields: tuple[Any, ...] = (*rest, VisibleOrders(orders))
+    return Account(account_id, name, Plan(plan), Limits(per_minute, per_day), *fields)
 
 
 def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedPage[ApiKey]]:

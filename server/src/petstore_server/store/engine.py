@@ -7,7 +7,7 @@ this package offer such generators as methods, which a decorator runs on the eng
 A parameter that is a list is an array: `= ANY(%s::bigint[])`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -161,6 +161,25 @@ class Stats:
     old_primaries: Callable[[], int] = lambda: 0  # asked by the metrics: how many connections to one were refused
 
 
+Named = tuple[int, str]  # an idempotency key of an account, or a reference of an owner
+
+
+class PlacementKeys(NamedTuple):
+    """What `Dialect.find_keys` finds of idempotency keys and references.
+
+    `busy_keys` and `busy_references` are used by another transaction now. `keys` were used for an order: its digest,
+    identifier and placement in Unix microseconds. `references` lead to the first order with each.
+    """
+
+    busy_keys: Collection[Named]
+    busy_references: Collection[Named]
+    keys: Mapping[Named, Row]
+    references: Mapping[Named, int]
+
+
+NO_KEYS = PlacementKeys((), (), {}, {})
+
+
 class Dialect(Protocol):
     """The statements in which the engines differ.
 
@@ -187,37 +206,39 @@ class Dialect(Protocol):
     heartbeat: str
     """A statement that writes something small."""
 
-    def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
-        """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.
+    def lock_orders(self, ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
+        """Lock the orders that exist among these identifiers, and that no other transaction has locked.
 
-        Return (record, status, id, reference) of each that exists; only the id if another transaction has locked it.
+        Of those in `owned`, (id, account), only the account's own are locked. Return (record, status, id, reference,
+        name of the owner, owner) of each that may be locked; only the id and the owner if another transaction has
+        locked it.
         """
 
     def update_orders(
         self, rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None
     ) -> Work[None]:
-        """Write orders (`order_row`; without a record only the status) and audit entries at `now` (Unix seconds).
+        """Write orders and audit entries at `now` (Unix seconds); `batch` is the batch of an import that changes them.
 
-        `batch` is the batch of an import that changes them.
+        A row is `records.order_row` and the owner, which is set only if the order has none; without a record only the
+        status is written.
         """
 
     def insert_orders(self, rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
-        """Insert new orders (`records.order_row`) of a batch, ascending by id. `now` is in Unix seconds.
+        """Insert new orders of a batch, ascending by id: `records.order_row` and the owner. `now` is in Unix seconds.
 
         Identifiers up to `last_id` count as assigned.
         """
 
-    def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
-        """Lock idempotency keys, (account, key); find those used after `since` (Unix seconds).
+    def find_keys(self, keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
+        """Lock idempotency keys, (account, key), and references, (owner, reference).
 
-        Return for each key whether it is free, which it is not while another transaction uses it; and for each that
-        was used (account, key, digest, order, Unix microseconds of its placement).
+        Find the keys used after `since` (Unix seconds), and the first order of each owner with each reference.
         """
 
     def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
         """Store new orders under the next identifiers, with their idempotency keys and their audit entries.
 
-        A row is (pet, ship date, reference, end of the record, account, key, digest, Unix seconds, actor, end of the
+        A row is (pet, ship date, reference, end of the record, owner, key, digest, Unix seconds, actor, end of the
         audit entry), where an end is JSON text that follows the identifier. Return (identifier, Unix microseconds) of
         each order; nothing if there are not enough identifiers left.
         """

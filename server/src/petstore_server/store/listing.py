@@ -1,4 +1,4 @@
-"""Reading the list of all orders in pieces, of which a change renews only its own (D8). The same for every engine.
+"""Reading the list of all orders, or of one owner's, in pieces, of which a change renews only its own (D8, D21).
 
 Where a piece begins depends on the identifiers only, not on history: hosts with the same orders have the same pieces,
 and so the same ETag for the same bytes. A piece holds about 1,024 orders.
@@ -21,23 +21,51 @@ STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
 
 MAX_CHANGED = 50_000  # changed orders beyond which reading the whole list again is as fast
 
-# The clock numbers changes in the order of their commits: a snapshot that shows one change shows all before it.
-_MARK = "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store WHERE one = 1"
-# Sorted, so that the index is used whatever the statistics of the table.
-_CHANGED = "SELECT id FROM petstore.orders WHERE revision > %s ORDER BY revision LIMIT %s"
-_STARTS = f"SELECT id FROM petstore.orders WHERE {STARTS_PIECE} ORDER BY id"
 _RECORDS = """
     SELECT coalesce(',' || string_agg(record, ','), '')
-    FROM (SELECT record FROM petstore.orders WHERE id BETWEEN %s AND %s ORDER BY id) AS piece
+    FROM (SELECT record FROM petstore.orders WHERE {} id BETWEEN %s AND %s ORDER BY {}) AS piece
 """
 _PIECES_AT_ONCE = 16  # about 1.5 MB: read in milliseconds, so the time limit of a statement holds
 
 
+_ESCAPED = STARTS_PIECE.replace("%", "%%")  # for a statement with parameters
+
+
+class _Statements(NamedTuple):
+    """The statements that read a list. `mark` selects a history and the last change in it.
+
+    The clock numbers changes, and gives them times, in the order of their commits: a snapshot that shows one change
+    shows all before it. Each is sorted as an index is, so that the index is used whatever the statistics of the table.
+    """
+
+    mark: str
+    changed: str
+    starts: str
+    records: str
+
+
+_OF_ALL = _Statements(
+    "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store WHERE one = 1",
+    "SELECT id FROM petstore.orders WHERE revision > %s ORDER BY revision LIMIT %s",
+    f"SELECT id FROM petstore.orders WHERE {STARTS_PIECE} ORDER BY id",
+    _RECORDS.format("", "id"),
+)
+# By the time of the change, which has an index, not by the number: a cancel only makes a piece be read again.
+_OF_OWNER = _Statements(
+    "SELECT {history}, coalesce((SELECT max(updated_at) FROM petstore.orders WHERE account_id = %s), 0)"
+    " FROM petstore.store WHERE one = 1",
+    "SELECT id FROM petstore.orders WHERE account_id = ANY(ARRAY[%s]) AND updated_at > %s"
+    " ORDER BY account_id, updated_at LIMIT %s",
+    f"SELECT id FROM petstore.orders WHERE account_id = ANY(ARRAY[%s]) AND {_ESCAPED} ORDER BY account_id, id",
+    _RECORDS.format("account_id = ANY(ARRAY[%s]) AND", "account_id, id"),
+)
+
+
 class Mark(NamedTuple):
-    """Identifies a list: the store's history, and the number of the last change that the list shows."""
+    """Identifies a list: the store's history, and the last change that the list shows."""
 
     history: str
-    revision: int
+    change: int
 
 
 class Piece:
@@ -55,7 +83,7 @@ _NO_PIECE = Piece(b"")
 
 @dataclass(frozen=True, slots=True)
 class OrderList:
-    """One snapshot of the list of all orders (D8), in pieces.
+    """One snapshot of a list (D8), in pieces.
 
     The piece at an index holds the orders from `starts` at that index up to the next, ascending by id. A change renews
     only its own piece: all others are the same objects in the next snapshot.
@@ -70,15 +98,26 @@ class OrderList:
         """Identifies the list's bytes, 32 hexadecimal digits."""
         return sha256(b"".join([piece.digest for piece in self.pieces])).hexdigest()[:32]
 
+    @property
+    def size(self) -> int:
+        """The size of the pieces in bytes."""
+        return sum([len(piece.data) for piece in self.pieces])
+
 
 class Listing(Part):
-    """The list of all orders of one store, of which it keeps the newest copy."""
+    """The list of all orders of one store, or of those of one owner, of which it keeps the newest copy."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, owner: int | None = None) -> None:
         super().__init__(engine)
         self._held: OrderList | None = None
-        self._mark = _MARK.format(history=engine.dialect.history)
+        self._statements = _OF_ALL if owner is None else _OF_OWNER
+        self._values = () if owner is None else (owner,)
+        self._mark = self._statements.mark.format(history=engine.dialect.history)
         self._newest = SharedCall(self._read_newest)
+
+    def of(self, owner: int) -> "Listing":
+        """A new list of one owner's orders; nothing of it costs more because of others' orders."""
+        return Listing(self._engine, owner)
 
     async def current(self) -> OrderList:
         """Return the list, never older than any change acknowledged before this call, by any process.
@@ -88,7 +127,7 @@ class Listing(Part):
         """
         held = self._held
         if held is not None:
-            rows = self._engine.peek(self._mark)
+            rows = self._engine.peek(self._mark, self._values)
             if rows is not None and rows[0] == held.mark:
                 return held
         return await self._newest()
@@ -102,7 +141,7 @@ class Listing(Part):
 
     async def _read_newest(self) -> OrderList:
         held = self._held
-        if held is not None and (await self._engine.query(self._mark))[0] == held.mark:
+        if held is not None and (await self._engine.query(self._mark, self._values))[0] == held.mark:
             return held
         began = time.perf_counter()
         self._held = latest = await self._read(held)
@@ -112,13 +151,14 @@ class Listing(Part):
     @snapshot
     def _read(self, held: OrderList | None) -> Work[OrderList]:
         """Read the list as it is now; pieces that did not change since `held` are taken from there."""
-        [row] = yield Query(self._mark)
+        [row] = yield Query(self._mark, self._values)
         mark = Mark(*row)
         changed: list[int] | None = None
-        if held is not None and held.mark.history == mark.history and held.mark.revision <= mark.revision:
-            changed = [row[0] for row in (yield Query(_CHANGED, (held.mark.revision, MAX_CHANGED + 1)))]
+        if held is not None and held.mark.history == mark.history and held.mark.change <= mark.change:
+            since = *self._values, held.mark.change, MAX_CHANGED + 1
+            changed = [row[0] for row in (yield Query(self._statements.changed, since))]
         if held is None or changed is None or len(changed) > MAX_CHANGED:
-            starts = all_starts([row[0] for row in (yield Query(_STARTS))])
+            starts = all_starts([row[0] for row in (yield Query(self._statements.starts, self._values))])
             pieces: list[Piece] = [_NO_PIECE] * len(starts)
             stale = list(range(len(starts)))
         else:
@@ -129,7 +169,9 @@ class Listing(Part):
                 pieces = [known.get(start, _NO_PIECE) for start in starts]
         for begin in range(0, len(stale), _PIECES_AT_ONCE):
             group = stale[begin : begin + _PIECES_AT_ONCE]
-            pieces_read = yield [Query(_RECORDS, range_of(starts, index)) for index in group]
+            pieces_read = yield [
+                Query(self._statements.records, (*self._values, *range_of(starts, index))) for index in group
+            ]
             for index, [(records,)] in zip(group, pieces_read, strict=True):
                 pieces[index] = Piece(records.encode())
         return OrderList(mark, starts, tuple(pieces))

@@ -1,13 +1,19 @@
 """Orders: changes and placed orders, which share commits; imports, which commit in batches; and reads of orders."""
 
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
 from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
-from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, NoIdentifierLeft, OrderNotFound
+from petstore_server.domain.errors import (
+    IdempotencyKeyInUse,
+    IdempotencyKeyReused,
+    NoIdentifierLeft,
+    OrderNotFound,
+    ReferenceInUse,
+)
 from petstore_server.domain.imports import Rejected, audit_change, evaluate, id_ranges
 from petstore_server.domain.orders import (
     KEY_LIFETIME,
@@ -19,9 +25,24 @@ from petstore_server.domain.orders import (
     Placed,
     Placement,
     evaluate_import,
+    kept_of,
 )
 from petstore_server.store.audit import audit_row
-from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, one, transaction
+from petstore_server.store.engine import (
+    NO_KEYS,
+    Command,
+    Named,
+    Part,
+    PlacementKeys,
+    Query,
+    Row,
+    TryAgain,
+    Work,
+    bulk_transaction,
+    marks,
+    one,
+    transaction,
+)
 from petstore_server.store.imports import add_batch, note
 from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
@@ -30,11 +51,12 @@ AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
 _COLUMNS = "record, status, id, reference"  # for `read_order`
+OWNER = "(SELECT name FROM petstore.accounts WHERE accounts.id = account_id)"
 _WITH_IDS = "FROM petstore.orders WHERE id = ANY(%s::bigint[])"
-_FIND_MANY = f"SELECT {_COLUMNS} {_WITH_IDS}"
+_FIND_MANY = f"SELECT {_COLUMNS}, {OWNER} {_WITH_IDS}"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
-LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
-_FIND_ORIGINS = f"SELECT {_COLUMNS}, placed, imported {_WITH_IDS}"
+LOCK = f"SELECT {_COLUMNS}, {OWNER} AS account, account_id {_WITH_IDS} ORDER BY id FOR UPDATE"
+_FIND_ORIGINS = f"SELECT {_COLUMNS}, {OWNER}, account_id, placed, imported {_WITH_IDS}"
 _PLACED = f"SELECT id {_WITH_IDS} AND placed = 1"
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
@@ -43,24 +65,33 @@ _FORGET = """
 """
 _NO_IDENTIFIER = '{"id":0'  # how the JSON of an order begins that has no identifier yet
 
-OrderChange = tuple[int, Transition[Order], Actor]
+OrderChange = tuple[int, Transition[Order], Actor, int | None]  # with the owner, if only its orders may be changed
 PlacementRequest = tuple[Placement, Actor]
 
 
 class Orders(Part):
-    async def change(self, order_id: int, transition: Transition[Order], actor: Actor, account_id: int = 0) -> Order:
+    async def change(
+        self,
+        order_id: int,
+        transition: Transition[Order],
+        actor: Actor,
+        account_id: int = 0,
+        *,
+        owner: int | None = None,
+    ) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 
-        Concurrent changes share a commit; each has its own outcome. Raises OrderNotFound, OrderConflict, DamagedRecord.
+        Concurrent changes share a commit, evenly by `account_id`; each has its own outcome. With an `owner`, the orders
+        of others do not exist, and are not locked. Raises OrderNotFound, OrderConflict, DamagedRecord.
         """
-        return await self._engine.submit(self._change_all, (order_id, transition, actor), account_id)
+        return await self._engine.submit(self._change_all, (order_id, transition, actor, owner), account_id)
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
         """Store a new order under the next identifier up to MAX_ASSIGNED_ID; return once it is durable (D20).
 
-        The idempotency key is kept for KEY_LIFETIME in the same transaction; a repeated request gets the same
-        response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse,
-        NoIdentifierLeft.
+        The account owns the order. The idempotency key is kept for KEY_LIFETIME in the same transaction; a repeated
+        request gets the same response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused,
+        IdempotencyKeyInUse, ReferenceInUse, NoIdentifierLeft.
         """
         return await self._engine.submit(self._place_all, (placement, actor), placement.account_id)
 
@@ -91,10 +122,11 @@ class Orders(Part):
         """
         query = lists.PageQuery(filters, lists.Sort(), batch_size)
         async with self._engine.snapshot() as read:
+            accounts = await read(_account_names)
             more = True
             while more:
                 page = await read(partial(read_page, query, self._engine.dialect))
-                yield [read_order(row[0], row[1], row[5], row[4]) for row in page.rows]
+                yield [read_order(row[0], row[1], row[5], row[4], accounts.get(row[7])) for row in page.rows]
                 query, more = query._replace(after=page.next), page.next is not None
 
     async def placed(self, ids: Sequence[int]) -> list[int]:
@@ -131,9 +163,16 @@ class Orders(Part):
     ) -> Work[list[ImportOutcome]]:
         """Import the orders; with `placed` None, also over those that were placed."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
-        existing = {row[2]: read_order(*row[:4]) for row in rows}
-        kept = set() if placed is None else {*placed, *(row[2] for row in rows if row[4])}
-        outcomes, changed = evaluate(orders, existing, lambda old, new: evaluate_import(old, new, new.id in kept))
+        existing = {row[2]: read_order(*row[:5]) for row in rows}
+        owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
+        found = NO_KEYS
+        if owners:
+            incoming = [kept_of(existing.get(order.id), order) for order in orders]
+            named = sorted({pair for order in incoming if (pair := _owned_reference(order, owners)) is not None})
+            found = yield from self._engine.dialect.find_keys([], named, 0.0)
+        kept = set() if placed is None else {*placed, *(row[2] for row in rows if row[6])}
+        without = all(order.account is None for order in orders)
+        outcomes, changed = evaluate(orders, existing, _ImportRule(owners, found, kept), kept_of, any_new=without)
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
@@ -141,15 +180,16 @@ class Orders(Part):
         before, after = audit_change("orders", existing, changed, outcomes)
         if new:
             after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
-        previous = {row[2]: row[5] for row in rows if row[2] in changed}
+        previous = {row[2]: row[7] for row in rows if row[2] in changed}
         batch = yield from add_batch(import_id, actor, Change(before, after), previous)
         if new:
             assignable = bisect_right(new, MAX_ASSIGNED_ID, key=attrgetter("id"))
             last_id = new[assignable - 1].id if assignable else 0
-            yield from self._engine.dialect.insert_orders([order_row(order) for order in new], last_id, actor.at, batch)
+            inserted = [(*order_row(order), owners.get(order.account)) for order in new]
+            yield from self._engine.dialect.insert_orders(inserted, last_id, actor.at, batch)
         if replaced:
-            rows = [_changed_row(existing[order.id], order) for order in replaced]
-            yield from self._engine.dialect.update_orders(rows, (), actor.at, batch)
+            updated = [(*_changed_row(existing[order.id], order)[:-1], owners.get(order.account)) for order in replaced]
+            yield from self._engine.dialect.update_orders(updated, (), actor.at, batch)
         return outcomes
 
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[Order | Exception]]:
@@ -157,16 +197,18 @@ class Orders(Part):
 
         Everything is decided before anything is written: a change that fails, or has to wait, does not affect others.
         """
-        wanted = sorted({order_id for order_id, _, _ in changes})
-        stored = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted))}
+        wanted = sorted({order_id for order_id, _, _, owner in changes if owner is None})
+        owned = sorted({(order_id, owner) for order_id, _, _, owner in changes if owner is not None})
+        stored = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted, owned))}
         before: dict[int, Order] = {}
         after: dict[int, Order] = {}
         audit: list[Row] = []
         outcomes: list[Order | Exception] = []
-        for order_id, transition, actor in changes:
+        for order_id, transition, actor, owner in changes:
             try:
+                row = _visible(order_id, stored.get(order_id), owner)
                 if order_id not in before:
-                    before[order_id] = after[order_id] = _locked(order_id, stored.get(order_id))
+                    before[order_id] = after[order_id] = _locked(order_id, row)
                 order = transition.apply(after[order_id])
                 difference = _difference(after[order_id], order)
                 audit.append(audit_row(actor, transition.action, f"order:{order_id}", difference))
@@ -176,30 +218,64 @@ class Orders(Part):
                 outcomes.append(error)
         if audit:
             rows = [_changed_row(before[key], order) for key, order in after.items() if order != before[key]]
-            now = max(actor.at for _, _, actor in changes)
+            now = max(actor.at for _, _, actor, _ in changes)
             yield from self._engine.dialect.update_orders(rows, audit, now)
         return outcomes
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
         """Place an order for each new key; return what was placed under each request's key, or the caller's error."""
         now = max(actor.at for _, actor in requests)
-        keys = [(placement.account_id, placement.key) for placement, _ in requests]
-        free, known = yield from self._engine.dialect.find_keys(keys, now - KEY_LIFETIME)
-        stored: dict[tuple[int, str], Row] = {(row[0], row[1]): row[2:] for row in known}
-        first: dict[tuple[int, str], PlacementRequest] = {}
-        for request, key, is_free in zip(requests, keys, free, strict=True):
-            if is_free and key not in stored:
-                first.setdefault(key, request)
-        if first:
-            placed = yield from self._engine.dialect.place_orders(
-                [_placed_row(*request) for request in first.values()], now
-            )
-            for (key, (placement, _)), assigned in zip(first.items(), placed, strict=False):
-                stored[key] = placement.digest, *assigned
-        return [
-            _outcome(request[0], stored.get(key), is_free=is_free, is_first=first.get(key) is request)
-            for request, key, is_free in zip(requests, keys, free, strict=True)
-        ]
+        keys = [placement.identity for placement, _ in requests]
+        references = sorted({named for placement, _ in requests if (named := placement.owned_reference) is not None})
+        found = yield from self._engine.dialect.find_keys(keys, references, now - KEY_LIFETIME)
+        new = _new_orders(requests, found)
+        placed: Sequence[tuple[int, int]] = ()
+        if new:
+            placed = yield from self._engine.dialect.place_orders([_placed_row(*each) for each in new.values()], now)
+        assigned = dict(zip(new, placed, strict=False))  # by key: the identifier, and the time
+        named_by = {placement.owned_reference: key for key, (placement, _) in new.items()}
+        return [_outcome(request, found, new, assigned, named_by) for request in requests]
+
+
+def _account_names() -> Work[dict[int | None, str]]:
+    """The names of all accounts by id."""
+    return dict((yield Query("SELECT id, name FROM petstore.accounts")))
+
+
+def _find_owners(orders: Sequence[Order]) -> Work[dict[str | None, int]]:
+    """The ids of the accounts that these orders name, by name."""
+    names = sorted({order.account for order in orders if order.account is not None})
+    if not names:
+        return {}
+    return dict((yield Query(f"SELECT name, id FROM petstore.accounts WHERE name IN {marks(names)}", names)))
+
+
+def _owned_reference(order: Order, owners: Mapping[str | None, int]) -> Named | None:
+    """The owner that an import names and the reference, which no other order of this owner may have."""
+    if order.account not in owners or order.reference is None:
+        return None
+    return owners[order.account], order.reference
+
+
+class _ImportRule:
+    """Decides on each order of a batch of an import, one after another; `kept` are those that were placed."""
+
+    def __init__(self, owners: Mapping[str | None, int], found: PlacementKeys, kept: Collection[int]) -> None:
+        self._owners = owners
+        self._busy = found.busy_references
+        self._used = dict(found.references)  # the order with each, as the batch changes them
+        self._kept = kept
+
+    def __call__(self, old: Order | None, new: Order) -> ImportOutcome:
+        if new.account is not None and new.account not in self._owners:
+            return ImportOutcome.UNKNOWN_ACCOUNT
+        named = _owned_reference(new, self._owners)
+        if named is not None and (named in self._busy or self._used.get(named, new.id) != new.id):
+            return ImportOutcome.REFERENCE_IN_USE
+        outcome = evaluate_import(old, new, new.id in self._kept)
+        if named is not None and outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
+            self._used[named] = new.id
+        return outcome
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
@@ -213,19 +289,24 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     return rows
 
 
-def _locked(order_id: int, row: Row | None) -> Order:
-    if row is None:
+def _visible(order_id: int, row: Row | None, owner: int | None) -> Row:
+    """The row of `Dialect.lock_orders`. Raises OrderNotFound, also for an order of another owner."""
+    if row is None or owner not in (None, row[5]):
         raise OrderNotFound(order_id)
+    return row
+
+
+def _locked(order_id: int, row: Row) -> Order:
     if row[0] is None:
         raise TryAgain(f"another program keeps order {order_id} locked")
-    return read_order(*row)
+    return read_order(*row[:5])
 
 
 def _changed_row(before: Order, after: Order) -> Row:
     """The row to write; without a record where only the status changed."""
     if before.status is not after.status and before._replace(status=after.status) == after:
-        return after.id, str(after.status), None, None, None, None, None
-    return order_row(after)
+        return after.id, str(after.status), None, None, None, None, None, None
+    return *order_row(after), None
 
 
 def _difference(before: Order, after: Order) -> Change:
@@ -237,16 +318,48 @@ def _difference(before: Order, after: Order) -> Change:
     )
 
 
-def _outcome(placement: Placement, placed: Row | None, *, is_free: bool, is_first: bool) -> Placed | Exception:
-    """The outcome of a request whose key was used for `placed`: digest, order and time in Unix microseconds."""
-    if not is_free:
+def _new_orders(requests: Sequence[PlacementRequest], found: PlacementKeys) -> dict[Named, PlacementRequest]:
+    """The requests that place an order, by their idempotency keys: the first with each new key and new reference."""
+    new: dict[Named, PlacementRequest] = {}
+    taken: set[Named | None] = {*found.references, *found.busy_references}
+    for request in requests:
+        key, named = request[0].identity, request[0].owned_reference
+        if not (key in found.busy_keys or key in found.keys or key in new or named in taken):
+            new[key] = request
+            taken.add(named)
+            taken.discard(None)  # orders without a reference are all different
+    return new
+
+
+def _outcome(
+    request: PlacementRequest,
+    found: PlacementKeys,
+    new: Mapping[Named, PlacementRequest],
+    assigned: Mapping[Named, tuple[int, int]],
+    named_by: Mapping[Named | None, Named],
+) -> Placed | Exception:
+    """The outcome of a request. `named_by` leads from the references of new orders to their keys."""
+    placement = request[0]
+    key, named = placement.identity, placement.owned_reference
+    if key in found.busy_keys:
         return IdempotencyKeyInUse()
-    if placed is None:
+    if key not in found.keys and key not in new:
+        return _reference_outcome(named, found, assigned.get(named_by.get(named, key)))
+    digest, *placed = found.keys[key] if key in found.keys else (new[key][0].digest, *assigned.get(key, ()))
+    if not placed:
         return NoIdentifierLeft()
-    digest, order_id, placed_at = placed
     if digest != placement.digest:
         return IdempotencyKeyReused()
-    return placement.placed(order_id, placed_at, replayed=not is_first)
+    return placement.placed(*placed, replayed=new.get(key) is not request)
+
+
+def _reference_outcome(named: Named | None, found: PlacementKeys, placed: tuple[int, int] | None) -> Exception:
+    """The outcome of a request whose reference another order has, or the one `placed` in the same batch."""
+    if named in found.busy_references:
+        return TryAgain("another program is placing an order with this reference")
+    if named is not None and named in found.references:
+        return ReferenceInUse(found.references[named])
+    return NoIdentifierLeft() if placed is None else ReferenceInUse(placed[0])
 
 
 def _placed_row(placement: Placement, actor: Actor) -> Row:

@@ -5,13 +5,16 @@ equality's if it is sorted by id. Other filters are applied to what is walked, M
 ends short, with a position at which the list goes on. Where one of them has at most NARROW orders by an index, these
 are sorted instead. SQLite's indexes also have the columns of most other filters: where they do, only the orders of the
 page are read.
+
+The orders of one owner have indexes by id, time of change, ship date and reference, which all begin with the owner. A
+page of them walks only these, so others' orders cost nothing, and cannot end it (D21).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, SortField
+from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
 from petstore_server.store.engine import Condition, Dialect, Part, Query, Row, Work, all_of, marks, one
 
@@ -20,9 +23,10 @@ MAX_WORK = 3000  # orders walked for one page at most
 NARROW = 1500  # orders that are sorted instead of walking, at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
-# Of a TrackedOrder, and then of its position.
-_PAGE = "record, status, updated_at, created_at, reference, id, ship_date"
-_FILTERED = ("status", "pet_id", "complete", "ship_date", "updated_at", "reference")  # columns to filter or sort by
+# Of a TrackedOrder, then of its position, and the owner.
+_PAGE = "record, status, updated_at, created_at, reference, id, ship_date, account_id"
+_FILTERED = ("status", "pet_id", "complete", "ship_date", "updated_at", "reference", "account_id")  # or sorted by
+_OF_AN_OWNER = ("id", "updated_at", "ship_date", "reference")  # columns of the indexes of owned orders
 _NOT_IN_INDEX = dict.fromkeys(("pet_id", "ship_date"), ("status", "updated_at"))  # so that a cancel need not write it
 
 
@@ -30,7 +34,7 @@ class Walk(NamedTuple):
     """Orders in the order of the index on `column` and id, after a position.
 
     They have the value `equal` or one of `among`, or lie from `low` to before `high`; `missing` selects those without a
-    value instead.
+    value instead. With an `owner`, they are those of this account, by the index that begins with it.
     """
 
     column: str
@@ -41,6 +45,7 @@ class Walk(NamedTuple):
     among: tuple[str, ...] = ()
     descending: bool = False
     after: Position | None = None
+    owner: int | None = None
 
     @property
     def is_sorted_by_id(self) -> bool:
@@ -68,6 +73,12 @@ class Search(Part):
         [row] = await self._engine.query(f"SELECT {self._engine.dialect.epoch}, change, at FROM {tables}")
         return Clock(*row)
 
+    async def last_changes(self, owners: Collection[int]) -> Mapping[int, int]:
+        """The time of the last change among the orders of each owner, in Unix microseconds; 0 without orders."""
+        last = "SELECT max(updated_at) FROM petstore.orders WHERE account_id = wanted.id"
+        sql = f"SELECT id, coalesce(({last}), 0) FROM petstore.accounts AS wanted WHERE id = ANY(%s::bigint[])"
+        return dict(await self._engine.query(sql, (sorted(owners),)))
+
     async def page(self, query: PageQuery) -> Page:
         walks = _walks(query)
         if query.limit > SHORT_PAGE or len(walks) > 1 or _other_conditions(walks[0], query.filters):
@@ -75,10 +86,11 @@ class Search(Part):
         walk = _walk_statement(walks[0], query, query.limit + 1, self._engine.dialect)
         return page_of(await self._engine.query(walk.sql, walk.parameters, walk.in_order), query)
 
-    async def find(self, order_id: int) -> TrackedOrder:
-        """One order. Raises OrderNotFound."""
-        sql = "SELECT record, status, updated_at, created_at, reference FROM petstore.orders WHERE id = %s"
-        record, status, *others = one(await self._engine.query(sql, (order_id,)), OrderNotFound, order_id)
+    async def find(self, order_id: int, owner: int | None = None) -> TrackedOrder:
+        """One order, of this owner if one is given. Raises OrderNotFound."""
+        sql = "SELECT record, status, updated_at, created_at, reference, account_id FROM petstore.orders WHERE id = %s"
+        rows = [row for row in await self._engine.query(sql, (order_id,)) if owner in (None, row[-1])]
+        record, status, *others, _ = one(rows, OrderNotFound, order_id)
         return TrackedOrder(record, STATUSES[status], *others)
 
     async def count(self, filters: Filters, most: int) -> MatchCount:
@@ -119,27 +131,39 @@ def read_page(query: PageQuery, dialect: Dialect) -> Work[Page]:
 
 def position_of(row: Row, field: SortField) -> Position:
     """Where the order of a page's row stands in a list that is sorted by the field."""
-    _, _, updated_at, *_, order_id, ship_date = row
+    _, _, updated_at, _, _, order_id, ship_date, _ = row
     return Position({SortField.SHIP_DATE: ship_date, SortField.UPDATED_AT: updated_at}.get(field, order_id), order_id)
 
 
 def _walks(query: PageQuery) -> list[Walk]:
     """The walks that have the list in its order, one after the other."""
     (field, descending), after, indexed = query.sort, query.after, _indexed(query.filters)
+    owner = _owner(query.filters)
     column = _COLUMN[field]
     if field is SortField.ID:
         walk = next((walk for walk in indexed if walk.equal is not None), Walk(column))
     else:
         walk = next((walk for walk in indexed if walk.column == column), Walk(column))
-    first = walk._replace(descending=descending, after=after)
+    first = walk._replace(descending=descending, after=after, owner=owner)
     if field is not SortField.SHIP_DATE or walk in indexed:
         return [first]
-    undated = Walk(column, missing=True, descending=descending)  # last in both directions
+    undated = Walk(column, missing=True, descending=descending, owner=owner)  # last in both directions
     return [undated._replace(after=after)] if after is not None and after.value is None else [first, undated]
 
 
+def _owner(filters: Filters) -> int | None:
+    """The owner whose orders have indexes."""
+    return None if filters.owner == NO_OWNER else filters.owner
+
+
 def _indexed(filters: Filters) -> list[Walk]:
-    """The walks of the filters on indexed columns, those of one value first."""
+    """The walks of the filters on columns that are indexed for the owner, those of one value first."""
+    owner = _owner(filters)
+    return [walk for walk in _filter_walks(filters) if owner is None or walk.column in _OF_AN_OWNER]
+
+
+def _filter_walks(filters: Filters) -> list[Walk]:
+    """The walks of the filters on columns that are indexed for all orders, those of one value first."""
     references = tuple(sorted(filters.references))
     walks = [
         Walk("reference", equal=references[0]) if len(references) == 1 else Walk("reference", among=references),
@@ -154,7 +178,8 @@ def _indexed(filters: Filters) -> list[Walk]:
 def _find_narrow(query: PageQuery) -> Work[Walk | None]:
     """Find a filter with few orders among those that the walk of the list does not answer."""
     walked = _walks(query)[0]
-    others = [walk for walk in _indexed(query.filters) if walk.column != walked.column]
+    owner = _owner(query.filters)
+    others = [walk._replace(owner=owner) for walk in _indexed(query.filters) if walk.column != walked.column]
     if not others:
         return None
     probes = [_select(walk, "1", 1, offset=NARROW) for walk in others]
@@ -173,7 +198,7 @@ def _walk_statement(walk: Walk, query: PageQuery, limit: int, dialect: Dialect) 
     value = "id" if walk.is_sorted_by_id else walk.column
     ship_date = "ship_date" if walk.missing else f"{value} AS ship_date"
     names = f"NULL AS status, {value} AS updated_at, {value} AS created_at, NULL AS reference, id, {ship_date}"
-    last = _select(walk, f"NULL AS record, {names}", 1, offset=MAX_WORK - 1)
+    last = _select(walk, f"NULL AS record, {names}, id AS account_id", 1, offset=MAX_WORK - 1)
     sql = f"SELECT * FROM ({found.sql}) AS found UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s"
     return Query(sql, [*found.parameters, *last.parameters, limit], in_order=True)
 
@@ -192,7 +217,7 @@ def _matching(
     """The statement of the first orders that match, among the first `most` of the walk."""
     where, values = all_of(conditions)
     if dialect.covering:  # find the identifiers first: the orders that do not match are not read
-        absent = _NOT_IN_INDEX.get(walk.column, ())
+        absent = () if walk.owner is not None else _NOT_IN_INDEX.get(walk.column, ())
         if any(column in order for column in absent):  # all orders are read to be sorted
             absent = ()
         late = [condition for condition in conditions if any(column in condition[0] for column in absent)]
@@ -213,12 +238,16 @@ def _matching(
 
 def _other_conditions(walk: Walk, filters: Filters) -> list[Condition]:
     """The filters that the walk does not answer."""
-    others = [other for other in _indexed(filters) if other.column != walk.column]
+    others = [other for other in _filter_walks(filters) if other.column != walk.column]
     conditions = [condition for other in others for condition in _column_conditions(other)]
     if 1 < len(filters.statuses) < len(Status):
         conditions.append((f"status IN {marks(filters.statuses)}", sorted(map(str, filters.statuses))))
     if filters.complete is not None:
         conditions.append(("complete = %s", (int(filters.complete),)))
+    if filters.owner == NO_OWNER:
+        conditions.append(("account_id IS NULL", ()))
+    elif filters.owner is not None and walk.owner is None:
+        conditions.append(("account_id = %s", (filters.owner,)))
     return conditions
 
 
@@ -239,10 +268,15 @@ def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> Query:
     """The statement of orders of a walk, from an offset on."""
     direction = " DESC" if walk.descending else ""
     # With the table's name: otherwise a name in `columns` would be meant, and another index would have that order.
-    order = ", ".join([f"orders.{column}{direction}" for column in dict.fromkeys((walk.column, "id"))])
+    sorting: list[str] = [walk.column, "id"]
+    of_owner: list[Condition] = []
+    if walk.owner is not None:  # in the order of the index, so that PostgreSQL reads no other
+        sorting.insert(0, "account_id")
+        of_owner.append(("account_id = ANY(ARRAY[%s])", (walk.owner,)))
+    order = ", ".join([f"orders.{column}{direction}" for column in dict.fromkeys(sorting)])
     parts = [
         (f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)
-        for where, values in map(all_of, _walk_conditions(walk))
+        for where, values in (all_of([*of_owner, *conditions]) for conditions in _walk_conditions(walk))
     ]
     if len(parts) == 1:
         [(sql, values)] = parts

@@ -30,17 +30,22 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 def order_row(order: Order) -> Row:
     """The columns of CHECKED for an order; `complete` is 0 or 1, `ship_date` in Unix microseconds."""
-    order_id, pet_id, _, ship_date, complete, status, reference = order
+    order_id, pet_id, _, ship_date, complete, status, reference, _ = order
     instant = None if ship_date is None else microseconds(datetime.fromisoformat(ship_date))
     return order_id, str(status), pet_id, int(bool(complete)), instant, reference, order.record()
 
 
-def read_order(record: str, status: str, order_id: int | None = None, reference: str | None = None) -> Order:
-    """Return the order of a row. Raises DamagedRecord if it cannot be read, or if its identifier differs."""
+def read_order(
+    record: str, status: str, order_id: int | None = None, reference: str | None = None, account: str | None = None
+) -> Order:
+    """Return the order of a row; `account` is the name of its owner.
+
+    Raises DamagedRecord if it cannot be read, or if its identifier differs.
+    """
     try:
         fields = _decode(record)
         values = fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete
-        order = Order(*values, STATUSES[status], reference)
+        order = Order(*values, STATUSES[status], reference, account)
     except (msgspec.MsgspecError, KeyError, TypeError):  # TypeError: in a damaged file, a column may have any type
         raise DamagedRecord(order_id) from None
     if order_id is not None and order.id != order_id:

@@ -34,11 +34,12 @@ class Changes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held: dict[asyncio.Future[Clock | None], Clock] = {}  # with the clock as it was before the page
+        # With the clock as it was before the page, and the owner whose orders are seen.
+        self._held: dict[asyncio.Future[Clock | None], tuple[Clock, int | None]] = {}
         self._places = Counter[str | int]()  # that are taken, of each key by its id and of each account by its number
         self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
-        self._reading: dict[tuple[str, int, Clock], asyncio.Task[bytes | None]] = {}
+        self._reading: dict[tuple[str, int, Clock, int | None], asyncio.Task[bytes | None]] = {}
         self._ended = False
 
     def routes(self) -> list[Route]:
@@ -59,11 +60,12 @@ class Changes:
     async def list_changes(self, call: Call) -> Response | Held:
         """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
         token, limit, wait = LIST_CHANGES.read(call.request.query).values()
+        owner = call.caller.owner
         clock = await self._store.search.clock()
         self._fault = None
         if token is None or token == NOW:
-            token = token_of(clock.epoch, _FIRST if token is None else Position(clock.at, INT64_MAX))
-        body = await self.read(token, limit, clock)
+            token = token_of(clock.epoch, _FIRST if token is None else await self._last(clock, owner), owner)
+        body = await self.read(token, limit, clock, owner)
         headers, caller = call.request.headers, call.caller
         if body is not None or not wait:
             return uncached(headers, body or _body("", token, more=False))
@@ -73,16 +75,22 @@ class Changes:
             return uncached(headers, _body("", token, more=False), _RETRY_AFTER)
         return Held(self._hold(call, token, limit, clock, wait))
 
+    async def _last(self, clock: Clock, owner: int | None) -> Position:
+        """The position after all changes that the clock shows, of those that this owner sees."""
+        if owner is None:
+            return Position(clock.at, INT64_MAX)
+        return Position((await self._store.search.last_changes([owner])).get(owner, 0), INT64_MAX)
+
     async def _hold(self, call: Call, token: str, limit: int, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
-        loop, request, body = asyncio.get_running_loop(), call.request, None
+        loop, request, owner, body = asyncio.get_running_loop(), call.request, call.caller.owner, None
         places = call.caller.key_id, call.caller.account_id
         ends = loop.time() + seconds
         self._places.update(places)
         try:
             while body is None:
                 request.waits_for = woken = loop.create_future()
-                self._held[woken] = clock
+                self._held[woken] = clock, owner
                 timer = loop.call_at(ends, _wake, woken, None)
                 if self._watching is None or self._watching.done():
                     self._watching = loop.create_task(self._watch())
@@ -95,7 +103,7 @@ class Changes:
                     del self._held[woken]
                 if changed is not None:
                     clock = changed
-                    body = await self._shared(token, limit, clock)
+                    body = await self._shared(token, limit, clock, owner)
                 elif self._fault is not None:
                     raise ServiceUnavailable(self._fault)
                 else:
@@ -108,40 +116,45 @@ class Changes:
         return uncached(request.headers, body)
 
     async def _watch(self) -> None:
-        """Look at the clock for as long as requests are held, and wake those that have seen another one."""
+        """Look at the clock for as long as requests are held, and wake those that have seen another one.
+
+        Those that see one owner's orders are woken only by a change of these.
+        """
         while self._held:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 clock = await self._store.search.clock()
+                owners = {owner for seen, owner in self._held.values() if owner is not None and seen != clock}
+                changed = await self._store.search.last_changes(owners) if owners else {}
             except ServiceUnavailable as error:  # it may be usable again before their time is over
                 self._fault = error.reason
                 continue
             self._fault = None
-            for woken, seen in self._held.items():
-                if seen != clock:
+            for woken, (seen, owner) in self._held.items():
+                if seen != clock and (owner is None or seen.epoch != clock.epoch or changed.get(owner, 0) > seen.at):
                     _wake(woken, clock)
 
-    async def _shared(self, token: str, limit: int, clock: Clock) -> bytes | None:
+    async def _shared(self, token: str, limit: int, clock: Clock, owner: int | None) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""
-        key = token, limit, clock
+        key = token, limit, clock, owner
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.ensure_future(self.read(*key))
             reading.add_done_callback(lambda _: self._reading.pop(key))
         return await asyncio.shield(reading)
 
-    async def read(self, token: str, limit: int, clock: Clock) -> bytes | None:
+    async def read(self, token: str, limit: int, clock: Clock, owner: int | None = None) -> bytes | None:
         """The body of the page after the token, with a clock that was read before; None if nothing has changed.
 
-        Raises InvalidToken, ChangesReset.
+        With an owner, of its orders only. Raises InvalidToken, ChangesReset.
         """
-        after = position_after(token, clock)
-        page = await self._store.search.page(PageQuery(Filters(), _BY_CHANGE, limit, after))
+        after = position_after(token, clock, owner)
+        page = await self._store.search.page(PageQuery(Filters(owner=owner), _BY_CHANGE, limit, after))
         if not page.rows:
             return None
         last = position_of(page.rows[-1], _BY_CHANGE.field)
         await self._store.engine.witness(clock.epoch, last.value or 0)
-        return _body(page.text(), token_of(clock.epoch, last), more=page.next is not None)
+        return _body(page.text(), token_of(clock.epoch, last, owner), more=page.next is not None)
 
 
 def _body(orders: str, token: str, *, more: bool) -> bytes:

@@ -43,7 +43,7 @@ class _Handlers:
 
     async def list_orders(self, call: Call) -> Response:
         """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
-        listing, cursor = read_listing(call.request.query)
+        listing, cursor = read_listing(call.request.query, call.caller.owner)
         epoch, cursors = await self._store.epoch(), self._cursors
         if epoch != cursors.epoch:
             cursors = self._cursors = Cursors(await self._store.engine.identity(), epoch)
@@ -60,14 +60,14 @@ class _Handlers:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.parameter)
         v2_input.NO_PARAMETERS.read(call.request.query)
-        order = await self._store.search.find(order_id)
+        order = await self._store.search.find(order_id, call.caller.owner)
         return answer(call.request.headers, order.text().encode())
 
     async def place_order(self, call: Call) -> Response:
         """Store a new order; the response is sent once it is durable, and again when the key is used again.
 
         Raises InvalidParameter, UnsupportedMediaType, IdempotencyKeyMissing, InvalidBody, IdempotencyKeyReused,
-        IdempotencyKeyInUse.
+        IdempotencyKeyInUse, ReferenceInUse.
         """
         v2_input.NO_PARAMETERS.read(call.request.query)
         headers = call.request.headers
@@ -88,9 +88,10 @@ class _Handlers:
 
     async def cancel_order(self, call: Call) -> Response:
         """As in version 1, but for InvalidParameter."""
-        order_id = parse_order_id(call.parameter)
+        order_id, caller = parse_order_id(call.parameter), call.caller
         v2_input.NO_PARAMETERS.read(call.request.query)
-        await self._store.orders.change(order_id, CANCEL, call.actor(self._clock()), call.caller.account_id)
+        actor = call.actor(self._clock())
+        await self._store.orders.change(order_id, CANCEL, actor, caller.account_id, owner=caller.owner)
         return Response(204)
 
 
@@ -109,19 +110,22 @@ class Listing(NamedTuple):
     next: bytes
 
 
-def read_listing(query: bytes) -> tuple[Listing, str | None]:
-    """The listing and the cursor in the query of a request. Raises InvalidParameter."""
+def read_listing(query: bytes, owner: int | None = None) -> tuple[Listing, str | None]:
+    """The listing and the cursor in the query of a request, of this owner's orders if one is given (D21).
+
+    Raises InvalidParameter.
+    """
     match = _LAST_CURSOR.fullmatch(query)
     if match is not None:
-        listing = _listing(match[1] or b"")
+        listing = _listing(match[1] or b"", owner)
         if listing.cursor is None:
             return listing, match[2].decode("ascii")
-    listing = _listing(query)
+    listing = _listing(query, owner)
     return listing, listing.cursor
 
 
 @lru_cache(maxsize=_KEPT)
-def _listing(query: bytes) -> Listing:
+def _listing(query: bytes, owner: int | None) -> Listing:
     values = v2_input.LIST_ORDERS.read(query)
     filters = Filters(
         frozenset(values["status"] or ()),
@@ -131,6 +135,7 @@ def _listing(query: bytes) -> Listing:
         values["shipDateTo"],
         values["updatedFrom"],
         frozenset(values["reference"] or ()),
+        owner,
     )
     kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
     # What cannot be in a URI, but may come in a request, is encoded for the header Link: a > would end it (RFC 8288).

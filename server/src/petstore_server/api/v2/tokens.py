@@ -44,24 +44,28 @@ class Cursors:
         return Position(value if has_value else None, order_id)
 
 
-def token_of(epoch: str, position: Position) -> str:
-    """The token for what changes after the position, in the history that `epoch` names."""
-    return _seal(_TOKEN.pack(_TOKEN_VERSION, _history(epoch), *position))
+def token_of(epoch: str, position: Position, owner: int | None = None) -> str:
+    """The token for what changes after the position, in the history that `epoch` names, for what the owner sees."""
+    return _seal(_TOKEN.pack(_TOKEN_VERSION, _history(epoch, owner), *position))
 
 
-def position_after(token: str, clock: Clock) -> Position:
-    """The position of a token. Raises InvalidToken; ChangesReset if it is of another history, or after the clock."""
+def position_after(token: str, clock: Clock, owner: int | None = None) -> Position:
+    """The position of a token.
+
+    Raises InvalidToken; ChangesReset if it is of another history, after the clock, or for what another account sees.
+    """
     content = _unseal(token, _TOKEN.size)
     if content is None or content[0] != _TOKEN_VERSION:
         raise InvalidToken
     _, history, at, order_id = _TOKEN.unpack(content)
-    if history != _history(clock.epoch) or at > clock.at:
+    if history != _history(clock.epoch, owner) or at > clock.at:
         raise ChangesReset
     return Position(at, order_id)
 
 
-def _history(epoch: str) -> bytes:
-    return blake2b(epoch.encode(), digest_size=8).digest()
+def _history(epoch: str, owner: int | None) -> bytes:
+    seen = epoch if owner is None else f"{epoch} {owner}"  # tokens of release 1.0.0 stay valid
+    return blake2b(seen.encode(), digest_size=8).digest()
 
 
 def _seal(content: bytes, bound: bytes = b"", key: bytes = b"") -> str:

@@ -9,6 +9,7 @@ from petstore_server.api.errors import InvalidParameter
 from petstore_server.api.representation import answer
 from petstore_server.api.routes import ANY_KEY, Call, Operation, Route
 from petstore_server.api.v2.input import GET_USAGE
+from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, format_unix, timestamp_text
@@ -46,6 +47,7 @@ class _Handlers:
         history = await self._read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
+            "orders": str(VisibleOrders.ALL if principal.owner is None else VisibleOrders.OWN),
             "windows": [window._asdict() for window in decision.windows],
             "history": [
                 {"start": format_unix(at), "admitted": counts.admitted, "refused": counts.refused}

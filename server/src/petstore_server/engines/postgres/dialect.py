@@ -7,7 +7,7 @@ locked while the server writes and commits, not while it waits for this process.
 from collections.abc import Sequence
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
-from petstore_server.store.engine import Command, Query, Row, Work
+from petstore_server.store.engine import Command, Named, PlacementKeys, Query, Row, Work
 from petstore_server.store.orders import LOCK
 
 epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
@@ -23,14 +23,24 @@ covering = False  # PostgreSQL reads the orders that have changed since the last
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
-    SELECT record, status, id, reference FROM free UNION ALL SELECT NULL, NULL, id, NULL FROM petstore.orders
+    SELECT record, status, id, reference, account, account_id FROM free
+    UNION ALL SELECT NULL, NULL, id, NULL, NULL, account_id FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """
+# Of the owned ones, others' orders are not found, so none of them is locked.
+_MAY_BE_LOCKED = """
+    id = ANY(%s::bigint[]) OR (id, account_id) IN (
+        SELECT * FROM unnest(%s::bigint[], %s::bigint[]) AS owned (order_id, owner)
+    )
+"""
+_OF_THESE = "id = ANY(%s::bigint[])"
+_LOCK_OWNED_IF_FREE = _LOCK_IF_FREE.replace(_OF_THESE, f"{_OF_THESE} AND ({_MAY_BE_LOCKED})")
 # The clock of the server, which all hosts share.
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
-    unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[], %s::text[])
-    AS new (id, status, pet_id, complete, ship_date, reference, record)
+    unnest(
+        %s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[], %s::text[], %s::bigint[]
+    ) AS new (id, status, pet_id, complete, ship_date, reference, record, owner)
 """
 # A row without a record changes the status only.
 _UPDATE = f"""
@@ -46,6 +56,7 @@ _UPDATE = f"""
             record = coalesce(new.record, orders.record),
             updated_at = tick.at,
             imported = coalesce(%s::bigint, orders.imported),
+            account_id = coalesce(orders.account_id, new.owner),
             revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
         FROM tick, {_NEW}
         WHERE orders.id = new.id
@@ -59,8 +70,10 @@ _INSERT = f"""
         WHERE one = 1 RETURNING change, at
     )
     INSERT INTO petstore.orders
-        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported)
-    SELECT id, status, pet_id, complete, ship_date, reference, record, tick.at, tick.at, tick.change, 0, %s::bigint
+        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported,
+        account_id)
+    SELECT id, status, pet_id, complete, ship_date, reference, record, tick.at, tick.at, tick.change, 0, %s::bigint,
+        owner
     FROM tick, {_NEW}
     ORDER BY id
 """
@@ -70,8 +83,14 @@ _LOCK_KEYS = """
     FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS wanted (account_id, key, place)
     ORDER BY place
 """
-# A separate statement, so that it sees what was committed before the locks were taken.
-_KNOWN_KEYS = """
+_LOCK_REFERENCES = _LOCK_KEYS.replace("4801", "4802")
+# Separate statements, so that they see what was committed before the locks were taken.
+_USED_REFERENCES = """
+    SELECT account_id, reference, min(id) FROM petstore.orders
+    WHERE (account_id, reference) IN (SELECT * FROM unnest(%s::bigint[], %s::text[]) AS wanted (owner, text))
+    GROUP BY account_id, reference
+"""
+_USED_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
     FROM unnest(%s::bigint[], %s::text[]) AS wanted (account_id, key)
     JOIN petstore.idempotency_keys AS known ON known.account_id = wanted.account_id AND known.key = wanted.key
@@ -91,9 +110,10 @@ _PLACE = f"""
             AS new (pet_id, ship_date, reference, record, account_id, key, digest, at, actor, entry, place)
     ), inserted AS (
         INSERT INTO petstore.orders
-            (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed)
+            (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed,
+            account_id)
         SELECT id, 'pending', pet_id, 0, ship_date, reference, '{{"id":' || id || record,
-            placed_at, placed_at, change, 1
+            placed_at, placed_at, change, 1, account_id
         FROM placed
     ), remembered AS (
         INSERT INTO petstore.idempotency_keys (account_id, key, digest, order_id, at)
@@ -115,22 +135,42 @@ probe = (
 heartbeat = "SELECT pg_logical_emit_message(true, 'petstore', '')"  # which is only written to the log
 
 
-def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
-    return (yield Query(_LOCK_IF_FREE, (ids, len(ids), ids)))
+def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
+    if not owned:
+        return (yield Query(_LOCK_IF_FREE, (ids, len(ids), ids)))
+    wanted = sorted({*ids, *(order_id for order_id, _ in owned)})
+    some = wanted, ids, *_columns(owned, 2)
+    return (yield Query(_LOCK_OWNED_IF_FREE, (*some, len(wanted), *some)))
 
 
 def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-    yield Command(_UPDATE, [batch, *_columns(rows, 7), *_columns(audit, 6)])
+    yield Command(_UPDATE, [batch, *_columns(rows, 8), *_columns(audit, 6)])
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
-    yield Command(_INSERT, [last_id, batch, *_columns(rows, 7)])
+    yield Command(_INSERT, [last_id, batch, *_columns(rows, 8)])
 
 
-def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
-    wanted = _columns(keys, 2)
-    locks, known = yield [Query(_LOCK_KEYS, wanted), Query(_KNOWN_KEYS, (*wanted, since))]
-    return [free for (free,) in locks], known
+def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
+    wanted, named = _columns(keys, 2), _columns(references, 2)
+    locks, used = [Query(_LOCK_KEYS, wanted)], [Query(_USED_KEYS, (*wanted, since))]
+    if references:
+        locks.append(Query(_LOCK_REFERENCES, named))
+        used.append(Query(_USED_REFERENCES, named))
+    results = yield [*locks, *used]
+    busy = [_busy(names, rows) for names, rows in zip((keys, references), results[: len(locks)], strict=False)]
+    keys_used, *found = results[len(locks) :]
+    return PlacementKeys(
+        busy[0],
+        busy[-1] if references else (),
+        {row[:2]: row[2:] for row in keys_used},
+        {row[:2]: row[2] for rows in found for row in rows},
+    )
+
+
+def _busy(names: Sequence[Named], locks: Sequence[Row]) -> set[Named]:
+    """Those that another transaction has locked."""
+    return {name for name, (locked,) in zip(names, locks, strict=True) if not locked}
 
 
 def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:

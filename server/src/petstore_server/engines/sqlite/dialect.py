@@ -13,7 +13,20 @@ from petstore_server.domain.errors import StatementFailed
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.engines.sqlite.connections import ENVIRONMENT, plain_words
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import NOW, Command, Commands, Query, Result, Row, Rows, Statement, Work
+from petstore_server.store.engine import (
+    NOW,
+    Command,
+    Commands,
+    Named,
+    PlacementKeys,
+    Query,
+    Result,
+    Row,
+    Rows,
+    Statement,
+    Work,
+)
+from petstore_server.store.orders import OWNER
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
@@ -25,6 +38,7 @@ _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
     (" = ANY(ARRAY[%s])", " = ?"),
     ("%s", "?"),
+    ("%%", "%"),
     ("petstore.", ""),
     (" FOR UPDATE", ""),
     (" FOR NO KEY UPDATE", ""),
@@ -49,49 +63,59 @@ _SET_ALL = """
         imported = coalesce(?9, imported), revision = ?10
     WHERE id = ?1
 """
+_SET_OWNER = "UPDATE orders SET account_id = ? WHERE id = ? AND account_id IS NULL"
 _INSERT = """
     INSERT INTO orders
-        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11)
+        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported,
+        account_id)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12)
 """
-_KNOWN_KEYS = """
+_USED_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
     FROM json_each(?) AS wanted
     CROSS JOIN idempotency_keys AS known ON known.account_id = wanted.value ->> 0 AND known.key = wanted.value ->> 1
     CROSS JOIN orders ON orders.id = order_id
     WHERE at > ?
 """
+_USED_REFERENCES = """
+    SELECT account_id, reference, min(orders.id)
+    FROM json_each(?) AS wanted
+    CROSS JOIN orders ON account_id = wanted.value ->> 0 AND reference = wanted.value ->> 1
+    GROUP BY account_id, reference
+"""
 _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at) VALUES (?, ?, ?, ?, ?)"
 
 
 # All orders in one row: SQLite makes the array, and one call reads it.
-_READ = """
-    SELECT json_group_array(json_array(record, status, id, reference)) FROM orders
+_READ = f"""
+    SELECT json_group_array(json_array(record, status, id, reference, {OWNER}, account_id)) FROM orders
     WHERE id IN (SELECT value FROM json_each(?))
 """
 
 
-def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
-    [(text,)] = yield Query(_READ, (ids,))
+def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
+    [(text,)] = yield Query(_READ, ([*ids, *(order_id for order_id, _ in owned)],))
     orders: list[Row] = json.loads(text)
     return orders
 
 
 def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
-    yield Commands(_SET_STATUS, [(row[1], at, batch, row[0]) for row in rows if row[-1] is None])
-    yield Commands(_SET_ALL, [(*row, at, batch, change) for row in rows if row[-1] is not None])
+    yield Commands(_SET_STATUS, [(row[1], at, batch, row[0]) for row in rows if row[6] is None])
+    yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
+    yield Commands(_SET_OWNER, [(row[7], row[0]) for row in rows if row[7] is not None])
     yield Commands(INSERT_ENTRY, audit)
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
-    yield Commands(_INSERT, [(*row, at, change, 0, batch) for row in rows])
+    yield Commands(_INSERT, [(*row[:7], at, change, 0, batch, row[7]) for row in rows])
 
 
-def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
-    known = yield Query(_KNOWN_KEYS, (json.dumps(keys), since))
-    return [True] * len(keys), known
+def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
+    used = yield Query(_USED_KEYS, (json.dumps(keys), since))
+    with_references = (yield Query(_USED_REFERENCES, (json.dumps(references),))) if references else ()
+    return PlacementKeys((), (), {row[:2]: row[2:] for row in used}, {row[:2]: row[2] for row in with_references})
 
 
 def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
@@ -103,7 +127,7 @@ def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]
     for order_id, row in enumerate(rows, last_id + 1):
         pet_id, ship_date, reference, record, account_id, key, digest, placed_at, actor, entry = row
         record = f'{{"id":{order_id}{record}'
-        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1, None))
+        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1, None, account_id))
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
         audit.append((placed_at, actor, PLACE, f"order:{order_id}", None, after))

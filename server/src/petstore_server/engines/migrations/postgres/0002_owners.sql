@@ -1,0 +1,17 @@
+-- Version 2: whose order it is (D21).
+
+-- `account_id` is the account that owns the order: the one that placed it, or the one that an import named; NULL for an
+-- order of the shop. It is set once. Version 1 of the program writes orders without it.
+ALTER TABLE petstore.orders ADD COLUMN account_id bigint;
+
+-- Which orders the account sees and may change: all, or its own.
+ALTER TABLE petstore.accounts ADD COLUMN orders text COLLATE "C" NOT NULL DEFAULT 'all' CHECK (orders = 'all' OR orders = 'own');
+
+-- Lists of one account's orders. Orders without an owner are in none of these, and cost nothing.
+CREATE INDEX own_orders_by_id ON petstore.orders (account_id, id) WHERE account_id IS NOT NULL;
+CREATE INDEX own_orders_by_updated_at ON petstore.orders (account_id, updated_at, id) WHERE account_id IS NOT NULL;
+CREATE INDEX own_orders_by_ship_date ON petstore.orders (account_id, ship_date, id) WHERE account_id IS NOT NULL;
+CREATE INDEX own_orders_by_reference ON petstore.orders (account_id, reference, id) WHERE account_id IS NOT NULL AND reference IS NOT NULL;
+
+-- Orders that version 1 of the program placed: the audit log knows their owners.
+CREATE INDEX orders_without_owner ON petstore.orders (id) WHERE placed = 1 AND account_id IS NULL;

@@ -1,0 +1,17 @@
+-- Version 2: whose order it is (D21).
+
+-- `account_id` is the account that owns the order: the one that placed it, or the one that an import named; NULL for an
+-- order of the shop. It is set once. Version 1 of the program writes orders without it.
+ALTER TABLE orders ADD COLUMN account_id INTEGER;
+
+-- Which orders the account sees and may change: all, or its own.
+ALTER TABLE accounts ADD COLUMN orders TEXT NOT NULL DEFAULT 'all' CHECK (orders = 'all' OR orders = 'own');
+
+-- Lists of one account's orders; each ends with the id. Orders without an owner are in none of these, and cost nothing.
+CREATE INDEX own_orders_by_id ON orders (account_id) WHERE account_id IS NOT NULL;
+CREATE INDEX own_orders_by_updated_at ON orders (account_id, updated_at) WHERE account_id IS NOT NULL;
+CREATE INDEX own_orders_by_ship_date ON orders (account_id, ship_date) WHERE account_id IS NOT NULL;
+CREATE INDEX own_orders_by_reference ON orders (account_id, reference) WHERE account_id IS NOT NULL AND reference IS NOT NULL;
+
+-- Orders that version 1 of the program placed: the audit log knows their owners.
+CREATE INDEX orders_without_owner ON orders (id) WHERE placed = 1 AND account_id IS NULL;
