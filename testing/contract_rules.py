@@ -88,6 +88,9 @@ def check_code(code: str | None, segments: list[str], headers: Headers) -> None:
         text = segments[-1]
         could_name_one = bool(_PLAIN_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
         same(code, "order_not_found" if could_name_one else "invalid_order_id", f"the code for {text!r}")
+    if code in ("idempotency_key_in_use", "reference_in_use"):
+        same("location" in headers, code == "reference_in_use", "whether Location leads to an order")
+        same("retry-after" in headers, code == "idempotency_key_in_use", "whether there is a Retry-After")
 
 
 def check_page(target: str, page: dict[str, Any], headers: Headers) -> None:

@@ -29,6 +29,7 @@ from petstore_server.api.v2.input import (
     Text,
     Timestamp,
 )
+from petstore_server.domain.errors import ReferenceInUse
 from petstore_server.domain.orders import MAX_REFERENCE
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
@@ -121,6 +122,7 @@ def test_the_examples_of_errors_say_what_the_service_says() -> None:
     later = (errors.ChangesReset, errors.InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType)
     for other in later:
         assert second[other.code]["value"]["message"] == other().message
+    assert second[ReferenceInUse.code]["value"]["message"] == ReferenceInUse(1003).message
 
 
 def test_the_codes_are_the_closed_set() -> None:

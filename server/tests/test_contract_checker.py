@@ -141,6 +141,15 @@ def test_the_checker_fails_on_a_wrong_value(name: str, header: str, value: str) 
     fails(f"{method} {re.escape(target)} answered {status}: ", name, headers=replaced(headers, header, value))
 
 
+def test_a_refused_placement_says_where_the_order_is_or_when_to_repeat_the_request() -> None:
+    retry, location = ("retry-after", "1"), ("location", "orders/7")
+    for code, right in (("idempotency_key_in_use", retry), ("reference_in_use", location)):
+        check("POST", "/v2/store/orders", 409, [*ACCOUNT, *ERROR, right], error(code, 409))
+        for wrong in ([], [retry, location], [retry if right is location else location]):
+            with pytest.raises(AssertionError, match="whether"):
+                check("POST", "/v2/store/orders", 409, [*ACCOUNT, *ERROR, *wrong], error(code, 409))
+
+
 @pytest.mark.parametrize(
     ("name", "body", "complaint"),
     [

@@ -158,6 +158,8 @@ def correct(case: Any) -> None:
     if not case.meta.generation.mode.is_positive:
         for name in query.keys() - LIST_ORDERS.all.keys() - LIST_CHANGES.all.keys() - GET_USAGE.all.keys():
             query[name] = "x"  # an unknown parameter with an empty list would not be sent
+        if not isinstance(query.get("reference", []), list):
+            query["reference"] = ""  # a number would be sent as the text of one reference, which is valid
         return
     # A cursor belongs to a page, a range must not end before it starts, and usage is kept for a limited time.
     for name in ("cursor", "after", "from", "shipDateFrom"):

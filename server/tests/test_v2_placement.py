@@ -161,6 +161,27 @@ async def test_a_reference_is_stored_shown_in_version_2_only_and_finds_its_order
     assert [] == (await client.listed(f"{ORDERS}?reference=b%201"))["data"]
 
 
+async def test_a_reference_places_one_order_of_an_account_whatever_the_key_and_without_an_end_date(
+    service: Service,
+) -> None:
+    await service.orders(Order(7, reference="PO-1"))  # of the shop
+    client, other = await buyer(service), await buyer(service)
+    asked = {**ASKED, "reference": "PO-1"}
+    tried = await asyncio.gather(*[client.place(f"key-{number}", asked) for number in range(12)])
+    [placed] = [response for response in tried if response.status_code == 201]
+    service.clock.now += KEY_LIFETIME + 1
+    refused = [response for response in tried if response is not placed]
+    for response in (*refused, await client.place("key-0", {**asked, "quantity": 3})):
+        assert (409, "reference_in_use") == code(response)
+        assert placed.headers["location"] == response.headers["location"]
+    first = urljoin(ORDERS, refused[0].headers["location"])
+    assert placed.json() == await client.listed(first)
+    await service.client.delete(first, headers=client.headers)
+    assert (409, "reference_in_use") == code(await client.place("later", asked))
+    assert 201 == (await other.place("a", asked)).status_code
+    assert 3 == len(await client.listed())
+
+
 @embedded
 async def test_a_malformed_request_is_refused_and_places_nothing(service: Service) -> None:
     client = await buyer(service)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Limits, Plan, VisibleOrders, edit
 from petstore_server.domain.keys import Scope, unban
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Granularity
@@ -27,6 +27,15 @@ async def test_the_windows_are_those_of_the_limit_headers_with_this_request_char
         assert int(response.headers["x-ratelimit-reset"]) == usage["windows"][0]["reset"]
     assert 405 == (await service.client.post(USAGE, headers=bearer(key))).status_code
     assert 200 == (await service.client.head(USAGE, headers=bearer(key))).status_code
+
+
+@embedded
+@pytest.mark.parametrize("orders", VisibleOrders)
+async def test_the_orders_that_the_account_sees_are_shown(service: Service, orders: VisibleOrders) -> None:
+    account = await service.account(Plan.FREE)
+    await service.backend.store.accounts.change(account, edit(None, None, orders), service.actor)
+    response = await service.client.get(USAGE, headers=bearer(await service.key(account)))
+    assert str(orders) == response.json()["orders"]
 
 
 async def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_is_saved(service: Service) -> None:
