@@ -607,8 +607,10 @@ def test_an_order_is_placed(run: Run) -> None:
     assert (0, "PO 17", "2026-12-01T09:00:00Z") == (done.code, placed["reference"], placed["shipDate"])
     again = run(fake, "orders", "place", *arguments, "--idempotency-key", "k", "--json")
     assert ([placed], 1) == (json.loads(again.out), len(fake.orders))
-    assert "pending" in run(fake, "orders", "place", *arguments).out.splitlines()[1]
+    assert "pending" in run(fake, "orders", "place", *arguments[:4]).out.splitlines()[1]
     assert 2 == len(fake.orders)
+    refused = run(fake, "orders", "place", *arguments, "--json")
+    assert (6, "reference_in_use", placed["id"]) == (refused.code, *map(json.loads(refused.err).get, ("code", "id")))
 
 
 def test_a_placement_that_may_have_been_applied_says_with_which_key_to_repeat_it(run: Run) -> None:
@@ -707,8 +709,8 @@ def test_usage_is_shown(run: Run) -> None:
     done = run(FakePetstore(per_minute=60, per_day=1000), "usage")
     assert (0, "") == (done.code, done.err)
     lines = done.out.splitlines()
-    assert ["plan    enterprise", "key     fake, orders:read orders:cancel orders:write pets:read"] == lines[:2]
-    assert "minute  59 of 60 left until 2027-01-15 08:01Z" == lines[2]
+    key_line = "key     fake, orders:read orders:cancel orders:write pets:read"
+    assert ["plan    enterprise", "orders  all", key_line, "minute  59 of 60 left until 2027-01-15 08:01Z"] == lines[:4]
     fake = FakePetstore()
     ban = {"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:02:00Z"}
     key = {"id": "k1", "scopes": ["orders:read"], "expiresAt": "2026-12-20T12:00:00Z", "lastBan": ban}

@@ -244,6 +244,7 @@ def test_usage_shows_the_limits_and_the_requests(connect: Connect) -> None:
             (each.name, each.limit, each.remaining) for each in usage.windows
         ]
         assert [60, 86_400] == [(each.reset - START).total_seconds() for each in usage.windows]
+        assert "all" == usage.orders
         assert ("fake", None, None) == (usage.key.id, usage.key.expires_at, usage.key.last_ban)
         ban = {"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:02:00Z"}
         key = {"id": "k1", "scopes": ["orders:read"], "expiresAt": "2026-11-20T12:00:00Z", "lastBan": ban}
@@ -251,6 +252,8 @@ def test_usage_shows_the_limits_and_the_requests(connect: Connect) -> None:
         fake.then(Answered(200, json.dumps(body).encode(), JSON))
         by_day = petstore.v2.get_usage(granularity="day", start=NOON, end=NOON + timedelta(days=1))
         assert [v2.UsageEntry(start=NOON, admitted=5, refused=1)] == by_day.history
+        assert by_day.orders is None  # the service is older than the field
+        assert "orders" not in by_day.to_dict()
         ban_of_two_minutes = v2.Ban(began=NOON, ended=NOON + timedelta(minutes=2))
         assert v2.UsageKey(id="k1", scopes=["orders:read"], expires_at=NOON, last_ban=ban_of_two_minutes) == by_day.key
         assert [1_800_000_060] == [each["reset"] for each in by_day.to_dict()["windows"]]
@@ -365,6 +368,46 @@ def test_a_refused_placement_was_not_applied(
         assert (status, code) == (caught.value.status, caught.value.code)
         assert not caught.value.may_have_been_applied
     assert (2, 1) == (len(fake.requests), len(fake.orders))
+
+
+def test_a_reference_in_use_leads_to_the_order_that_has_it(connect: Connect) -> None:
+    fake = FakePetstore([v2.Order(id=7, reference="PO-1", status="shipped", created_at=NOON, updated_at=NOON)])
+    fake.then(Dropped(applied=True))
+    with connect(fake) as petstore:
+        for _ in range(2):
+            with pytest.raises(ConflictError, match="Order 7 already has this reference") as caught:
+                petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-1")
+            assert ("reference_in_use", 7) == (caught.value.code, caught.value.order_id)
+            assert not caught.value.may_have_been_applied  # although the response to the first attempt was lost
+            assert 7 == pickle.loads(pickle.dumps(caught.value)).order_id
+        placed = petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-2")
+        assert [petstore.v2.place_order(pet_id=3, quantity=1).reference for _ in range(2)] == [None, None]
+        petstore.v2.cancel_order(placed.id)
+        with pytest.raises(ConflictError) as caught:
+            petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-2")
+        assert placed.id == caught.value.order_id
+        with pytest.raises(ConflictError) as caught:
+            petstore.v2.cancel_order(7)
+        assert caught.value.order_id is None
+
+
+@pytest.mark.parametrize(
+    ("location", "order_id"),
+    [
+        ("https://api.example/v2/store/orders/7", 7),
+        ("orders/-7", -7),
+        ("orders/7/x", None),
+        ("orders/07", None),
+        (f"orders/{'9' * 20}", None),
+    ],
+)
+def test_an_order_is_read_from_any_form_of_its_address(connect: Connect, location: str, order_id: int | None) -> None:
+    fake = FakePetstore()
+    body = b'{"code":"reference_in_use","message":"Order 7 has it.","status":409}'
+    fake.then(Answered(409, body, {**JSON, "location": location}))
+    with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
+        petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-1")
+    assert order_id == caught.value.order_id
 
 
 def test_an_idempotency_key_can_be_a_uuid_and_a_replay_is_shown(connect: Connect) -> None:

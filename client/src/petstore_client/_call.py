@@ -232,7 +232,8 @@ class Call:
         doubt = self.operation.doubt
         conclusive = False
         if isinstance(error, errors.APIStatusError):
-            conclusive = error.status in self.operation.conclusive and error.code != ""  # a proxy's error has no code
+            has_code = error.code != ""  # a proxy's error has none
+            conclusive = error.status in self.operation.conclusive and has_code and not is_in_use(error)
         in_doubt = bool(doubt) and (self.in_doubt or self._unanswered) and not conclusive
         if isinstance(error, errors.PetstoreError):
             if self._attempt:

@@ -32,6 +32,7 @@ _NOT_SENT = (
 _PERMANENT = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 _SPACE = re.compile(r"[\s\x00-\x1f]")
 _KEY = re.compile(r"[!-~]+", re.ASCII)
+_ORDER = re.compile(r"(?:.*/)?orders/(0|-?[1-9][0-9]{0,18})", re.ASCII)  # a Location, which a proxy may make absolute
 _KIND: dict[int, type[errors.APIStatusError]] = {
     401: errors.AuthenticationError,
     403: errors.PermissionDeniedError,
@@ -192,7 +193,10 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
     kind = _KIND.get(status, errors.ServerError if status >= 500 else errors.APIStatusError)
     if code == "changes_reset":
         kind = errors.ChangesResetError
-    return kind(code, message, status, retry_after)
+    error = kind(code, message, status, retry_after)
+    if isinstance(error, errors.ConflictError) and (found := _ORDER.fullmatch(reply.headers.get("location", ""))):
+        error.order_id = int(found[1])
+    return error
 
 
 def _foreign(reply: Reply, target: Target) -> str:

@@ -28,7 +28,7 @@ GET_PET = Operation("getPet", "GET", "/pets/{id}", 200)
 LIST_PAGE = LIST_ORDERS._replace(version="v2")
 CANCEL_ORDER_V2 = CANCEL_ORDER._replace(version="v2")
 GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
-PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACED, frozenset({422}))
+PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACED, frozenset({409, 422}))
 LIST_CHANGES = Operation("listChanges", "GET", "/store/changes", 200, "v2")
 GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
 

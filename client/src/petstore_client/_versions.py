@@ -67,7 +67,8 @@ class V2:
         wait: seconds, up to 30, for which the server holds a request until something changes.
 
         The iteration ends only when the client is closed, which another thread may do. Each page is a separate call:
-        it is retried, and `deadline` applies to it. Raises ChangesResetError if the store was restored since `after`.
+        it is retried, and `deadline` applies to it. Raises ChangesResetError if the store was restored since `after`,
+        or the account sees other orders than then.
         """
         query({"after": after, "limit": limit})
         enter, core, hold = self._client._session, self._client._core, integer("wait", wait)
@@ -94,15 +95,16 @@ class V2:
 
         pet_id, quantity: the pet, and the number of units, at least 1.
         ship_date: when the order should ship, an aware datetime.
-        reference: your own number of the order, 1 to 64 visible characters, by which a list can be filtered.
+        reference: your own number of the order, 1 to 64 visible characters, by which a list can be filtered. An account
+            has one order with it: another one is ConflictError `reference_in_use`, whose `order_id` is the first.
         idempotency_key: 1 to 255 visible ASCII characters, or a UUID; None makes a new key for this call. Pass the key
             of an earlier call to repeat that call.
 
         Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
 
         Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, and
-        ConflictError `idempotency_key_in_use`. Every exception, a KeyboardInterrupt or CancelledError too, has the
-        `idempotency_key` with which another call does not place a second order.
+        ConflictError `idempotency_key_in_use` or `reference_in_use`. Every exception, a KeyboardInterrupt or
+        CancelledError too, has the `idempotency_key` with which another call does not place a second order.
         """
         body, key = new_order(pet_id, quantity, ship_date, reference, idempotency_key)
         return self._client._run(operations.place_order(self._client._session(), body, key), key)
@@ -110,7 +112,7 @@ class V2:
     def get_usage(
         self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
     ) -> Usage:
-        """The plan, the key and the limits of the account, and its requests by hour or day.
+        """The plan, the key and the limits of the account, which orders it sees, and its requests by hour or day.
 
         granularity: "hour" or "day", the length of the entries of the history.
         start, end: aware datetimes between which the history lies; by default the last 24 hours.

@@ -15,7 +15,8 @@ ErrorCode = Literal[
     "idempotency_key_missing", "idempotency_key_reused", "insufficient_scope", "internal_error", "invalid_api_key",
     "invalid_body", "invalid_cursor", "invalid_order_id", "invalid_parameter", "method_not_allowed", "missing_api_key",
     "not_found", "order_already_cancelled", "order_already_shipped", "order_not_found", "payload_too_large",
-    "pet_not_found", "rate_limit_exceeded", "service_unavailable", "unsupported_media_type", "uri_too_long",
+    "pet_not_found", "rate_limit_exceeded", "reference_in_use", "service_unavailable", "unsupported_media_type",
+    "uri_too_long",
 ]  # fmt: skip
 """The codes of versions 1 and 2 of the API. A later server may send others."""
 
@@ -124,12 +125,18 @@ class NotFoundError(APIStatusError):
 class ConflictError(APIStatusError):
     """409: the order has shipped (`order_already_shipped`) or is already cancelled (`order_already_cancelled`).
 
-    Or, after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
+    Or an order of the account has the reference (`reference_in_use`): `order_id` is its identifier, otherwise None. Or,
+    after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
     """
+
+    order_id: int | None = None
 
 
 class ChangesResetError(APIStatusError):
-    """410 `changes_reset`: the token is from before a restore. Begin again without one, and with an empty copy."""
+    """410 `changes_reset`: the store was restored since the token, or the account sees other orders than then.
+
+    Begin again without a token, and with an empty copy.
+    """
 
 
 class RateLimitError(APIStatusError):

@@ -120,10 +120,14 @@ class UsageKey(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     last_ban: Ban | None = field(default=None, name="lastBan")
 
 
-class Usage(Record, frozen=True, kw_only=True, gc=False):
-    """The plan of the account, its limits, and its requests by hour or day; hours without requests are left out."""
+class Usage(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The plan of the account, its limits, and its requests by hour or day; hours without requests are left out.
+
+    `orders` says which orders the account sees and may cancel, "all" or its "own"; None from a service before 1.1.0.
+    """
 
     plan: str
     key: UsageKey
     windows: list[UsageWindow]
     history: list[UsageEntry]
+    orders: str | None = None

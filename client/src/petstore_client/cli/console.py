@@ -106,7 +106,8 @@ def report(error: BaseException, as_json: bool, order_id: int | None = None) -> 
     """Print a failure, of this order, to stderr, in JSON if that was requested, and return the exit code."""
     code, message, exit_code = explain(error)
     if as_json:
-        say(json.dumps({"code": code, "message": message} | ({} if order_id is None else {"id": order_id})))
+        number = getattr(error, "order_id", None) if order_id is None else order_id
+        say(json.dumps({"code": code, "message": message} | ({} if number is None else {"id": number})))
     else:
         say(f"petstore-client: {'' if order_id is None else f'order {order_id}: '}{message}")
     return exit_code

@@ -132,6 +132,7 @@ def usage_text(usage: Usage) -> str:
     key = usage.key
     lines = [
         f"plan    {usage.plan}",
+        *([f"orders  {usage.orders}"] if usage.orders else ()),
         f"key     {key.id}, {' '.join(key.scopes)}" + (f", until {key.expires_at:{_TIME}}" if key.expires_at else ""),
         *([f"ban     until {key.last_ban.ended:{_TIME}}"] if key.last_ban else ()),
         *(f"{each.name:7} {each.remaining} of {each.limit} left until {each.reset:{_TIME}}" for each in usage.windows),

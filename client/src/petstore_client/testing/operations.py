@@ -145,7 +145,7 @@ def _matches(order: v2.Order, query: dict[str, str]) -> bool:
 
 
 def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
-    """Store an order, or respond as the first time to a key that was used before."""
+    """Store an order, or respond as the first time to a key that was used before. References are unique."""
     key = re.sub(r'^"(.+)"$', r"\1", request.headers["idempotency-key"])  # in quotes, it is the same key
     if key in store.placed:
         body, raw = store.placed[key]
@@ -156,6 +156,10 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
         new = msgspec.json.decode(request.content, type=NewOrder)
     except UNDECODABLE as wrong:
         return error(400, "invalid_body", f"The body is not an order: {wrong}.")
+    known = [each.id for each in store.tracked.values() if new.reference and each.reference == new.reference]
+    if known:
+        message = f"Order {min(known)} already has this reference; if it is the same order, do not place it again."
+        return error(409, "reference_in_use", message, more={"location": f"orders/{min(known)}"})
     number = store.highest_id + 1
     ship_date = new.ship_date and new.ship_date.astimezone(UTC)
     store.references[number] = new.reference
@@ -173,7 +177,7 @@ def _usage(store: Store, request: httpx2.Request, now: float) -> Raw:
         v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_timestamp=each.ends(now))
         for each in store.limits.windows
     ]
-    return _represent(request, v2.Usage(plan="enterprise", key=KEY, windows=windows, history=[]))
+    return _represent(request, v2.Usage(plan="enterprise", orders="all", key=KEY, windows=windows, history=[]))
 
 
 def _represent(request: httpx2.Request, content: object) -> Raw:
