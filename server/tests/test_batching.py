@@ -46,8 +46,8 @@ async def test_one_caller_with_many_items_does_not_delay_the_others() -> None:
     doubler = Doubler()
     doubler.gate.set()
     batcher = Batcher(doubler.perform, limit=4)
-    calls = [asyncio.create_task(batcher.submit(number, owner="greedy")) for number in range(0, 40, 2)]
-    calls.append(asyncio.create_task(batcher.submit(100, owner="modest")))
+    calls = [asyncio.create_task(batcher.submit(number, flow="greedy")) for number in range(0, 40, 2)]
+    calls.append(asyncio.create_task(batcher.submit(100, flow="modest")))
     await asyncio.gather(*calls)
     assert [100, 0, 2] == doubler.batches[0]
     assert 4 == max(map(len, doubler.batches))

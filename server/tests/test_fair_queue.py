@@ -1,4 +1,4 @@
-"""The queue that its owners share evenly."""
+"""The queue that its flows share evenly."""
 
 from collections import Counter
 
@@ -9,24 +9,24 @@ from petstore_server.fair_queue import FairQueue
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=60), st.integers(1, 12))
-def test_each_take_has_as_many_items_of_each_owner_in_their_order(owners: list[str], most: int) -> None:
+def test_each_take_has_as_many_items_of_each_flow_in_their_order(flows: list[str], most: int) -> None:
     queue = FairQueue[tuple[str, int]]()
-    for number, owner in enumerate(owners):
-        queue.add(owner, (owner, number))
-    left, taken = Counter(owners), list[tuple[str, int]]()
+    for number, flow in enumerate(flows):
+        queue.add(flow, (flow, number))
+    left, taken = Counter(flows), list[tuple[str, int]]()
     while queue:
         found = queue.take(most)
-        counts = Counter(owner for owner, _ in found)
+        counts = Counter(flow for flow, _ in found)
         assert 1 <= len(found) <= most
         served = min(len(left), most)
         assert served == len(counts)
-        assert all(count == min(left[owner], most // served) for owner, count in counts.items())
+        assert all(count == min(left[flow], most // served) for flow, count in counts.items())
         left -= counts
         taken += found
-    assert sorted(taken, key=lambda item: item[1]) == list(zip(owners, range(len(owners)), strict=True))
+    assert sorted(taken, key=lambda item: item[1]) == list(zip(flows, range(len(flows)), strict=True))
     assert all(
-        [item for item in taken if item[0] == owner] == sorted(item for item in taken if item[0] == owner)
-        for owner in owners
+        [item for item in taken if item[0] == flow] == sorted(item for item in taken if item[0] == flow)
+        for flow in flows
     )
 
 

@@ -186,17 +186,17 @@ async def test_responses_that_had_to_wait_are_written_before_a_turn_and_before_m
 
 @pytest.mark.anyio
 async def test_accounts_share_each_turn_however_many_connections_they_have() -> None:
-    owners = ["greedy"] * 500 + ["modest"] + ["unknown"] * 300
-    server = PublicServer(_unused, lambda: 0.0, 1_000, owner_of=lambda request: owners[cast(int, request)])
+    flows = ["greedy"] * 500 + ["modest"] + ["unknown"] * 300
+    server = PublicServer(_unused, lambda: 0.0, 1_000, flow_of=lambda request: flows[cast(int, request)])
     advanced = list[int]()
-    for number in range(len(owners)):
+    for number in range(len(flows)):
         server.schedule(cast(Connection, Waiting(number, advanced)), cast(Request, number))
-    for _ in range(2 * len(owners) // CONNECTIONS_PER_TURN):  # turns
+    for _ in range(2 * len(flows) // CONNECTIONS_PER_TURN):  # turns
         await asyncio.sleep(0)
-    assert sorted(advanced) == list(range(len(owners)))
+    assert sorted(advanced) == list(range(len(flows)))
     assert advanced.index(500) < CONNECTIONS_PER_TURN
     assert advanced.index(501 + 299) < 2 * 300 + CONNECTIONS_PER_TURN
-    assert list(range(500)) == [number for number in advanced if owners[number] == "greedy"]
+    assert list(range(500)) == [number for number in advanced if flows[number] == "greedy"]
 
 
 @pytest.mark.anyio

@@ -68,7 +68,7 @@ class Batcher(Generic[Item, Result]):
         If `perform` raises, every caller of the batch gets that exception. An `outage` also ends the calls that wait
         for a later batch, which would only find the same later. `separable`: `perform` has then done nothing, so after
         any other error it is repeated for halves of the batch, and only the caller gets it whose item causes it.
-        `limit` is the largest number of items in a batch. With few owners, an owner's first waiting item waits only for
+        `limit` is the largest number of items in a batch. With few flows, a flow's first waiting item waits only for
         the batch under way, and for its own.
         """
         self._perform = perform
@@ -80,10 +80,10 @@ class Batcher(Generic[Item, Result]):
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def submit(self, item: Item, deadline: float | None = None, owner: Hashable = None) -> Result:
+    async def submit(self, item: Item, deadline: float | None = None, flow: Hashable = None) -> Result:
         """Perform the item with others, and return its result. A caller that is cancelled does not stop the item.
 
-        Owners share each batch evenly, however many items each of them has.
+        Flows share each batch evenly, however many items each of them has.
 
         Raises TimeoutError if there is no result at `deadline`, a time of the event loop's clock, or after a pause of
         this process LAST_LOOK_SECONDS later (`deadlines.py`). An item that was still waiting at the deadline is never
@@ -91,7 +91,7 @@ class Batcher(Generic[Item, Result]):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.add(owner, (item, future, math.inf if deadline is None else deadline))
+        self._waiting.add(flow, (item, future, math.inf if deadline is None else deadline))
         if self._working < self._concurrency:
             self._working += 1
             task = loop.create_task(self._work())

@@ -102,8 +102,8 @@ class Application:
     def public_server(self) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
-        owner_of = self.authenticator.account_of
-        server = PublicServer(self.gate.respond, self._clock, connections, owner_of=owner_of)
+        flow_of = self.authenticator.account_of
+        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of)
         self._servers.append(server)
         return server
 

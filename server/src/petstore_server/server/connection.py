@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(failure)
 
     def _schedule(self) -> None:
-        """Advance in one of the next turns, as the next request's owner gets them."""
+        """Advance in one of the next turns, as the next request's flow gets them."""
         self._server.schedule(self, self._parser.requests[0] if self._parser.requests else None)
 
     def _refuse(self, failure: RequestError) -> None:

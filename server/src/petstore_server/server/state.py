@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 class ServerState:
     """What connections read and change. `clock` gives Unix seconds.
 
-    `owner_of` says whom a request is for: owners share each turn, however many connections each of them has.
+    `flow_of` says whom a request is for: flows share each turn, however many connections each of them has.
 
     `respond` also gets what is refused before there is a request (`Request.refusal`). `connections` are those that are
     open. `buffer` is what they read into, one after another. `date_line` is the current Date header. `turn` is another
@@ -84,7 +84,7 @@ class ServerState:
         clock: Callable[[], float],
         max_connections: int,
         deadlines: Deadlines | None = None,
-        owner_of: Callable[[Request], Hashable] = lambda _: None,
+        flow_of: Callable[[Request], Hashable] = lambda _: None,
     ) -> None:
         self.respond = respond
         self.buffer = memoryview(bytearray(READ_BUFFER))
@@ -101,8 +101,8 @@ class ServerState:
         self._date_second = 0
         self._max_connections = max_connections
         self.connections: set[Connection] = set()
-        self._owner_of = owner_of
-        self._scheduled: FairQueue[Connection] = FairQueue()  # by the owner of the next request
+        self._flow_of = flow_of
+        self._scheduled: FairQueue[Connection] = FairQueue()  # by the flow of the next request
         self._holding: list[ResponseWriter] = []
         self._turn_follows = False
         self._per_turn = CONNECTIONS_PER_TURN
@@ -158,7 +158,7 @@ class ServerState:
             connection.scheduled = True
             if not self._turn_follows:
                 self._have_turn()
-            self._scheduled.add(None if request is None else self._owner_of(request), connection)
+            self._scheduled.add(None if request is None else self._flow_of(request), connection)
 
     def hold(self, writer: ResponseWriter) -> None:
         """Flush what the writer holds at the end of this turn, or of the next one, or when many hold responses."""

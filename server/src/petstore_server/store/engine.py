@@ -277,11 +277,11 @@ class Engine(Protocol):
         A transaction may be started again from the beginning. `bulk`: many changes, for which no request waits.
         """
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, flow: int) -> Result:
         """Perform the item together with others in one transaction; return its result once that is durable.
 
         Where that fails for what one item asks, the others are performed without it; only its caller gets the error.
-        Owners, which are accounts, share a transaction evenly. `perform` writes nothing for an item whose outcome is an
+        Flows, which are accounts, share a transaction evenly. `perform` writes nothing for an item whose outcome is an
         exception, which its caller gets; after TryAgain the item is submitted again for as long as a request waits.
         """
 

@@ -58,7 +58,7 @@ class PostgresEngine:
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         return await self._pool.use(lambda connection: connection.transaction(work()), BULK if bulk else WRITE)
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, flow: int) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
         batcher = self._batchers.get(perform)
         if batcher is None:
@@ -69,7 +69,7 @@ class PostgresEngine:
         reason, pause = connections.NO_RESPONSE, 0.01
         while clock() + pause < deadline:
             try:
-                result: Result = await batcher.submit(item, deadline, owner)
+                result: Result = await batcher.submit(item, deadline, flow)
             except TimeoutError:
                 break
             except TryAgain as error:

@@ -49,9 +49,9 @@ class SqliteEngine(SerialEngine):
             finally:
                 self._bulk_ended = time.monotonic()
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int = 0) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, flow: int = 0) -> Result:
         self._require_open()
-        result: Result = await self._batcher.submit((perform, item), owner=owner)
+        result: Result = await self._batcher.submit((perform, item), flow=flow)
         return result
 
     def fault(self) -> str | None:

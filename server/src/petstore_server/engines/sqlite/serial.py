@@ -96,7 +96,7 @@ class SerialEngine:
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         return await self.submit(_do_each, partial(_cached, work) if bulk else work)
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int = 0) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, flow: int = 0) -> Result:
         self._require_open()
         [outcome] = await self._perform([(perform, item)])
         if isinstance(outcome, Exception):
