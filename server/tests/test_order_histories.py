@@ -247,10 +247,13 @@ class History:
     def _imported(self, existing: Order | None, order: Order, others: list[Order], *, protected: bool) -> ImportOutcome:
         if order.account not in (None, *self._accounts):
             return ImportOutcome.UNKNOWN_ACCOUNT
+        outcome = imported(existing, order, protected=protected)
         named = order.account, order.reference
-        if None not in named and named in [(each.account, each.reference) for each in others]:
-            return ImportOutcome.REFERENCE_IN_USE
-        return imported(existing, order, protected=protected)
+        has_it = existing is not None and named == (existing.account, existing.reference)
+        if None in named or has_it or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
+            return outcome
+        used = named in [(each.account, each.reference) for each in others]
+        return ImportOutcome.REFERENCE_IN_USE if used else outcome
 
     async def _read_times(self, changed: dict[int, Order]) -> None:
         """Put the changed orders into the model: each is later than all changes before, and created only once."""

@@ -9,6 +9,7 @@ import apsw
 import psycopg
 import pytest
 
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
 from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order, Status, ship
@@ -125,6 +126,23 @@ async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
         "orders": [{"id": 2, "petId": 20, "status": "pending"}],
         "createdIds": [[5, 5]],
     } == entry.after
+
+
+async def test_orders_that_release_1_0_0_left_with_one_reference_can_be_imported_again(
+    each_backend: Stores, store: Store
+) -> None:
+    await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    await store.orders.import_batch([Order(1, reference="A"), Order(2, reference="A")], "import:1", BY)
+    execute(each_backend, "UPDATE petstore.orders SET account_id = 1")
+    first, second = [Order(order_id, reference="A", account="zoo") for order_id in (1, 2)]
+    again = [first, second, second._replace(quantity=3), first._replace(id=3), first._replace(id=4, account=None)]
+    assert [
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.REPLACED,
+        ImportOutcome.REFERENCE_IN_USE,
+        ImportOutcome.CREATED,
+    ] == await store.orders.import_batch(again, "import:2", BY)
 
 
 async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each_backend: Stores) -> None:

@@ -269,12 +269,16 @@ class _ImportRule:
     def __call__(self, old: Order | None, new: Order) -> ImportOutcome:
         if new.account is not None and new.account not in self._owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
-        named = _owned_reference(new, self._owners)
-        if named is not None and (named in self._busy or self._used.get(named, new.id) != new.id):
-            return ImportOutcome.REFERENCE_IN_USE
         outcome = evaluate_import(old, new, new.id in self._kept)
-        if named is not None and outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
-            self._used[named] = new.id
+        named = _owned_reference(new, self._owners)
+        has_it = (
+            old is not None and _owned_reference(old, self._owners) == named
+        )  # also with others, from release 1.0.0
+        if named is None or has_it or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
+            return outcome
+        if named in self._busy or self._used.get(named, new.id) != new.id:
+            return ImportOutcome.REFERENCE_IN_USE
+        self._used[named] = new.id
         return outcome
 
 
