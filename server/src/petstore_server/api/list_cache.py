@@ -18,6 +18,7 @@ from petstore_server.batching import SharedCall
 from petstore_server.store.listing import Listing, OrderList, Piece
 
 MAX_OWN_BYTES = 64 << 20  # of own lists in memory, of all accounts together; the one that was used last may be larger
+_EMPTY_BYTES = 4096  # that a list takes without its orders
 JOINED_BYTES = 1 << 20  # bodies up to this size are joined into one chunk: one write is faster than many
 _GZIP_LEVEL = 1  # of isal: level 2 is a tenth slower here and saves little
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, no name, no time, fastest, unknown system
@@ -123,23 +124,24 @@ class OwnLists:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._lists: OrderedDict[int, ListCache] = OrderedDict()  # by owner, the one that was used last at the end
-        self._sizes: dict[int, int] = {}
+        # By owner, the one that was used last at the end; with what each takes.
+        self._lists: OrderedDict[int, tuple[ListCache, int]] = OrderedDict()
+        self._total = 0
 
     async def current(self, owner: int, turn: object | None = None) -> EncodedList:
         """Return the list of the owner's orders, as `ListCache.current` does. Raises ServiceUnavailable."""
-        cache = self._lists.get(owner)
-        if cache is None:
-            cache = self._lists[owner] = ListCache(self._listing.of(owner))
-        self._lists.move_to_end(owner)
+        cache, _ = self._lists.get(owner) or (ListCache(self._listing.of(owner)), 0)
+        self._keep(owner, cache)  # at once, so that concurrent requests share the first look
         latest = cache.known(turn) or await cache.current(turn)
-        if cache is self._lists.get(owner):
-            self._note_size(owner, cache.size)
+        self._keep(owner, cache)
         return latest
 
-    def _note_size(self, owner: int, size: int) -> None:
-        """Note what a list takes, and forget those that were used longest ago while all together take too much."""
-        self._sizes[owner] = size
-        while len(self._lists) > 1 and sum(self._sizes.values()) > MAX_OWN_BYTES:
-            oldest, _ = self._lists.popitem(last=False)
-            self._sizes.pop(oldest, None)
+    def _keep(self, owner: int, cache: ListCache) -> None:
+        """Keep the list, and forget those that were used longest ago while all together take too much."""
+        size = cache.size + _EMPTY_BYTES
+        _, before = self._lists.pop(owner, (cache, 0))
+        self._lists[owner] = cache, size
+        self._total += size - before
+        while len(self._lists) > 1 and self._total > MAX_OWN_BYTES:
+            _, (_, forgotten) = self._lists.popitem(last=False)
+            self._total -= forgotten
