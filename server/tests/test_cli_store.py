@@ -63,7 +63,7 @@ def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Pa
     assert str(cli.store) in first.err
     assert "nothing was changed" in cli.must("db", "migrate").out
     cli.store.unlink()
-    assert "The new store has schema version 1.\n" == cli.must("db", "migrate").out
+    assert "The new store has schema version 2.\n" == cli.must("db", "migrate").out
 
 
 def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine) -> None:

@@ -21,6 +21,7 @@ from testing.stores import BY, Stores, opening, refusal
 from testing.subprocesses import PATIENCE
 
 LATEST = sqlite_opening.SCHEMA.latest
+NEXT = LATEST + 1
 
 
 def test_a_missing_store_is_created_and_announced_once(each_backend: Stores) -> None:
@@ -62,23 +63,23 @@ def test_a_store_of_an_earlier_build_is_refused_and_not_touched(each_backend: St
 
 
 def add_migration(stores: Stores, folder: Path, monkeypatch: pytest.MonkeyPatch, statements: str) -> Path:
-    """Give this program a second migration; return its file."""
+    """Give this program one more migration; return its file."""
     engine, module = ("sqlite", sqlite_opening) if stores.is_sqlite else ("postgres", postgres_opening)
     shutil.copytree(Path(schema.__file__).parent / "migrations" / engine, folder)
-    second = folder / "0002_second.sql"
-    second.write_text(statements)
+    further = folder / f"{NEXT:04}_further.sql"
+    further.write_text(statements)
     monkeypatch.setattr(module, "SCHEMA", StoreSchema(str(folder)))
-    return second
+    return further
 
 
 def test_no_program_sees_a_store_between_two_migrations(
     each_backend: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    second = add_migration(each_backend, tmp_path / "migrations", monkeypatch, "SELECT * FROM missing")
+    further = add_migration(each_backend, tmp_path / "migrations", monkeypatch, "SELECT * FROM missing")
     refusal(each_backend.url, create=True)
     assert "There is no store" in refusal(each_backend.url)
-    second.write_text("CREATE TABLE added (one integer)")
-    assert [(0, 2), (2, 2)] == [migrate(each_backend.url), migrate(each_backend.url)]
+    further.write_text("CREATE TABLE added (one integer)")
+    assert [(0, NEXT), (NEXT, NEXT)] == [migrate(each_backend.url), migrate(each_backend.url)]
 
 
 def test_an_older_store_is_migrated_only_where_that_is_asked_for(
@@ -90,11 +91,11 @@ def test_an_older_store_is_migrated_only_where_that_is_asked_for(
         path, copy = sqlite_path(each_backend.url), tmp_path / "copy.db"
         backup(path, copy)
     add_migration(each_backend, tmp_path / "migrations", monkeypatch, "CREATE TABLE added (one integer)")
-    outdated = "has schema version 1, and this program needs 2: migrate it."
+    outdated = f"has schema version {LATEST}, and this program needs {NEXT}: migrate it."
     assert outdated in refusal(each_backend.url, create=True)
     checked = CommandLine(tmp_path, make=False)("db", "check", PETSTORE_DATABASE_URL=each_backend.url)
     assert (1, True) == (checked.code, outdated in checked.out + checked.err)
-    assert [(1, 2), (2, 2)] == [migrate(each_backend.url), migrate(each_backend.url)]
+    assert [(LATEST, NEXT), (NEXT, NEXT)] == [migrate(each_backend.url), migrate(each_backend.url)]
     assert [] == opening(each_backend.url)
     if each_backend.is_sqlite:
         restore(path, copy, BY)

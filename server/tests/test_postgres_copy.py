@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import revoke
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order
@@ -17,6 +18,7 @@ from petstore_server.engines import copy
 from petstore_server.engines.sqlite import connections
 from petstore_server.store import Store
 from testing.cli import CommandLine
+from testing.damage import execute
 from testing.stores import BY, Stores, add_key, body, log, opened, reason, successor
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +94,19 @@ def test_an_empty_store_is_copied_and_an_empty_file_is_not(tmp_path: Path, postg
     (tmp_path / "empty.db").touch()
     done = CommandLine(tmp_path / "empty.db", make=False)("db", "copy", "--to", postgres_stores.url)
     assert (1, True) == (done.code, f"There is no store at {tmp_path / 'empty.db'}." in done.err)
+
+
+def test_a_copy_keeps_owners_and_which_programs_may_open_the_store(tmp_path: Path, postgres_stores: Stores) -> None:
+    async def fill_with_owners() -> None:
+        async with opened(tmp_path / "store.db") as store:
+            await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY, orders=VisibleOrders.OWN)
+            await store.orders.import_batch([Order(1), Order(2, account="zoo")], "import:1", BY)
+
+    asyncio.run(fill_with_owners())
+    CommandLine(tmp_path / "store.db").must("db", "copy", "--to", postgres_stores.url)
+    assert [(1, None), (2, 1)] == execute(postgres_stores, "SELECT id, account_id FROM petstore.orders ORDER BY id")
+    assert [("own",)] == execute(postgres_stores, "SELECT orders FROM petstore.accounts")
+    assert [(2, 2)] == execute(postgres_stores, "SELECT schema_version, migration FROM petstore.store")
 
 
 @pytest.mark.parametrize("fault", ["Ctrl-C", "a lost row", "a failing last statement"])

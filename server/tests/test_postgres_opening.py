@@ -21,6 +21,7 @@ from petstore_server.store.engine import DAMAGED
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, execute, set_record
 from testing.engines import PostgresEngine
+from testing.first_release import make_store
 from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, add_key, opened_at, refusal
 from testing.subprocesses import free_port
@@ -101,17 +102,20 @@ def test_hosts_of_one_name_are_reported_with_their_ports() -> None:
         assert f"127.0.0.1:{port}: Connection refused" in message
 
 
-async def test_a_migration_may_take_as_long_as_it_needs(
-    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("before", "lock_timeout"), [(0, "0"), (1, "300ms")])
+async def test_a_migration_may_take_as_long_as_it_needs_but_waits_for_others_only_briefly(
+    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch, before: int, lock_timeout: str
 ) -> None:
+    if before:
+        make_store(postgres_stores)
     missing = StoreSchema.missing
-    limited = "ASSERT current_setting('lock_timeout') = '0' AND current_setting('statement_timeout') = '0'"
+    limits = f"current_setting('lock_timeout') = '{lock_timeout}' AND current_setting('statement_timeout') = '0'"
 
-    def with_a_check(schema: StoreSchema, before: int) -> list[tuple[int, str]]:
-        return [(number, f"{sql}; DO $$ BEGIN {limited}; END $$") for number, sql in missing(schema, before)]
+    def with_a_check(schema: StoreSchema, version: int) -> list[str]:
+        return [f"{sql};\nDO $$ BEGIN ASSERT {limits}; END $$" for sql in missing(schema, version)]
 
     monkeypatch.setattr(StoreSchema, "missing", with_a_check)
-    assert (0, 1) == await migrate(postgres_stores.url)
+    assert (before, 2) == await migrate(postgres_stores.url)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
         )
     [clock] = source.execute("SELECT change, at, last_order_id FROM clock")
     await driver.execute("UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s WHERE one = 1", clock)
+    required = source.pragma("user_version")
+    await driver.execute("UPDATE petstore.store SET schema_version = %s WHERE one = 1", (required,))
 
 
 async def write_rows(driver: Driver, table: str, columns: str, rows: Iterable[Row]) -> None:

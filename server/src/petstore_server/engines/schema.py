@@ -1,4 +1,8 @@
-"""Schema versions: the migrations of an engine, and what to do about a store that does not have the latest version."""
+"""Schema versions: the migrations of an engine, and what to do about a store that does not have the latest version.
+
+A store has two numbers: the last migration that it has, and the schema version, which is the oldest one that a program
+has to know. Each migration leaves programs of the version before it working, so the second is lower at first.
+"""
 
 from pathlib import Path
 
@@ -13,12 +17,20 @@ class StoreSchema:
         self._files = {int(file.name[:4]): file for file in files}
         self.latest = max(self._files)
 
-    def missing(self, version: int) -> list[tuple[int, str]]:
-        """The migrations that a store of this version lacks, in their order: the number and the statements of each."""
-        return [(number, file.read_text("utf-8")) for number, file in sorted(self._files.items()) if number > version]
+    def missing(self, version: int) -> list[str]:
+        """The migrations that a store of this version lacks, in their order: the statements of each."""
+        return [file.read_text("utf-8") for number, file in sorted(self._files.items()) if number > version]
 
-    def known(self, version: int, where: str, *, has_clock: bool) -> int:
-        """Return the version of a store, 0 if it is missing. Raises StoreUnusable if this program does not know it."""
+    @property
+    def required(self) -> int:
+        """The schema version of a store with the latest migration: that of the version before it."""
+        return max(self.latest - 1, 1)
+
+    def known(self, version: int, migration: int | None, where: str, *, has_clock: bool) -> int:
+        """Return the last migration of a store, 0 if it is missing; `version` is the one to know.
+
+        A store of 1.0.0 does not say which migration it has. Raises StoreUnusable if this program does not know it.
+        """
         if version and not has_clock:
             raise StoreUnusable(
                 f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
@@ -29,7 +41,7 @@ class StoreSchema:
                 f"The store {where} has schema version {version}, newer than the {self.latest} that this program "
                 "knows; update petstore-server."
             )
-        return version
+        return migration if version and migration is not None else version
 
     def must_migrate(self, version: int, where: str, *, create: bool = False, upgrade: bool = False) -> bool:
         """Whether to migrate: a missing store (version 0) if `create`, an older one if `upgrade`.

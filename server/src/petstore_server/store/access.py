@@ -30,6 +30,8 @@ ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_vers
 No query follows it in a transaction: it locks the store's only row, and is sent together with the commit.
 """
 
+_OWN_ORDERS = 2  # the schema version from which on programs know that an account may see its own orders only
+
 _ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at, orders"
 _SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"
 _FIND_ACCOUNT = f"{_SELECT_ACCOUNT} WHERE name = %s"
@@ -117,7 +119,7 @@ class Accounts(Part):
         account = _account(one(inserted, AccountExists, name))
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
         yield record(actor, "account.create", f"account:{name}", Change(None, created))
-        yield ACCESS_CHANGED
+        yield from self._access_changed(account)
         return account
 
     async def find(self, name: str) -> Account:
@@ -135,7 +137,7 @@ class Accounts(Part):
         after = transition.apply(before)
         if after != before:
             yield from _update_account(transition.action, before, after, actor)
-            yield ACCESS_CHANGED
+            yield from self._access_changed(after)
         return after
 
     @bulk_transaction
@@ -160,6 +162,11 @@ class Accounts(Part):
         if after != before or rows:
             yield ACCESS_CHANGED
         return after, len(rows)
+
+    def _access_changed(self, account: Account) -> Work[None]:
+        if account.orders is VisibleOrders.OWN:
+            yield from self._engine.dialect.require_schema(_OWN_ORDERS)
+        yield ACCESS_CHANGED
 
 
 class Keys(Part):

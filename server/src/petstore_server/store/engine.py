@@ -206,6 +206,9 @@ class Dialect(Protocol):
     heartbeat: str
     """A statement that writes something small."""
 
+    def require_schema(self, version: int) -> Work[None]:
+        """Let only programs that know this schema version open the store from now on. No query follows it."""
+
     def lock_orders(self, ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, and that no other transaction has locked.
 

@@ -135,6 +135,10 @@ probe = (
 heartbeat = "SELECT pg_logical_emit_message(true, 'petstore', '')"  # which is only written to the log
 
 
+def require_schema(version: int) -> Work[None]:
+    yield Command("UPDATE petstore.store SET schema_version = greatest(schema_version, %s) WHERE one = 1", (version,))
+
+
 def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
     if not owned:
         return (yield Query(_LOCK_IF_FREE, (ids, len(ids), ids)))

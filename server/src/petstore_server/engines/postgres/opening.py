@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import psycopg
+from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
@@ -24,11 +26,20 @@ MIN_SERVER = 15  # the oldest major version of PostgreSQL that is supported
 
 CREATE_DATABASE = "CREATE DATABASE petstore OWNER petstore TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'"
 _OPENING_SECONDS = 5.0
+_MIGRATION_SECONDS = 120.0  # for which a migration waits for other programs, such as a backup, at each table
+_MIGRATION_PAUSE = 1.0  # seconds between attempts
+# What a statement waits for, requests wait for behind it.
+_WAITING_BRIEFLY = "SET LOCAL lock_timeout TO '300ms'; SET LOCAL statement_timeout TO DEFAULT"
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
 # Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
 _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
+"""
+# As JSON the row has no value for a column that is missing.
+_VERSION = "SELECT schema_version, CAST(to_json(store) ->> 'migration' AS integer) FROM petstore.store WHERE one = 1"
+_NOTE_VERSION = """
+    UPDATE petstore.store SET migration = {}, schema_version = greatest(schema_version, {}) WHERE one = 1
 """
 _TRIGGERS = """
     SELECT tgname, relname, 'trigger' FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
@@ -78,7 +89,7 @@ async def migrate(
             version = await _apply_migrations(driver, url)
             if version == 0:
                 announce(f"Created a new store {where}.")
-        return version, SCHEMA.latest
+        return version, max(version, SCHEMA.latest)
 
 
 async def state(url: str, share: Share | None = None) -> dict[str, str]:
@@ -186,17 +197,44 @@ async def schema_version(driver: Driver, url: str) -> int:
     tables = await (await driver.execute(_TABLES)).fetchall()
     if not tables:
         return 0
-    [(version,)] = await briefly(driver, "SELECT schema_version FROM petstore.store WHERE one = 1")
-    return SCHEMA.known(int(version), f"in {place(url)}", has_clock=("clock",) in tables)
+    [(version, migration)] = await briefly(driver, _VERSION)
+    return SCHEMA.known(version, migration, f"in {place(url)}", has_clock=("clock",) in tables)
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
-    """Apply what is missing in one transaction, which other programs wait for; return the version before."""
+    """Create a store in one transaction, or bring an older one up to date; return the version before."""
+    note = _NOTE_VERSION.format(SCHEMA.latest, SCHEMA.required)
     async with driver.transaction():
         await driver.execute(_LOCK)
         before = await schema_version(driver, url)
-        await driver.execute("SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT")
-        for number, statements in SCHEMA.missing(before):
-            await driver.execute(statements.encode())
-            await driver.execute("UPDATE petstore.store SET schema_version = %s WHERE one = 1", (number,))
-        return before
+        if before == 0:
+            await driver.execute("SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT")
+            for script in [*SCHEMA.missing(0), note]:
+                await driver.execute(script.encode())
+    for script in SCHEMA.missing(before) if before else ():
+        for statement in re.split(r";$", script.rstrip().removesuffix(";"), flags=re.MULTILINE):
+            await _migrate_further(driver, url, statement)
+    if before:
+        await _migrate_further(driver, url, note)
+    return before
+
+
+async def _migrate_further(driver: Driver, url: str, statement: str) -> None:
+    """Carry out one statement of a migration in a transaction of its own, unless another program has migrated.
+
+    Requests wait for no more than that statement, and the next run begins with the first one again. Raises
+    LockNotAvailable if other programs keep the table locked.
+    """
+    ends = time.monotonic() + _MIGRATION_SECONDS
+    while True:
+        try:
+            async with driver.transaction():
+                await driver.execute(_LOCK)
+                if await schema_version(driver, url) < SCHEMA.latest:
+                    await driver.execute(f"{_WAITING_BRIEFLY}; {statement}".encode())
+        except errors.LockNotAvailable:
+            if time.monotonic() >= ends:
+                raise
+        else:
+            return
+        await asyncio.sleep(_MIGRATION_PAUSE)

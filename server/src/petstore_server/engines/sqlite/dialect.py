@@ -40,6 +40,7 @@ _DIFFERENCES = (
     ("%s", "?"),
     ("%%", "%"),
     ("petstore.", ""),
+    (" FOR UPDATE SKIP LOCKED", ""),
     (" FOR UPDATE", ""),
     (" FOR NO KEY UPDATE", ""),
     (" FOR SHARE", ""),
@@ -91,6 +92,11 @@ _READ = f"""
     SELECT json_group_array(json_array(record, status, id, reference, {OWNER}, account_id)) FROM orders
     WHERE id IN (SELECT value FROM json_each(?))
 """
+
+
+def require_schema(version: int) -> Work[None]:
+    [(required,)] = yield Query("PRAGMA user_version")
+    yield Command(f"PRAGMA user_version = {max(required, version)}")
 
 
 def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:

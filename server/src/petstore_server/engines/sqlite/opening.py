@@ -73,7 +73,7 @@ def migrate(
                 sleep(_PAUSE)
     if before == 0:
         announce(f"Created a new store at {path}.")
-    return before, SCHEMA.latest
+    return before, max(before, SCHEMA.latest)
 
 
 def resolved(path: Path) -> Path:
@@ -127,12 +127,14 @@ def schema_version(connection: apsw.Connection, path: Path) -> int:
         version = int(connection.pragma("user_version"))
         is_ours = connection.pragma("application_id") == APPLICATION_ID
         is_empty = connection.pragma("schema_version") == 0
+        columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(store)")]
+        migration = connection.execute("SELECT migration FROM store").get if "migration" in columns else None
     if not is_ours and (version or not is_empty):
         raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
     has_clock = bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock'").fetchall())
     if version and not has_clock:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # so that the file is not touched
-    return SCHEMA.known(version, f"at {path}", has_clock=has_clock)
+    return SCHEMA.known(version, migration, f"at {path}", has_clock=has_clock)
 
 
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
@@ -144,9 +146,11 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
     use_log(connection, path)
     with transaction(connection, "IMMEDIATE"):
         before = schema_version(connection, path)
-        for number, statements in SCHEMA.missing(before):
-            connection.execute(statements)
-            connection.pragma("user_version", number)
+        if before < SCHEMA.latest:
+            for script in SCHEMA.missing(before):
+                connection.execute(script)
+            connection.execute("UPDATE store SET migration = ?", (SCHEMA.latest,))
+            connection.pragma("user_version", max(int(connection.pragma("user_version")), SCHEMA.required))
     return before
 
 

@@ -1,7 +1,8 @@
 -- Version 1: everything the service keeps, in a schema of its own.
 --
--- A migration is applied once, in one transaction, and leaves the program of the version before it working: it adds,
--- it does not rename or remove. The number in the file's name becomes petstore.store.schema_version.
+-- A migration is applied once, and leaves the program of the version before it working: it adds, it does not rename or
+-- remove. From the second one on, each statement is a transaction of its own, and can be repeated. The number in the
+-- file's name is kept in petstore.store.migration.
 --
 -- Every name is written out with its schema: behind a pooler no session keeps a search path.
 

@@ -1,7 +1,7 @@
 -- Version 1: everything the service keeps.
 --
 -- A migration is applied once, in one transaction, and leaves the program of the version before it working: it adds,
--- it does not rename or remove. The number in the file's name becomes PRAGMA user_version.
+-- it does not rename or remove. The number in the file's name is kept in store.migration, from 2 on.
 --
 -- STRICT: a value of the wrong type is refused instead of kept as it came.
 

@@ -1,5 +1,9 @@
 -- Version 2: whose order it is (D21).
 
+-- The last migration that the store has. `PRAGMA user_version` is what a program has to know: 1.0.0 works until an account
+-- may see its own orders only, which it does not know.
+ALTER TABLE store ADD COLUMN migration INTEGER;
+
 -- `account_id` is the account that owns the order: the one that placed it, or the one that an import named; NULL for an
 -- order of the shop. It is set once. Version 1 of the program writes orders without it.
 ALTER TABLE orders ADD COLUMN account_id INTEGER;
