@@ -1,7 +1,8 @@
-"""A store of 1.0.0: brought to this version while programs use it, and back."""
+"""A store of 1.0.0: brought to this version while programs use it, with the owners of its orders, and back."""
 
 import asyncio
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,17 @@ from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening
 from petstore_server.engines.sqlite.connections import connect_writer
+from petstore_server.operations.orders import claim_orders
+from petstore_server.runtime import backend
+from petstore_server.runtime.installation import sqlite_path
+from petstore_server.store import Store
+from petstore_server.store import orders as stored_orders
 from testing import first_release
+from testing.cli import CommandLine
 from testing.damage import execute
+from testing.first_release import OWNERS
 from testing.forked_work import migrate
-from testing.stores import BY, SqlitePlaces, Stores, opening, refusal
+from testing.stores import BY, SqlitePlaces, Stores, body, opened, opening, records_of, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +37,7 @@ ROWS = """
         imported
     FROM petstore.orders ORDER BY id
 """
+CLOCK = "SELECT change, at, last_order_id FROM petstore.clock"
 
 
 @pytest.fixture(name="sqlite_stores")
@@ -46,6 +55,101 @@ def _old(each_backend: Stores) -> Stores:
 def _old_postgres(postgres_stores: Stores) -> Stores:
     first_release.make_store(postgres_stores)
     return postgres_stores
+
+
+async def owners(store: Store) -> dict[int, str | None]:
+    return {order.id: order.account async for orders in store.orders.scan() for order in orders}
+
+
+async def claim(store: Store, after: int = 0) -> list[tuple[int, int]]:
+    return [(number, last) async for number, last in claim_orders(store, time.time, after)]
+
+
+def owners_at(stores: Stores) -> dict[int, str | None]:
+    async def read() -> dict[int, str | None]:
+        async with stores.opened() as store:
+            return await owners(store)
+
+    return asyncio.run(read())
+
+
+def test_a_migration_keeps_all_data_and_sets_the_owners_that_the_audit_log_names(old: Stores, tmp_path: Path) -> None:
+    rows, clock = execute(old, ROWS), execute(old, CLOCK)
+    petstore = CommandLine(tmp_path / "unused.db", make=False)
+    done = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
+    assert "Migrated the schema from version 1 to 2.\n" == done.out
+    assert "3 orders that version 1.0.0 placed: the owner was set.\n" == done.err
+    assert (rows, clock) == (execute(old, ROWS), execute(old, CLOCK))
+    assert owners_at(old) == OWNERS
+    again = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
+    assert (True, "") == ("nothing was changed" in again.out, again.err)
+    assert "sound" in petstore.must("db", "check", PETSTORE_DATABASE_URL=old.url).out
+    exported = petstore.must("orders", "export", "-", PETSTORE_DATABASE_URL=old.url).json_lines()
+    assert list(OWNERS.values()) == [order.get("account") for order in exported]
+
+
+async def test_owners_are_set_in_batches_that_go_on_where_an_interrupted_one_ended(
+    old: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_orders, "CLAIMED_TOGETHER", 2)
+    async with old.opened() as store:
+        assert (2, 3) == await store.orders.claim(0, BY.at)
+        assert {1: None, 2: "acme", 3: "zoo", 4: None, 5: None} == await owners(store)
+        assert 2 == await store.orders.count_without_owner()
+        assert [(1, 5)] == await claim(store)
+        assert OWNERS == await owners(store)
+        assert [(0, 4)] == await claim(store)  # nothing is known of it
+        assert [] == await claim(store, 4)
+
+
+async def test_a_server_sets_owners_in_the_background_for_some_seconds_at_a_time(
+    old: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_orders, "CLAIMED_TOGETHER", 1)
+    monkeypatch.setattr(backend, "_ROUND_MAX_SECONDS", 0.0)
+    execute(old, "DELETE FROM petstore.orders WHERE id = 5")
+    async with old.opened() as store:
+        assert [2, 3, 4, 4] == [await backend.claim_some(store, time.time, after) for after in (0, 2, 3, 4)]
+        first_release.add_order(old, 5)  # by a process of 1.0.0 that still runs
+        assert None is (await store.orders.find(5)).account
+        assert 5 == await backend.claim_some(store, time.time, 4)
+        assert OWNERS == await owners(store)
+
+
+async def test_setting_owners_is_a_change_only_for_accounts_that_see_their_own_orders(old: Stores) -> None:
+    async with old.opened() as store:
+        await store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
+        zoo = store.listing.of((await store.accounts.find("zoo")).id)
+        acme = store.listing.of((await store.accounts.find("acme")).id)
+        assert (b"", b"") == (records_of(await zoo.current()), records_of(await acme.current()))
+        before, everything = execute(old, ROWS), await body(store)
+        [(change, at, _)] = execute(old, CLOCK)
+        assert [(3, 5)] == await claim(store)
+        [(changed, changed_at, last)] = execute(old, CLOCK)
+        assert (change + 1, True, 5) == (changed, changed_at > at, last)
+        updated = {row[0]: row[8] for row in execute(old, ROWS)}
+        assert {1: 1000, 2: 1000, 3: changed_at, 4: 1000, 5: changed_at} == updated
+        assert [row[:8] + row[9:] for row in before] == [row[:8] + row[9:] for row in execute(old, ROWS)]
+        assert b',{"id":3},{"id":5}' == records_of(await zoo.current())
+        assert everything == await body(store)
+
+
+async def test_an_order_that_is_locked_gets_its_owner_later(old_postgres: Stores) -> None:
+    async with old_postgres.opened() as store:
+        with psycopg.connect(old_postgres.url) as other:
+            other.execute("SELECT FROM petstore.orders WHERE id = 3 FOR UPDATE")
+            assert [(2, 2)] == await claim(store)
+            assert {**OWNERS, 3: None} == await owners(store)
+        assert [(1, 4)] == await claim(store, 2)
+        assert OWNERS == await owners(store)
+
+
+async def test_an_owner_that_an_import_has_set_is_kept(old: Stores) -> None:
+    async with old.opened() as store:
+        ids = [2, 3, 5]
+        execute(old, "UPDATE petstore.orders SET account_id = 1 WHERE id = 3")  # after the identifiers were read
+        assert (2, 2) == await store.orders._claim(ids, BY.at)
+        assert {**OWNERS, 3: "acme"} == await owners(store)
 
 
 @contextmanager
@@ -81,6 +185,20 @@ def test_1_0_0_starts_on_a_migrated_store_until_an_account_sees_only_its_own_ord
     with as_1_0_0(old, tmp_path, monkeypatch):
         assert "has schema version 2, newer than the 1 that this program knows" in refusal(old.url, upgrade=True)
     assert [] == opening(old.url)
+
+
+def test_a_restored_backup_of_1_0_0_gets_its_owners(sqlite_stores: Stores, tmp_path: Path) -> None:
+    backup = sqlite_stores.another()
+    first_release.make_store(backup)
+    petstore = CommandLine(tmp_path / "store.db")
+    done = petstore.must("db", "restore", str(sqlite_path(backup.url)), "--yes")
+    assert "3 orders that version 1.0.0 placed: the owner was set." in done.err
+
+    async def read() -> dict[int, str | None]:
+        async with opened(petstore.store) as store:
+            return await owners(store)
+
+    assert OWNERS == asyncio.run(read())
 
 
 def test_a_migration_that_ends_before_any_statement_goes_on(

@@ -15,6 +15,7 @@ from petstore_server.cli.main import collect_garbage
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
+from petstore_server.operations.orders import claim_orders
 from petstore_server.runtime import maintenance
 from petstore_server.runtime.installation import is_sqlite, sqlite_path
 from petstore_server.settings.values import HOLDS_PASSWORD, database_url
@@ -39,7 +40,8 @@ db = Noun("db", "$ petstore db backup /backups/orders.db")
 def migrate() -> None:
     """Bring the store to the schema of this version, or create a missing store.
 
-    The previous version of this program continues to work on a migrated store.
+    The previous version of this program continues to work on a migrated store. Orders that version 1.0.0 placed get
+    their owners: the accounts whose keys the audit log names.
 
     $ petstore db migrate
     """
@@ -50,6 +52,7 @@ def migrate() -> None:
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
     show({"before": before, "after": after}, lambda: message)
+    _set_owners()
 
 
 @db.command()
@@ -154,6 +157,7 @@ def restore(file: Path, yes: bool) -> None:
         fields["kept"] = str(kept)
         message += f" The previous content is in {kept}."
     show_done(fields, message)
+    _set_owners()
 
 
 @db.command(writes=True)
@@ -182,6 +186,22 @@ def copy(target: str) -> None:
         rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     show_done({"rows": rows}, f"Copied and verified {plural(sum(rows.values()), 'row')} ({counts}).")
+
+
+def _set_owners() -> None:
+    """Set the owners of orders that 1.0.0 placed, as running servers do too; report how many."""
+
+    async def claim(store: Store) -> int:
+        total, number = await store.orders.count_without_owner(), 0
+        async for claimed in claim_orders(store, time.time):
+            number += claimed.number
+            advance(number, total)
+        return number
+
+    with progress("Setting owners (orders)") as advance:
+        number = with_store(claim, concurrent=True)
+    if number:
+        comment(f"{plural(number, 'order')} that version 1.0.0 placed: the owner was set.")
 
 
 def _dated(file: Path) -> Path:

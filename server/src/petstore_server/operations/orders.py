@@ -11,8 +11,10 @@ from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.domain.lists import MAX_LIMIT, Filters
 from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, Status, reference_member
 from petstore_server.store import Store
+from petstore_server.store.orders import Claimed
 
 _AT_ONCE = 100  # changes that share commits
+_CLAIM_GAP_SECONDS = 0.02  # pause between batches, so that other programs can write
 
 
 async def list_orders(
@@ -78,6 +80,19 @@ async def export_orders(
                 yield before + between.join(map(encode, orders)), count
                 before = between
     yield (b"\n" if count else before) + end, count
+
+
+async def claim_orders(store: Store, clock: Callable[[], float], after: int = 0) -> AsyncGenerator[Claimed]:
+    """Set the owners of the orders that 1.0.0 placed, by identifiers above `after`; yield what each batch did.
+
+    Interrupted, the next call goes on. Orders that other transactions have locked are left to it too.
+    """
+    import asyncio  # lists and exports start without it
+
+    while (claimed := await store.orders.claim(after, clock())) != (0, after):
+        yield claimed
+        after = claimed.last
+        await asyncio.sleep(_CLAIM_GAP_SECONDS)
 
 
 def _json_record(order: Order) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -18,6 +18,7 @@ from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
+from petstore_server.operations.orders import claim_orders
 from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
@@ -33,8 +34,8 @@ _VERIFY_SECONDS = 1.0
 _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.05
-_COMPACT_ROUND_SECONDS = 5.0
-_SAVE_SECONDS = 5.0  # for which a round looks for what the store refuses to save
+_CLAIM_SECONDS = 10.0
+_ROUND_MAX_SECONDS = 5.0  # for which a round goes on that compacts, sets owners, or looks for what cannot be saved
 _REFUSED_SECONDS = 60.0  # before a row that the store refused is tried again
 _MAX_FORGOTTEN = 10_000
 _MAX_BACKOFF = 5.0
@@ -139,7 +140,7 @@ class Backend:
 
         Rows that the store refuses are lost, and for a while what is counted later; the first is logged.
         """
-        ends = monotonic() + _SAVE_SECONDS
+        ends = monotonic() + _ROUND_MAX_SECONDS
         self._refused = {row: until for row, until in self._refused.items() if monotonic() < until}
         rows = [row for row in rows if row[:2] not in self._refused]
         left, failures = rows.copy(), list[tuple[_Row, Exception]]()
@@ -299,11 +300,25 @@ async def compact_history(usage: UsageStore, settings: Settings, now: float) -> 
 
     Ends after some seconds. The next call continues: after the retention was shortened, there may be months to sum.
     """
-    ends = monotonic() + _COMPACT_ROUND_SECONDS
+    ends = monotonic() + _ROUND_MAX_SECONDS
     kept = settings.usage_hourly_retention_days, settings.usage_daily_retention_days
     hours_before, days_before = (Granularity.DAY.start(now) - days * DAY for days in kept)
     while await usage.compact(hours_before, days_before) and monotonic() < ends:  # noqa: ASYNC110 - a pause
         await asyncio.sleep(_COMPACT_GAP_SECONDS)
+
+
+async def claim_some(store: Store, clock: Callable[[], float], after: int) -> int:
+    """Set the owners of orders that 1.0.0 placed, for some seconds; return what to give as `after` next time.
+
+    1.0.0 assigns ascending identifiers, so what it places later is found from there on.
+    """
+    ends = monotonic() + _ROUND_MAX_SECONDS
+    async with aclosing(claim_orders(store, clock, after)) as batches:
+        async for claimed in batches:
+            after = claimed.last
+            if monotonic() >= ends:
+                break
+    return after
 
 
 def background_tasks(
@@ -319,6 +334,12 @@ def background_tasks(
     async def compact() -> None:
         await compact_history(backend.store.usage, settings, clock())
 
+    claimed_up_to = 0
+
+    async def claim() -> None:
+        nonlocal claimed_up_to
+        claimed_up_to = await claim_some(backend.store, clock, claimed_up_to)
+
     shared = backend.shared
     return [
         *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
@@ -327,4 +348,5 @@ def background_tasks(
         BackgroundTask("save usage", backend.save),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
         BackgroundTask("compact usage history", compact, _COMPACT_SECONDS),
+        BackgroundTask("set owners", claim, _CLAIM_SECONDS),
     ]

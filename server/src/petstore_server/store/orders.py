@@ -4,8 +4,10 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 from petstore_server.domain import lists
+from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import Actor, Change, Transition
 from petstore_server.domain.errors import (
     IdempotencyKeyInUse,
@@ -36,6 +38,7 @@ from petstore_server.store.engine import (
     PlacementKeys,
     Query,
     Row,
+    Rows,
     TryAgain,
     Work,
     bulk_transaction,
@@ -47,6 +50,7 @@ from petstore_server.store.imports import add_batch, note
 from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
 
+CLAIMED_TOGETHER = 1000  # orders that get their owners in one transaction
 AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
@@ -58,6 +62,26 @@ _FIND_MANY = f"SELECT {_COLUMNS}, {OWNER} {_WITH_IDS}"
 LOCK = f"SELECT {_COLUMNS}, {OWNER} AS account, account_id {_WITH_IDS} ORDER BY id FOR UPDATE"
 _FIND_ORIGINS = f"SELECT {_COLUMNS}, {OWNER}, account_id, placed, imported {_WITH_IDS}"
 _PLACED = f"SELECT id {_WITH_IDS} AND placed = 1"
+_WITHOUT_OWNER = """
+    SELECT id FROM petstore.orders WHERE placed = 1 AND account_id IS NULL AND id > %s ORDER BY id LIMIT %s
+"""
+_COUNT_WITHOUT_OWNER = "SELECT count(*) FROM petstore.orders WHERE placed = 1 AND account_id IS NULL"
+_LOCK_WITHOUT_OWNER = f"SELECT id, status {_WITH_IDS} AND account_id IS NULL ORDER BY id FOR UPDATE SKIP LOCKED"
+# A look-up for each order, and not a join, which PostgreSQL might do by reading the whole log.
+_PLACED_BY = f"""
+    SELECT orders.id, account_id FROM petstore.keys JOIN (
+        SELECT id, substr((
+            SELECT actor FROM petstore.audit WHERE subject = 'order:' || orders.id AND action = '{PLACE}'
+            ORDER BY at, audit.id LIMIT 1
+        ), 5) AS key_id
+        {_WITH_IDS}
+    ) AS orders ON keys.id = key_id
+"""
+_LOCK_ACCOUNTS = "SELECT id, orders FROM petstore.accounts WHERE id = ANY(%s::bigint[]) ORDER BY id FOR SHARE"
+_SET_OWNERS = """
+    UPDATE petstore.orders SET account_id = new.owner FROM unnest(%s::bigint[], %s::bigint[]) AS new (order_id, owner)
+    WHERE id = new.order_id
+"""
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
         SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
@@ -67,6 +91,13 @@ _NO_IDENTIFIER = '{"id":0'  # how the JSON of an order begins that has no identi
 
 OrderChange = tuple[int, Transition[Order], Actor, int | None]  # with the owner, if only its orders may be changed
 PlacementRequest = tuple[Placement, Actor]
+
+
+class Claimed(NamedTuple):
+    """How many orders got owners, and the identifier up to which all that could get one have it."""
+
+    number: int
+    last: int
 
 
 class Orders(Part):
@@ -100,6 +131,20 @@ class Orders(Part):
         """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
         yield Command(_FORGET, (before, limit))
 
+    async def claim(self, after: int, now: float) -> Claimed:
+        """Set the owners of some orders that 1.0.0 placed, by identifiers above `after`; `now` is in Unix seconds.
+
+        The owner is the account with the key that the audit log names; without such an entry the order stays without an
+        owner. It is a change only for an account that sees only its own orders.
+        """
+        ids = [row[0] for row in await self._engine.query(_WITHOUT_OWNER, (after, CLAIMED_TOGETHER), in_order=True)]
+        return await self._claim(ids, now) if ids else Claimed(0, after)
+
+    async def count_without_owner(self) -> int:
+        """Return how many placed orders have no owner."""
+        [(number,)] = await self._engine.query(_COUNT_WITHOUT_OWNER, short=False)
+        return int(number)
+
     async def last_identifier(self) -> int:
         """Return the largest identifier ever assigned to an order; 0 before the first."""
         [(last,)] = await self._engine.query("SELECT last_order_id FROM petstore.clock WHERE one = 1")
@@ -132,6 +177,22 @@ class Orders(Part):
     async def placed(self, ids: Sequence[int]) -> list[int]:
         """The orders among these identifiers that were placed over the API."""
         return [row[0] for row in await self._engine.query(_PLACED, (list(ids),), short=False)]
+
+    @bulk_transaction
+    def _claim(self, ids: Sequence[int], now: float) -> Work[Claimed]:
+        """Set the owners of these orders, as far as no other transaction has locked them."""
+        rows = dict((yield Query(_LOCK_WITHOUT_OWNER, (ids,))))
+        owners = dict((yield Query(_PLACED_BY, (list(rows),))))
+        # Locked, so that an account cannot begin to see only its own orders meanwhile.
+        locked = yield Query(_LOCK_ACCOUNTS, (sorted({*owners.values()}),), briefly=True)
+        own = {account_id for account_id, orders in locked if orders == VisibleOrders.OWN}
+        yield Rows(_SET_OWNERS, [(key, owner) for key, owner in owners.items() if owner not in own])
+        # Their lists are found by the time of the last change.
+        changed = [(key, rows[key], *[None] * 5, owner) for key, owner in owners.items() if owner in own]
+        if changed:
+            yield from self._engine.dialect.update_orders(changed, (), now)
+        skipped = [order_id for order_id in ids if order_id not in rows]
+        return Claimed(len(owners), skipped[0] - 1 if skipped else ids[-1])
 
     @bulk_transaction
     def import_batch(
