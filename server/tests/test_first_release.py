@@ -28,7 +28,7 @@ from testing.cli import CommandLine
 from testing.damage import execute
 from testing.first_release import OWNERS
 from testing.forked_work import migrate
-from testing.stores import BY, SqlitePlaces, Stores, body, opened, opening, records_of, refusal
+from testing.stores import BY, SqlitePlaces, Stores, body, opened, opening, reason, records_of, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -142,6 +142,17 @@ async def test_an_order_that_is_locked_gets_its_owner_later(old_postgres: Stores
             assert {**OWNERS, 3: None} == await owners(store)
         assert [(1, 4)] == await claim(store, 2)
         assert OWNERS == await owners(store)
+
+
+async def test_no_owner_is_set_while_an_account_begins_to_see_its_own_orders(old_postgres: Stores) -> None:
+    """Its list would lack the order until the next change."""
+    async with old_postgres.opened() as store:
+        with psycopg.connect(old_postgres.url) as other:
+            other.execute("UPDATE petstore.accounts SET orders = 'own' WHERE name = 'zoo'")
+            assert "petstore.accounts" in await reason(store.orders.claim(0, BY.at))
+        assert [(3, 5)] == await claim(store)
+        [(change, *_)] = execute(old_postgres, CLOCK)
+        assert len(OWNERS) + 1 == change
 
 
 async def test_an_owner_that_an_import_has_set_is_kept(old: Stores) -> None:
