@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from petstore_server.domain import lists
-from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import Actor, Change, Transition
 from petstore_server.domain.errors import (
     IdempotencyKeyInUse,
@@ -77,7 +76,9 @@ _PLACED_BY = f"""
         {_WITH_IDS}
     ) AS orders ON keys.id = key_id
 """
-_LOCK_ACCOUNTS = "SELECT id, orders FROM petstore.accounts WHERE id = ANY(%s::bigint[]) ORDER BY id FOR SHARE"
+_LOCK_ACCOUNTS = """
+    SELECT id, orders = 'own' FROM petstore.accounts WHERE id = ANY(%s::bigint[]) ORDER BY id FOR SHARE
+"""
 _SET_OWNERS = """
     UPDATE petstore.orders SET account_id = new.owner FROM unnest(%s::bigint[], %s::bigint[]) AS new (order_id, owner)
     WHERE id = new.order_id
@@ -185,7 +186,7 @@ class Orders(Part):
         owners = dict((yield Query(_PLACED_BY, (list(rows),))))
         # Locked, so that an account cannot begin to see only its own orders meanwhile.
         locked = yield Query(_LOCK_ACCOUNTS, (sorted({*owners.values()}),), briefly=True)
-        own = {account_id for account_id, orders in locked if orders == VisibleOrders.OWN}
+        own = {account_id for account_id, sees_own in locked if sees_own}
         yield Rows(_SET_OWNERS, [(key, owner) for key, owner in owners.items() if owner not in own])
         # Their lists are found by the time of the last change.
         changed = [(key, rows[key], *[None] * 5, owner) for key, owner in owners.items() if owner in own]
