@@ -55,8 +55,37 @@ def test_accounts_are_listed_and_changed(acme: CommandLine) -> None:
     assert ("business", 100_000, "suspended") == (listed["plan"], listed["perDay"], listed["state"])
     assert "active" == acme.must("accounts", "resume", "acme", "--json").json()["state"]
     table = acme.must("accounts", "list").out.splitlines()
-    assert "NAME  PLAN      PER MINUTE  PER DAY  STATE   CREATED" == table[0]
-    assert table[1].startswith("acme  business  1000        100000   active  20")
+    assert "NAME  PLAN      PER MINUTE  PER DAY  ORDERS  STATE   CREATED" == table[0]
+    assert table[1].startswith("acme  business  1000        100000   all     active  20")
+
+
+def test_an_account_sees_all_orders_or_its_own_and_each_change_is_audited(cli: CommandLine) -> None:
+    created = cli.must("accounts", "create", "O'Hara Pets", "--plan", "free")
+    command = """petstore accounts edit 'O'"'"'Hara Pets' --orders own"""
+    assert (
+        f"O'Hara Pets sees all orders and may cancel those of other accounts; `{command}` limits it to its own.\n"
+        == created.err
+    )
+    assert "" == cli.must("accounts", "create", "globex", "--plan", "free", "--orders", "own").err
+    assert "" == cli.must("accounts", "create", "initech", "--plan", "free", "--orders", "all").err
+    assert "" == cli.must("accounts", "create", "zoo", "--plan", "free", "--json").err
+    listed = cli.must("accounts", "list", "--json").json()
+    assert {"O'Hara Pets": "all", "globex": "own", "initech": "all", "zoo": "all"} == {
+        account["name"]: account["orders"] for account in listed
+    }
+    edited = cli.must("accounts", "edit", "zoo", "--orders", "own", "--note", "seller", "--json").json()
+    assert ("own", "seller") == (edited["orders"], edited["note"])
+    assert "orders:        own\n" in cli.must("accounts", "show", "zoo").out
+    assert "all" == cli.must("accounts", "edit", "zoo", "--orders", "all", "--json").json()["orders"]
+    assert 2 == cli("accounts", "edit", "zoo", "--orders", "mine").code
+    assert "Give --contact, --note or --orders." in cli("accounts", "edit", "zoo").err
+    changes = cli.must("audit", "--account", "zoo", "--action", "account.edit", "--json").json_lines()
+    assert [
+        ({"orders": "all", "note": ""}, {"orders": "own", "note": "seller"}),
+        ({"orders": "own"}, {"orders": "all"}),
+    ] == [(entry["before"], entry["after"]) for entry in changes]
+    cli.must("accounts", "close", "zoo", "--yes")
+    assert 6 == cli("accounts", "edit", "zoo", "--orders", "own").code
 
 
 def test_an_account_of_the_same_name_is_a_conflict_and_an_unknown_one_not_found(acme: CommandLine) -> None:

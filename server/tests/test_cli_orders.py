@@ -18,9 +18,9 @@ def cli(cli: CommandLine) -> CommandLine:
 
 def test_orders_are_listed_with_their_status_by_id(cli: CommandLine) -> None:
     lines = cli.must("orders", "list").out.splitlines()
-    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS", "REFERENCE"] == lines[0].split()
+    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS", "REFERENCE", "ACCOUNT"] == lines[0].split()
     assert [["-5", "pending"], ["1", "pending"], ["2", "shipped"], ["3", "cancelled"]] == [
-        [line.split()[0], line.split()[-2]] for line in lines[1:]
+        [line.split()[0], line.split()[-3]] for line in lines[1:]
     ]
     listed = cli.must("orders", "list", "--json").json_lines()
     assert {"id": -5, "petId": 1, "status": "pending"} == listed[0]
@@ -92,17 +92,57 @@ def test_the_list_can_be_filtered_and_cut(cli: CommandLine) -> None:
     assert 2 == cli("orders", "list", "--status", "lost").code
     assert 2 == cli("orders", "list", "--limit", "0").code
     assert "'1e3' is not a valid whole number." in cli("orders", "list", "--pet-id", "1e3").err
-    assert (
-        "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS  REFERENCE\n" == cli.must("orders", "list", "--pet-id", "7").out
+    titles = "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS  REFERENCE  ACCOUNT\n"
+    assert titles == cli.must("orders", "list", "--pet-id", "7").out
+
+
+def test_the_owner_is_listed_shown_and_filtered_by(cli: CommandLine) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free", "--orders", "own")
+    cli.must("orders", "import", "-", stdin='{"id":2,"account":"acme","status":"shipped"}\n{"id":7,"account":"acme"}')
+
+    def ids(account: str) -> list[int]:
+        return [order["id"] for order in cli.must("orders", "list", "--account", account, "--json").json_lines()]
+
+    assert [[2, 7], [-5, 1, 3]] == [ids("acme"), ids("-")]
+    assert "pending  -          acme\n" in cli.must("orders", "list", "--account", "acme").out
+    assert "acme" == cli.must("orders", "show", "2", "--json").json()["account"]
+    assert ("account:    acme\n", "account:    -\n") == tuple(
+        cli.must("orders", "show", order_id).out.splitlines(keepends=True)[-1] for order_id in ("2", "1")
     )
+    missing = cli("orders", "list", "--account", "missing", "--json")
+    assert (5, "account_not_found") == (missing.code, missing.error()["code"])
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
+def test_an_export_names_the_owners_and_an_import_of_it_sets_them_again(
+    cli: CommandLine, tmp_path: Path, file_format: str
+) -> None:
+    names = "acme", "Zoo & Söhne's"
+    again = CommandLine(tmp_path / "again.db")
+    for name in names:
+        for store in (cli, again):
+            store.must("accounts", "create", name, "--plan", "free", "--orders", "own")
+    owned = [{"id": 10 + place, "reference": "PO-1", "account": name} for place, name in enumerate(names)]
+    cli.must("orders", "import", "-", stdin=json.dumps(owned))
+    file = tmp_path / f"orders.{file_format}"
+    cli.must("orders", "export", str(file))
+    again.must("orders", "import", str(file))
+    listed = cli.must("orders", "list", "--json").out
+    assert listed == again.must("orders", "list", "--json").out
+    assert [None] * 4 + [*names] == [json.loads(line).get("account") for line in listed.splitlines()]
+    assert {"created": 0, "unchanged": 6, "replaced": 0, "rejected": 0} == {
+        name: count
+        for name, count in again.must("orders", "import", str(file), "--json").json().items()
+        if name != "import"
+    }
 
 
 def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: CommandLine, tmp_path: Path) -> None:
     done = cli.must("orders", "export", str(tmp_path / "a.csv"), "--json")
     assert {"file": str(tmp_path / "a.csv"), "exported": 4} == done.json()
     assert (
-        "id,petId,quantity,shipDate,complete,status,reference\n"
-        "-5,1,,,,pending,\n1,,2,,,pending,\n2,,,,,shipped,\n3,,,,,cancelled,\n" == (tmp_path / "a.csv").read_text()
+        "id,petId,quantity,shipDate,complete,status,reference,account\n"
+        "-5,1,,,,pending,,\n1,,2,,,pending,,\n2,,,,,shipped,,\n3,,,,,cancelled,,\n" == (tmp_path / "a.csv").read_text()
     )
     for name, options in (("a.txt", ["--format", "jsonl"]), ("a", []), ("a.NDJSON", [])):
         cli.must("orders", "export", str(tmp_path / name), *options)

@@ -73,7 +73,7 @@ def test_an_operator_changes_only_what_they_saw() -> None:
     assert [True, False] == [change.is_allowed(each) for each in (seen, changed)]
     assert unless_changed(close, None).is_allowed(changed)
     assert not unless_changed(close, "plan:x:y z").is_allowed(seen)
-    limits = {"plan": "free", "per_minute": 60, "per_day": 1000}
+    limits = {"plan": "free", "orders": "all", "per_minute": 60, "per_day": 1000}
     assert {**limits, "suspended_at": None, "closed_at": None, "contact": "", "note": ""} == seen.fields()
 
 
@@ -134,16 +134,19 @@ def test_a_pet_is_the_fields_that_have_a_value_and_an_import_replaces_it(fields:
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (ImportOutcome, "created unchanged replaced rejected protected"),
-        (KeyState, "active expiring suspended expired revoked"),
-        (Outcome, "admitted limited banned"),
-        (Plan, "free pro business enterprise"),
-        (Environment, "production staging"),
-        (Granularity, "hour day"),
+        (
+            ImportOutcome,
+            "created, unchanged, replaced, rejected, protected, other owner, unknown account, reference in use",
+        ),
+        (KeyState, "active, expiring, suspended, expired, revoked"),
+        (Outcome, "admitted, limited, banned"),
+        (Plan, "free, pro, business, enterprise"),
+        (Environment, "production, staging"),
+        (Granularity, "hour, day"),
     ],
 )
 def test_what_users_read_of_states_and_kinds_stays_the_same(kind: type[Enum], values: str) -> None:
-    assert values.split() == [each.value for each in kind]
+    assert values.split(", ") == [each.value for each in kind]
 
 
 def test_the_states_of_the_service_from_the_best_on() -> None:

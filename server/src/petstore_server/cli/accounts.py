@@ -1,5 +1,6 @@
 """`petstore accounts`: partners, their plans and their usage."""
 
+import shlex
 import time
 from functools import partial
 from typing import Any
@@ -11,7 +12,14 @@ from petstore_server.cli.commands import ACCOUNT_NAME, Noun, confirm, operator, 
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, check_account_name, plan_limits
+from petstore_server.domain.accounts import (
+    PLAN_LIMITS,
+    Account,
+    Plan,
+    VisibleOrders,
+    check_account_name,
+    plan_limits,
+)
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
@@ -24,6 +32,7 @@ from petstore_server.store import Store
 accounts = Noun("accounts", "$ petstore accounts create acme --plan pro")
 
 PLAN = click.Choice(list(map(str, Plan)))
+VISIBLE = click.Choice(list(map(str, VisibleOrders)))
 NAME = click.Argument(["name"], type=ACCOUNT_NAME)
 _COUNTED_IN_REDIS = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
 PER_MINUTE = click.option("--per-minute", type=int, metavar="N", help="Requests per minute; for enterprise only.")
@@ -35,21 +44,26 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY
+@click.option("--orders", type=VISIBLE, help="The orders that it sees and may cancel: all (the default), or its own.")
 @click.option("--contact", type=TEXT, default="", help="Whom to write to, such as an e-mail address.")
 @click.option("--note", type=TEXT, default="", help="What operators should know about the account.")
-def create(name: str, plan: str, per_minute: int | None, per_day: int | None, contact: str, note: str) -> None:
+def create(name: str, plan: str, per_minute: int | None, per_day: int | None, orders: str | None, **texts: str) -> None:
     """Create the account NAME.
 
     The limits of the plans: free {free.per_minute} requests per minute and {free.per_day} per day,
     pro {pro.per_minute} and {pro.per_day}, business {business.per_minute} and {business.per_day}.
     An enterprise account has its own limits.
 
-    $ petstore accounts create acme --plan free --contact ops@acme.example
+    $ petstore accounts create acme --plan free --orders own --contact ops@acme.example
     $ petstore accounts create globex --plan enterprise --per-minute 5000 --per-day 2000000
     """
     limits = plan_limits(Plan(plan), per_minute, per_day)
-    work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
+    visible = VisibleOrders(orders or VisibleOrders.ALL)
+    work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, orders=visible, **texts)
     _show(with_store(lambda store: work(store, actor=operator())))
+    if orders is None:
+        command = f"petstore accounts edit {shlex.quote(name)} --orders own"
+        comment(f"{name} sees all orders and may cancel those of other accounts; `{command}` limits it to its own.")
 
 
 @accounts.command("list")
@@ -59,8 +73,10 @@ def list_accounts() -> None:
     $ petstore accounts list
     """
     found = with_store(lambda store: store.accounts.list())
-    header = ("NAME", "PLAN", "PER MINUTE", "PER DAY", "STATE", "CREATED")
-    rows = [(each.name, each.plan, *each.limits, each.state, format_unix(each.created_at)) for each in found]
+    header = ("NAME", "PLAN", "PER MINUTE", "PER DAY", "ORDERS", "STATE", "CREATED")
+    rows = [
+        (each.name, each.plan, *each.limits, each.orders, each.state, format_unix(each.created_at)) for each in found
+    ]
     show([_fields(account) for account in found], lambda: table(header, rows))
 
 
@@ -131,14 +147,19 @@ def resume(name: str) -> None:
 @accounts.command(writes=True, params=[NAME])
 @click.option("--contact", type=TEXT, help="Whom to write to; an empty text removes it.")
 @click.option("--note", type=TEXT, help="What operators should know; an empty text removes it.")
-def edit(name: str, contact: str | None, note: str | None) -> None:
-    """Change the contact or the note of the account NAME.
+@click.option("--orders", type=VISIBLE, help="The orders that it sees and may cancel: all, or its own.")
+def edit(name: str, contact: str | None, note: str | None, orders: str | None) -> None:
+    """Change the contact or the note of the account NAME, or which orders it sees and may cancel.
 
+    Servers apply --orders within a second. With `own`, the orders of others, and those without an owner, do not exist
+    for the account; `petstore orders list --account NAME` shows what it will see.
+
+    $ petstore accounts edit acme --orders own
     $ petstore accounts edit acme --contact ops@acme.example --note "renews in March"
     """
-    if contact is None and note is None:
-        raise click.UsageError("Give --contact, --note, or both.", click.get_current_context())
-    _change(name, transitions.edit(contact, note))
+    if contact is None and note is None and orders is None:
+        raise click.UsageError("Give --contact, --note or --orders.", click.get_current_context())
+    _change(name, transitions.edit(contact, note, VisibleOrders(orders) if orders else None))
 
 
 @accounts.command(writes=True, params=[NAME])

@@ -10,27 +10,29 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, TEXT, WHEN, FileToWrite, Parsed, WholeNumber
-from petstore_server.cli.commands import Noun, operator, require_writable, with_store, written_file
+from petstore_server.cli.commands import ACCOUNT_NAME, Noun, operator, require_writable, with_store, written_file
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.lists import Filters
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
 from petstore_server.imports import options as checks
 from petstore_server.imports.options import EVERY_COLUMN, FORMATS, STDIN
 from petstore_server.operations import orders as operations
-from petstore_server.operations.orders import export_orders
+from petstore_server.operations.orders import WITHOUT_OWNER, export_orders
 from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
 _ENDINGS = {"": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}  # of exports
-_TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "REFERENCE"), ">>><<<<"
+_TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "REFERENCE", "ACCOUNT"), ">>><<<<<"
 
 _REJECTS, _STATUS = FileToWrite(dir_okay=False), click.Choice(list(map(str, Status)))
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
 _ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", checks.check_date_format)
 _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
+_OWNER = f"Only orders that this account owns; {WITHOUT_OWNER} for those without an owner."
 _PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
 
 _FORMAT_HELP = "The format, if the name of the file does not show it."
@@ -61,11 +63,15 @@ orders = Noun("orders", "$ petstore orders import orders.csv --rejects rejects.j
 def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
-    A record has the fields id (required), petId, quantity, shipDate, complete, status (pending if absent) and
-    reference. An order that is in the store already is left unchanged if it is identical, replaced if it is pending,
+    A record has the fields id (required), petId, quantity, shipDate, complete, status (pending if absent), reference
+    and account. An order that is in the store already is left unchanged if it is identical, replaced if it is pending,
     and rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
     column and reason; the others are imported, and the exit code is 3. `petstore imports` shows what became of each
     import, also of one that was killed.
+
+    The account owns the order. An order without an owner gets the one that its row names, also if it has shipped or was
+    cancelled. An owner stays: a row without an account keeps it, and one that names another account is rejected. An
+    account has each reference once.
 
     $ petstore orders import orders.jsonl
     $ petstore orders import export.csv --dry-run --rejects rejects.jsonl
@@ -135,19 +141,22 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 @orders.command("list")
 @click.option("--status", "statuses", type=_STATUS, multiple=True, help="Only orders with this status; repeatable.")
 @click.option("--pet-id", type=WholeNumber(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
+@click.option("--account", type=ACCOUNT_NAME, default="", metavar="NAME", help=_OWNER)
 @click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N orders.")
-def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None) -> None:
-    """List orders with their status, ascending by id; with --json one object a line.
+def list_orders(statuses: tuple[str, ...], pet_id: int | None, account: str, limit: int | None) -> None:
+    """List orders with their status and owner, ascending by id; with --json one object a line.
 
     $ petstore orders list --status pending --limit 20
-    $ petstore orders list --pet-id 266 --json
+    $ petstore orders list --account acme --json
+    $ petstore orders list --account -
     """
-    chosen = frozenset(map(Status, statuses))
 
     async def stream(store: Store) -> None:
+        owner = await operations.owner_named(store, account)
+        filters = Filters(frozenset(map(Status, statuses)), pet_id, owner=owner)
         titles: list[Sequence[object]] = [_TITLES]
         widths = [0] * len(_TITLES)
-        async with aclosing(operations.list_orders(store, chosen, pet_id, limit)) as batches:
+        async with aclosing(operations.list_orders(store, filters, limit)) as batches:
             async for batch in batches:
                 if wants_json():
                     for order in batch:
@@ -164,7 +173,7 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None
 @orders.command("show", context_settings=_NEGATIVE_IDS)
 @click.argument("order_id", type=ORDER_ID, metavar="ID")
 def show_order(order_id: int) -> None:
-    """Show the order ID with its status.
+    """Show the order ID with its status and the account that owns it.
 
     $ petstore orders show 42
     """

@@ -2,27 +2,34 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
 
 from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
-from petstore_server.domain.lists import MAX_LIMIT, Filters
-from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, Status, reference_member
+from petstore_server.domain.lists import MAX_LIMIT, NO_OWNER, Filters
+from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, reference_member
 from petstore_server.store import Store
 from petstore_server.store.orders import Claimed
 
+WITHOUT_OWNER = "-"  # what operators type in place of an account; no account has this name
 _AT_ONCE = 100  # changes that share commits
 _CLAIM_GAP_SECONDS = 0.02  # pause between batches, so that other programs can write
+_ALL = Filters()
 
 
-async def list_orders(
-    store: Store, statuses: Collection[Status] = (), pet_id: int | None = None, limit: int | None = None
-) -> AsyncGenerator[list[Order]]:
-    """The orders of one snapshot with one of the statuses (none: any) and this pet, ascending by id, in batches."""
+async def owner_named(store: Store, name: str) -> int | None:
+    """The owner for `Filters`, by what an operator typed; an empty text means any. Raises AccountNotFound."""
+    if name in ("", WITHOUT_OWNER):
+        return NO_OWNER if name else None
+    return (await store.accounts.find(name)).id
+
+
+async def list_orders(store: Store, filters: Filters = _ALL, limit: int | None = None) -> AsyncGenerator[list[Order]]:
+    """The orders of one snapshot that match, ascending by id, in batches; at most `limit`."""
     left = INT64_MAX if limit is None else limit
-    found = store.orders.scan(Filters(frozenset(statuses), pet_id), min(left, MAX_LIMIT))
+    found = store.orders.scan(filters, min(left, MAX_LIMIT))
     async with aclosing(found):
         async for batch in found:
             if batch:
@@ -62,11 +69,7 @@ async def change_orders(
             return
 
 
-async def export_orders(
-    store: Store,
-    file_format: str,
-    filters: Filters = Filters(),  # noqa: B008 - immutable
-) -> AsyncGenerator[tuple[bytes, int]]:
+async def export_orders(store: Store, file_format: str, filters: Filters = _ALL) -> AsyncGenerator[tuple[bytes, int]]:
     """Yield the file, one snapshot in a format of imports, in parts, each with the number of orders so far.
 
     Nothing is yielded before the first orders are read, so that an export that cannot begin writes nothing.
