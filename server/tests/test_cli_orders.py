@@ -199,3 +199,22 @@ def test_an_export_that_cannot_be_written_names_its_file_and_not_a_temporary_one
     assert long.exists()
     done = cli("orders", "export", "/proc/orders.csv")  # where no file can be created
     assert (1, "petstore: /proc/orders.csv: No such file or directory.\n") == (done.code, done.err)
+
+
+def test_an_import_sets_the_owner_by_any_column_and_keeps_it_without_one(cli: CommandLine) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+
+    def owners(content: str, *options: str) -> dict[int, str | None]:
+        cli.must("orders", "import", "-", "--format", "csv", *options, stdin=content)
+        return {order["id"]: order.get("account") for order in cli.must("orders", "list", "--json").json_lines()[:3]}
+
+    assert {-5: None, 1: None, 2: None} == owners("id,status,Partner\n2,shipped,acme\n", "--ignore-column", "Partner")
+    owned = {-5: None, 1: "acme", 2: "acme"}
+    assert owned == owners("id,status,Partner\n1,, acme \n2,shipped,acme\n", "--map", "Partner=account")
+    assert owned == owners("id,quantity,account\n1,3,\n")
+    assert owned == owners("id,petId,quantity,shipDate,complete,status,reference\n1,9,4,,,,R-1\n2,,,,,shipped,\n")
+    cli.must("orders", "import", "-", stdin='{"id":1,"petId":8,"account":null}\n{"id":1,"petId":7}')
+    shown = cli.must("orders", "show", "1", "--json").json()
+    assert {"id": 1, "petId": 7, "status": "pending", "account": "acme"} == shown
+    changes = [entry for entry in cli.must("audit", "--order", "1", "--json").json_lines() if entry["before"]]
+    assert ({"quantity": 2}, {"account": "acme"}) == (changes[0]["before"], changes[0]["after"])

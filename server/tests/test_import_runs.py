@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import random
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from petstore_server.cli.importing import scratch_store
+from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files, running
@@ -25,6 +27,7 @@ from petstore_server.imports.running import FileImport, _on_thread, _read_ahead
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine
+from testing.damage import execute
 from testing.stores import BY, Stores
 from testing.subprocesses import PATIENCE
 
@@ -105,6 +108,102 @@ async def test_a_json_record_replaces_all_fields(store: Store) -> None:
     await store.orders.import_batch([Order(1, 7, 2, DATE, False)], "import-1", BY)
     await imported(store, '{"id":1,"quantity":5}')
     assert Order(1, None, 5) == await store.orders.find(1)
+
+
+async def add_owners(store: Store) -> None:
+    """Accounts acme and globex, with orders."""
+    for name in ("acme", "globex"):
+        await store.accounts.create(name, Plan.FREE, Limits(60, 1000), BY)
+    orders = [
+        Order(1, 1, reference="A", account="acme"),
+        Order(2, 1, reference="B", account="acme"),
+        Order(3, 1, reference="C", account="acme"),
+        Order(4, 1, reference="A", account="globex"),
+        Order(5, 1, reference="A"),
+        Order(6, 1, None, DATE, status=Status.SHIPPED, reference="D"),
+        Order(7, 1, status=Status.CANCELLED),
+    ]
+    await store.orders.import_batch(orders, "import-1", BY)
+
+
+async def orders_of(store: Store) -> list[Order]:
+    return [order async for batch in store.orders.scan() for order in batch]
+
+
+OWNERS = """id,petId,shipDate,status,reference,account
+1,1,,,A,
+1,2,,,A,
+2,1,,,B,acme
+3,2,,,B,
+3,2,,,B,globex
+4,2,,,B,globex
+5,1,,,A,acme
+5,1,,,A,
+6,1,2026-11-01T10:00:00Z,shipped,D,acme
+7,1,,cancelled,,missing
+7,1,,cancelled,,globex
+8,1,,,D,acme
+8,1,,,A,globex
+9,1,,,A,globex
+9,1,,,A,
+10,1,,,pso_live_x,
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+async def test_owners_are_set_once_and_references_used_once_in_a_dry_run_too(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)
+    async with each_backend.opened() as store, scratch_store() as scratch:
+        await add_owners(store)
+        execute(
+            each_backend, "UPDATE petstore.orders SET reference = %s WHERE id = %s", "B", 3
+        )  # as 1.0 could leave it
+        before = await orders_of(store)
+        for given in (scratch, None):
+            assert before == await orders_of(store)
+            written = io.StringIO()
+            run = FileImport(ORDERS, Source(io.BytesIO(OWNERS.encode()), "-", None), ReadOptions(), Rejects(written))
+            await ended(run.run(store, lambda: BY, given))
+            assert {"created": 2, "unchanged": 3, "replaced": 5, "rejected": 6} == run.counts
+            rejects = [json.loads(line) for line in written.getvalue().splitlines()]
+            reasons = {each["line"]: each["reason"].partition(";")[0] for each in rejects}
+            assert {
+                6: "The order belongs to another account than this row names",
+                8: "Another order of this account has this reference",
+                11: "The row names an account that does not exist",
+                13: "Another order of this account has this reference",
+                15: "Another order of this account has this reference",
+                17: "reference 'pso_live_x' is not 1 to 64 printable characters, none invisible, without a space at "
+                "either end, and not an API key.",
+            } == reasons
+        found = {order.id: (order.account, order.reference) for order in await orders_of(store)}
+    acme = {1: ("acme", "A"), 2: ("acme", "B"), 3: ("acme", "B"), 6: ("acme", "D")}
+    globex = {4: ("globex", "B"), 7: ("globex", None), 8: ("globex", "A")}
+    assert {**acme, **globex, 5: (None, "A"), 9: (None, "A")} == found
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_an_import_in_any_blocks_is_the_same_and_a_dry_run_foresees_it(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    numbers, rows = random.Random(seed), []
+    for _ in range(80):
+        cells = [numbers.randint(1, 12), numbers.choice([1, 1, 2]), numbers.choice(["", "shipped", "cancelled"])]
+        cells += [numbers.choice(["", *"ABCD"]), numbers.choice(["", "", "acme", "globex", "missing"])]
+        rows.append(",".join(map(str, cells)))
+    content, outcomes = "\n".join(["id,petId,status,reference,account", *rows]), []
+    async with each_backend.opened() as store:
+        await add_owners(store)
+        for size in (1, 7, 1000):
+            monkeypatch.setattr(files, "BLOCK_ROWS", size)
+            async with scratch_store() as scratch:
+                outcomes.append((await imported(store, content, scratch)).counts)
+        outcomes.append((await imported(store, content)).counts)
+    assert [outcomes[-1]] * 4 == outcomes
+    assert outcomes[-1]["rejected"]
+    assert outcomes[-1]["replaced"]
 
 
 @pytest.mark.parametrize("dry", [False, True])

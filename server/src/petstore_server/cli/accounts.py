@@ -47,7 +47,9 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 @click.option("--orders", type=VISIBLE, help="The orders that it sees and may cancel: all (the default), or its own.")
 @click.option("--contact", type=TEXT, default="", help="Whom to write to, such as an e-mail address.")
 @click.option("--note", type=TEXT, default="", help="What operators should know about the account.")
-def create(name: str, plan: str, per_minute: int | None, per_day: int | None, orders: str | None, **texts: str) -> None:
+def create(
+    name: str, plan: str, per_minute: int | None, per_day: int | None, orders: str | None, contact: str, note: str
+) -> None:
     """Create the account NAME.
 
     The limits of the plans: free {free.per_minute} requests per minute and {free.per_day} per day,
@@ -59,8 +61,8 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, or
     """
     limits = plan_limits(Plan(plan), per_minute, per_day)
     visible = VisibleOrders(orders or VisibleOrders.ALL)
-    work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, orders=visible, **texts)
-    _show(with_store(lambda store: work(store, actor=operator())))
+    work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
+    _show(with_store(lambda store: work(store, actor=operator(), orders=visible)))
     if orders is None:
         command = f"petstore accounts edit {shlex.quote(name)} --orders own"
         comment(f"{name} sees all orders and may cancel those of other accounts; `{command}` limits it to its own.")

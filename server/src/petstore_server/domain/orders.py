@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -201,6 +202,15 @@ def kept_of(existing: Order | None, incoming: Order) -> Order:
     if existing is None or existing.account is None or incoming.account is not None:
         return incoming
     return incoming._replace(account=existing.account)
+
+
+def possible_references(existing: Mapping[int, Order], incoming: Iterable[Order]) -> set[tuple[str, str]]:
+    """All pairs of an owner's name and a reference that an import of these orders may give to one of them."""
+    orders, names = list(incoming), defaultdict[int, set[str]](set)
+    for order in (*existing.values(), *orders):
+        if order.account is not None:
+            names[order.id].add(order.account)
+    return {(name, each.reference) for each in orders if each.reference for name in names.get(each.id, ())}
 
 
 def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> ImportOutcome:

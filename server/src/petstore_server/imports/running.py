@@ -7,7 +7,7 @@ shows signs of life in between, so that every process sees whether the run goes 
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import cache, partial
@@ -16,10 +16,11 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from petstore_server.batching import in_halves
+from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, InvalidField, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import ImportOutcome
+from petstore_server.domain.orders import ImportOutcome, possible_references
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
@@ -112,6 +113,7 @@ class FileImport(Generic[T]):
         self._schema = Schema(kind, options)
         self._batches = read_batches(source, self._schema, options)
         self._replace_placed = replace_placed
+        self._accounts = dict[str, Account]()  # of the store, that a dry run has not copied
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
 
     @property
@@ -141,6 +143,8 @@ class FileImport(Generic[T]):
         async with AsyncExitStack() as stack:
             if scratch is None:
                 await stack.enter_async_context(self._recorded(store, actor))
+            else:
+                self._accounts = {account.name: account for account in await store.accounts.list()}
             ahead = await stack.enter_async_context(aclosing(_read_ahead(self._batches)))
             async for batches in _groups(ahead, at_once):
                 storing = asyncio.ensure_future(self._store(batches, store, scratch, actor()))
@@ -209,7 +213,7 @@ class FileImport(Generic[T]):
     ) -> list[ImportOutcome]:
         records = await self._completed(records, store)
         if scratch:
-            await self._copy([record.id for record in records], store, scratch, run["actor"])
+            await self._copy(records, store, scratch, run["actor"])
         if self._kind is ORDERS:
             placed = await store.orders.placed([record.id for record in records]) if scratch else ()
             run |= {"replace_placed": self._replace_placed, "placed": placed}
@@ -227,11 +231,28 @@ class FileImport(Generic[T]):
         kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
         return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
 
-    async def _copy(self, ids: Sequence[int], store: Store, scratch: Store, actor: Actor) -> None:
-        """Copy these records into the scratch store, unless it has them, so that later rows meet what they would."""
-        known = {record.id for record in await self._kind.part(scratch).find_many(ids)}
-        if found := [each for each in await self._kind.part(store).find_many(ids) if each.id not in known]:
-            await self._kind.part(scratch).import_batch(found, import_id=self.import_id, actor=actor)
+    async def _copy(self, records: list[Any], store: Store, scratch: Store, actor: Actor) -> None:
+        """Copy what the records meet in the store into the scratch store, unless it has it."""
+        part, ids = self._kind.part, [record.id for record in records]
+        known, run = await part(scratch).find_many(ids), dict[str, Any](import_id=self.import_id, actor=actor)
+        found = _without(known, await part(store).find_many(ids))
+        if self._kind is ORDERS:
+            met = {order.id: order for order in (*known, *found)}
+            same = await store.orders.with_references(possible_references(met, records))
+            known = await scratch.orders.find_many([order.id for order in same])
+            found += _without([*met.values(), *known], same)
+            for name in {order.account for order in (*records, *found)} & self._accounts.keys():
+                account = self._accounts.pop(name)
+                await scratch.accounts.create(name, account.plan, account.limits, actor)
+            run["as_stored"] = True
+        if found:
+            await part(scratch).import_batch(found, **run)
+
+
+def _without(known: Iterable[T], records: Iterable[T]) -> list[T]:
+    """The records whose identifiers are not known."""
+    ids = {record.id for record in known}
+    return [record for record in records if record.id not in ids]
 
 
 async def _beat(store: Store, import_id: str) -> None:

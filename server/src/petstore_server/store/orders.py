@@ -27,6 +27,7 @@ from petstore_server.domain.orders import (
     Placement,
     evaluate_import,
     kept_of,
+    possible_references,
 )
 from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import (
@@ -82,6 +83,10 @@ _LOCK_ACCOUNTS = """
 _SET_OWNERS = """
     UPDATE petstore.orders SET account_id = new.owner FROM unnest(%s::bigint[], %s::bigint[]) AS new (order_id, owner)
     WHERE id = new.order_id
+"""
+_FIND_NAMED = f"""
+    SELECT {_COLUMNS}, {OWNER} FROM petstore.orders
+    WHERE account_id = (SELECT id FROM petstore.accounts WHERE name = %s) AND reference IN
 """
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
@@ -159,6 +164,16 @@ class Orders(Part):
         """The orders that exist among these identifiers, in any order."""
         return [read_order(*row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=len(ids) == 1)]
 
+    async def with_references(self, named: Collection[tuple[str, str]]) -> list[Order]:
+        """The orders that have one of these pairs of an owner's name and a reference, in any order."""
+        pairs, found = sorted(named), []
+        for name in sorted({name for name, _ in pairs}):
+            texts = [text for owner, text in pairs if owner == name]
+            for at in range(0, len(texts), AUDITED_TOGETHER):
+                some = texts[at : at + AUDITED_TOGETHER]
+                found += await self._engine.query(f"{_FIND_NAMED} {marks(some)}", (name, *some), short=False)
+        return [read_order(*row) for row in found]
+
     async def scan(
         self, filters: lists.Filters = _ALL, batch_size: int = lists.MAX_LIMIT
     ) -> AsyncGenerator[list[Order]]:
@@ -204,24 +219,33 @@ class Orders(Part):
         *,
         replace_placed: bool = False,
         placed: Collection[int] = (),
+        as_stored: bool = False,
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
     ) -> Work[list[ImportOutcome]]:
         """Import the orders in one transaction, and add to the import's record; return the outcome of each.
 
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
-        with `replace_placed`. `file` is the name in the record, and `rejected` returns what is rejected, by the
-        outcomes. Raises DamagedRecord if a stored one cannot be read.
+        with `replace_placed`. `as_stored`: they are copies of stored ones, so none is refused. `file` is the name in
+        the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord if a stored one
+        cannot be read.
         """
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
-            outcomes += yield from self._import(batch, import_id, actor, None if replace_placed else placed)
+            kept = None if replace_placed else placed
+            outcomes += yield from self._import(batch, import_id, actor, kept, as_stored=as_stored)
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(
-        self, orders: Sequence[Order], import_id: str, actor: Actor, placed: Collection[int] | None
+        self,
+        orders: Sequence[Order],
+        import_id: str,
+        actor: Actor,
+        placed: Collection[int] | None,
+        *,
+        as_stored: bool,
     ) -> Work[list[ImportOutcome]]:
         """Import the orders; with `placed` None, also over those that were placed."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
@@ -229,12 +253,13 @@ class Orders(Part):
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
         found = NO_KEYS
         if owners:
-            incoming = [kept_of(existing.get(order.id), order) for order in orders]
-            named = sorted({pair for order in incoming if (pair := _owned_reference(order, owners)) is not None})
+            possible = possible_references(existing, orders)
+            named = sorted({(owners[name], reference) for name, reference in possible if name in owners})
             found = yield from self._engine.dialect.find_keys([], named, 0.0)
         kept = set() if placed is None else {*placed, *(row[2] for row in rows if row[6])}
         without = all(order.account is None for order in orders)
-        outcomes, changed = evaluate(orders, existing, _ImportRule(owners, found, kept), kept_of, any_new=without)
+        rule = evaluate_import if as_stored else _ImportRule(owners, found, kept)
+        outcomes, changed = evaluate(orders, existing, rule, kept_of, any_new=without)
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
@@ -332,15 +357,16 @@ class _ImportRule:
         if new.account is not None and new.account not in self._owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
         outcome = evaluate_import(old, new, new.id in self._kept)
+        before = None if old is None else _owned_reference(old, self._owners)
         named = _owned_reference(new, self._owners)
-        has_it = (
-            old is not None and _owned_reference(old, self._owners) == named
-        )  # also with others, from release 1.0.0
-        if named is None or has_it or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
-            return outcome
-        if named in self._busy or self._used.get(named, new.id) != new.id:
-            return ImportOutcome.REFERENCE_IN_USE
-        self._used[named] = new.id
+        if named == before or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
+            return outcome  # what two orders have had since 1.0 stays
+        if named is not None:
+            if named in self._busy or self._used.get(named, new.id) != new.id:
+                return ImportOutcome.REFERENCE_IN_USE
+            self._used[named] = new.id
+        if before is not None and self._used.get(before) == new.id:
+            del self._used[before]
         return outcome
 
 
