@@ -135,6 +135,36 @@ def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -
     assert ("ok", "Accounts: 2 (1 suspended); working keys: 1.") == results(cli)["accounts"]
 
 
+def test_doctor_says_how_many_accounts_may_cancel_the_orders_of_others(cli: CommandLine) -> None:
+    def found() -> tuple[str, str] | None:
+        listed = cli("doctor", "--json", **NO_PORTS).json()
+        return next(((each["message"], each["remedy"]) for each in listed if each["check"] == "orders"), None)
+
+    remedy = "Limit each account of a partner to its own orders. petstore accounts edit {} --orders own"
+    cli.must("accounts", "create", "Zoo & Co", "--plan", "free")
+    cli.must("keys", "create", "Zoo & Co")
+    assert None is found()
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    cli.must("keys", "create", "acme", "--scope", "orders:read")
+    message = "Accounts that see all orders and may cancel them: {} of 2."
+    assert (message.format(1), remedy.format("'Zoo & Co'")) == found()
+    key = cli.must("keys", "create", "acme", "--scope", "pets:read", "--scope", "orders:cancel", "--json").json()["id"]
+    cli.must("keys", "create", "acme")
+    assert (message.format(2), remedy.format("'Zoo & Co'")) == found()
+    cli.must("accounts", "edit", "Zoo & Co", "--orders", "own")
+    assert (message.format(1), remedy.format("acme")) == found()
+    for other in cli.must("keys", "list", "--json").json():
+        if other["account"] == "acme" and other["id"] != key:
+            cli.must("keys", "revoke", other["id"])
+    assert (message.format(1), remedy.format("acme")) == found()
+    cli.must("keys", "revoke", key)
+    assert None is found()
+    cli.must("accounts", "edit", "Zoo & Co", "--orders", "all")
+    assert (message.format(1), remedy.format("'Zoo & Co'")) == found()
+    cli.must("accounts", "close", "acme", "--yes")
+    assert None is found()
+
+
 @pytest.mark.parametrize(
     ("order_id", "level"),
     [

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from petstore_server.domain import keys
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, VisibleOrders, edit
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed, new_key, revoke
@@ -41,16 +41,17 @@ def secret(page: str) -> str:
 async def test_an_account_is_created(details: dict[str, str], console: Console, browser: Browser) -> None:
     assert "There are no accounts yet" in await browser.get("/accounts?sort=-created")
     assert 'value="free" selected' in browser.page
-    page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro", **details})
-    assert "Created the account acme corp on the plan pro." in page
+    assert 'value="all" selected' in browser.page
+    page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro", "orders": "own", **details})
+    assert "Created the account acme corp on the plan pro; it sees its own orders only." in page
     assert "acme corp" in await browser.get("/accounts")
     account = await console.store.accounts.find("acme corp")
-    assert (Plan.PRO, PLAN_LIMITS[Plan.PRO]) == (account.plan, account.limits)
+    assert (Plan.PRO, PLAN_LIMITS[Plan.PRO], "own") == (account.plan, account.limits, account.orders)
     assert (details.get("contact", ""), details.get("note", "")) == (account.contact, account.note)
     assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
     again = await browser.get("/accounts/acme corp")
     assert "Created the account" not in again.partition("Changes of")[0], "a notice is shown once"
-    await browser.submit("/accounts", {"name": "acme corp", "plan": "free"}, 409)
+    await browser.submit("/accounts", {"name": "acme corp", "plan": "free", "orders": "all"}, 409)
     assert [("new-name", "The account 'acme corp' exists already; choose another name.")] == browser.problems
 
 
@@ -85,6 +86,8 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(browser: Brow
                 ("enterprise", "10", "١٠", "per_day", "Give a whole number"),
             )
         ),
+        ("", {"name": "acme", "plan": "free", "orders": ""}, "new-orders", "Choose one of all, own."),
+        ("/zoo/orders", {"orders": "mine"}, "orders-orders", "Choose one of all, own."),
         ("/zoo/keys", {"scope": []}, "key-scopes", "Choose at least one."),
         ("/zoo/keys", {"scope": ["orders:read"], "expires": "soon"}, "key-expires", "is not a time"),
         ("/zoo/keys", {"scope": ["orders:read"], "expires": "2001-01-01"}, "key-expires", "cannot expire in the past"),
@@ -97,12 +100,16 @@ async def test_wrong_input_is_explained_where_it_is_and_kept(
     path: str, fields: dict[str, object], field: str, wrong: str, zoo: None, console: Console, browser: Browser
 ) -> None:
     before = await log(console.store)
-    await browser.submit(f"/accounts{path}", {"seen": browser.hidden("seen"), **fields}, 400)
+    await browser.submit(f"/accounts{path}", {"seen": browser.hidden("seen"), "orders": "own", **fields}, 400)
     assert "<title>Error: " in browser.page
     assert [(field, True)] == [(place, wrong in text) for place, text in browser.problems]
     assert re.search(rf'id="{field}"[^>]* autofocus', browser.page)
     for value in fields.values():
-        assert value in ("", "gold") or not isinstance(value, str) or re.search(rf'"{escape(value)}"', browser.page)
+        assert (
+            value in ("", "gold", "mine")
+            or not isinstance(value, str)
+            or re.search(rf'"{escape(value)}"', browser.page)
+        )
     assert before == await log(console.store)
 
 
@@ -149,13 +156,17 @@ async def test_accounts_are_searched_sorted_and_paged(console: Console, browser:
 PLANS = """Plan free (60 per minute, 1,000 per day) pro (300 per minute, 10,000 per day)
     business (1,000 per minute, 100,000 per day) enterprise (its own limits)
     Requests per minute enterprise only Requests per day enterprise only"""
-COLUMNS = "Plan This minute This day Requests in 24 h Refused in 24 h Created State"
+COLUMNS = "Plan Orders This minute This day Requests in 24 h Refused in 24 h Created State"
 REFUSED = "get 401 invalid_api_key within a second, on every server"
+ORDERS = (
+    "Orders All orders Its own orders only With all, it sees the orders of every account, and its keys may cancel "
+    "them; with its own, other orders do not exist for it."
+)
 CARDS = f"""
-/accounts: 1 account. Account ▲ {COLUMNS} zoo free 0% 0 of 60 0% 0 of 1,000 0 0 1970-01-01 active
+/accounts: 1 account. Account ▲ {COLUMNS} zoo free all 0% 0 of 60 0% 0 of 1,000 0 0 1970-01-01 active
 
 /accounts: New account Name Letters, digits, spaces and . _ @ + - & ', up to 100 {PLANS}
-    Contact Such as an e-mail address; may be empty Note May be empty Create account
+    {ORDERS} Contact Such as an e-mail address; may be empty Note May be empty Create account
 
 /accounts/zoo: Limits now This minute 0 of 60 0% not used This day 0 of 1,000 0% not used
 
@@ -167,6 +178,8 @@ CARDS = f"""
 
 /accounts/zoo: Plan {PLANS}
     What was used in the current windows stays used. Servers apply the new limits within a second. Change plan
+
+/accounts/zoo: Orders that it sees {ORDERS} Servers apply it within a second. Change orders
 
 /accounts/zoo: Contact and note Contact Such as an e-mail address
     Note on the account Operators see it; partners do not Save
@@ -247,6 +260,27 @@ async def test_an_account_shows_what_it_uses_and_what_it_got(zoo: None, console:
     assert "5 1 by the day 3 succeeded, 1 in conflict (409)" in month
     assert f"placeOrder {at(today - 29 * 86_400)} 8 none 8 succeeded" in month
     assert lists in month
+
+
+async def test_which_orders_an_account_sees_is_changed_unless_it_was_meanwhile(
+    zoo: None, console: Console, browser: Browser
+) -> None:
+    page = await browser.get("/accounts/zoo")
+    assert "· sees all orders · Orders that it owns" in page
+    seen = browser.hidden("seen")
+    page = await browser.submit("/accounts/zoo/orders", {"orders": "own", "seen": seen})
+    assert ("ok", ["zoo sees its own orders only now."]) == browser.notice
+    assert 'value="own" selected' in browser.page
+    assert "sees its own orders only" in browser.page
+    assert "own" == (await console.store.accounts.find("zoo")).orders
+    assert "Edited the account zoo operator ada · 2026-10-26 07:33:20 (0 s ago) orders all → own" in page
+    await browser.get("/accounts")
+    assert '<td data-name="Orders" class="nowrap minor">own</td>' in browser.page
+    await browser.submit("/accounts/zoo/orders", {"orders": "all", "seen": seen}, 409)
+    [(field, text)] = browser.problems
+    assert ("orders-orders", True) == (field, "The choice is “own” now" in text)
+    await browser.submit("/accounts/zoo/orders", {"orders": "all", "seen": browser.hidden("seen")})
+    assert ("ok", ["zoo sees all orders now."]) == browser.notice
 
 
 async def test_the_plan_is_changed(zoo: None, console: Console, browser: Browser) -> None:
@@ -547,6 +581,25 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores, console: Con
     assert ("Lifted 1 ban; these" in page, page.count("is not banned")) == (True, 4)
     assert "There is no key with the id 'key_gone'." in page
     assert "No key is selected" in await browser.submit("/bans", {}, 400)
+
+
+async def test_the_overview_recommends_to_limit_accounts_on_both_engines(
+    each_backend: Stores, zoo: None, console: Console, browser: Browser
+) -> None:
+    async def examine() -> list[CheckResult]:
+        return [each async for each in check_partners(console.store, START)]
+
+    assert ["accounts"] == [each.check for each in await examine()]
+    await console.store.accounts.create("Zoo & Co", Plan.FREE, Limits(60, 1000), BY)
+    await console.store.keys.create(api_key("two", "Zoo & Co"), BY)
+    console.sources.monitor._examine = examine
+    await browser.submit("/check")
+    assert "Accounts that see all orders and may cancel them: 2 of 2." in browser.page
+    assert '<a href="/console/accounts/Zoo%20%26%20Co#orders-title">Limit</a>' in browser.page
+    for name, number in (("zoo", 1), ("Zoo & Co", None)):
+        await console.store.accounts.change(name, edit(None, None, VisibleOrders.OWN), BY)
+        found = [each.message for each in await examine() if each.check == "orders"]
+        assert ([f"Accounts that see all orders and may cancel them: {number} of 2."] if number else []) == found
 
 
 async def test_a_warning_leads_to_the_button_that_helps(zoo: None, console: Console, browser: Browser) -> None:

@@ -74,10 +74,11 @@ async def statuses(console: Console, *order_ids: int) -> list[str]:
 
 async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser) -> None:
     assert "There are no orders yet" in await browser.get("/orders?sort=id")
+    await console.store.accounts.create("Zoo & Co", *FREE, BY)
     await add_orders(
         console,
         Order(1, 7, 2, "2026-11-01T10:00:00Z", False, Status.PENDING, "A & <1>"),
-        Order(2, 8, 1, "2026-11-05T10:00:00Z", True, Status.SHIPPED),
+        Order(2, 8, 1, "2026-11-05T10:00:00Z", True, Status.SHIPPED, account="Zoo & Co"),
         Order(3, 7, None, None, None, Status.CANCELLED),
     )
     for query, expected in (
@@ -87,6 +88,9 @@ async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser
         ("?reference=A+%26+%3C1%3E", [1]),
         ("?reference=A", []),
         ("?petId=7&status=cancelled", [3]),
+        ("?account=Zoo+%26+Co", [2]),
+        ("?account=-", [1, 3]),
+        ("?account=-&status=cancelled", [3]),
         ("?complete=true", [2]),
         ("?complete=false", [1, 3]),
         ("?shipDateFrom=2026-11-02", [2]),
@@ -104,13 +108,43 @@ async def test_orders_are_filtered_and_sorted(console: Console, browser: Browser
     assert (303, "/console/orders/2") == (found.status_code, found.headers["location"])
     await browser.get("/orders?complete=true")
     buttons, changed = "Select all on this page Ship Complete Cancel", "1970-01-01 00:16:40 (20,752 d ago)"
-    columns = "Select Order ▲ Status Pet Quantity Ship date Complete Last change"
-    row = f"2 shipped 8 1 2026-11-05 10:00:00 (in 10 d) yes {changed}"
+    columns = "Select Order ▲ Status Account Pet Quantity Ship date Complete Last change"
+    row = f"2 shipped Zoo & Co 8 1 2026-11-05 10:00:00 (in 10 d) yes {changed}"
     assert f"1 order matches. {buttons} {columns} {row} {buttons}" == browser.cards[1]
+    link = '<a href="/console/accounts/Zoo%20%26%20Co"><bdi>Zoo &amp; Co</bdi></a>'
+    assert link in browser.page
+    await browser.get("/orders/2")
+    assert f"<dt>Account</dt><dd>{link}</dd>" in browser.page
+    assert (
+        '<a href="/console/orders?account=Zoo%20%26%20Co">'
+        in (await browser.http.get("/console/accounts/Zoo & Co")).text
+    )
+    exported = (await browser.http.get("/console/orders/export?format=csv&account=Zoo+%26+Co")).text
+    assert "2,8,1,2026-11-05T10:00:00Z,true,shipped,,Zoo & Co" == exported.splitlines()[1]
     await browser.get("/orders/1")
     record = "Record Pet 7 Quantity 2 Ship date 2026-11-01 10:00:00 (in 6 d) Complete no Reference A & <1>"
-    assert f"{record} Last change {changed} Created {changed}" == browser.cards[0]
+    assert f"{record} Account – (without an owner) Last change {changed} Created {changed}" == browser.cards[0]
     assert '<a href="/console/orders?reference=A+%26+%3C1%3E"><bdi>A &amp; &lt;1&gt;</bdi></a>' in browser.page
+
+
+async def test_orders_are_paged_by_owner_on_both_engines(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    owners = ("acme", "globex", None)
+    for name in owners[:2]:
+        await console.store.accounts.create(str(name), *FREE, BY)
+    await add_orders(console, *(Order(number, account=owners[number % 3]) for number in range(180)))
+    for account, first in (("acme", 0), ("globex", 1), ("-", 2)):
+        shown = [ids(page) for page in await pages(browser, "/orders", f"?account={account}&sort=-id")]
+        assert [*range(first, 180, 3)][::-1] == [order_id for page in shown for order_id in page]
+        link = f'<a href="/console/accounts/{account}"><bdi>{account}</bdi></a>'
+        assert 10 * (account != "-") == browser.page.count(link)
+        assert "60 orders match." in await browser.get(f"/orders?account={account}")
+        assert f'name="account" type="text" value="{account}"' in browser.page
+    for account in owners[:2]:
+        [order] = await console.store.orders.find_many([owners.index(account)])
+        await browser.get(f"/orders/{order.id}")
+        assert f'<dd><a href="/console/accounts/{account}"><bdi>{account}</bdi></a></dd>' in browser.page
 
 
 async def test_orders_are_paged_and_selected_a_page_at_a_time_by_a_link(console: Console, browser: Browser) -> None:
@@ -132,11 +166,13 @@ async def test_a_wrong_filter_is_explained_and_kept(browser: Browser) -> None:
         ("/orders?shipDateFrom=soon", "is not a time"),
         ("/orders?shipDateTo=soon", "is not a time"),
         ("/orders?sort=price", "Choose one of id"),
+        ("/orders?account=missing", "There is no account &#39;missing&#39;."),
         ("/orders?id=seven", "An order identifier is"),
         ("/audit?since=soon", "is not a time"),
         ("/audit?until=soon", "is not a time"),
     ):
-        assert wrong in await browser.get(link, 400)
+        await browser.get(link, 400)
+        assert wrong in browser.page
         name, value = link.partition("?")[2].split("=")
         assert re.search(rf'name="{name}"[^>]* aria-invalid="true"', browser.page), link
         assert f'value="{value}"' in browser.page or name in ("status", "sort")
@@ -149,7 +185,15 @@ POSITIONS = (
     *(f"imports?after={position}" for position in ("[1]", "[1,2]", r'[1,"import-\u0000"]', '["x","y"]')),
 )
 TEXTS = (
-    *("orders?reference=", "orders?id=", "audit?actor=", "audit?action=", "audit?subject=", "audit?request="),
+    *(
+        "orders?reference=",
+        "orders?account=",
+        "orders?id=",
+        "audit?actor=",
+        "audit?action=",
+        "audit?subject=",
+        "audit?request=",
+    ),
     *("bans?name=", "imports?actor=", "accounts?search=", "accounts/", "keys/", "imports/import-", "orders/"),
 )
 

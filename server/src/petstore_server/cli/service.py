@@ -1,6 +1,7 @@
 """The commands about the service itself: `petstore serve`, `openapi`, `doctor` and `console`."""
 
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ _COMMANDS: Mapping[Action, str] = {
     "create key": "petstore keys create ACCOUNT",
     "rotate key": "petstore keys rotate {} --expires 90d",
     "lift ban": "petstore keys unban {}",
+    "limit orders": "petstore accounts edit {} --orders own",
     "back up": "petstore db backup FILE --keep 14",
     "record backup": "petstore db backup NAME --made",
     "restore": "petstore db restore FILE",
@@ -94,7 +96,7 @@ def doctor() -> None:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     listed = []
     for result in found:
-        command = _COMMANDS[result.action].format(result.subject) if result.action else ""
+        command = _COMMANDS[result.action].format(shlex.quote(result.subject)) if result.action else ""
         remedy = f"{result.remedy} {command}".strip()
         listed.append({"check": result.check, "level": result.level, "message": result.message, "remedy": remedy})
         if not wants_json():

@@ -35,6 +35,7 @@ HANDLERS: dict[str, tuple[Handler | None, Handler | None]] = {
     "/accounts": (accounts.list_accounts, accounts.create),
     "/accounts/{name}": (accounts.show, None),
     "/accounts/{name}/plan": (None, accounts.change_plan),
+    "/accounts/{name}/orders": (None, accounts.change_orders),
     "/accounts/{name}/details": (None, accounts.edit),
     "/accounts/{name}/suspend": (partial(accounts.ask, "suspend.html"), accounts.suspend),
     "/accounts/{name}/resume": (None, accounts.resume),

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from petstore_server.console.forms import query_link
 from petstore_server.console.import_jobs import in_form_words
 from petstore_server.console.recent_requests import REFUSED_STATUSES
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.keys import ENDED
@@ -26,9 +26,12 @@ from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
 from petstore_server.operations.monitor import OLD_SECONDS
+from petstore_server.operations.orders import WITHOUT_OWNER
 from petstore_server.settings import describe_url
 
 SIGN_INS = ("console.create_link", "console.sign_in")  # the actions that change nothing of the service
+
+SEEN_ORDERS = {VisibleOrders.ALL: "all orders", VisibleOrders.OWN: "its own orders only"}
 
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 _IDENTIFIERS = {"id", "petId"}  # numbers that are not counts
@@ -143,6 +146,8 @@ ENVIRONMENT.globals |= {
     "ended": ENDED,
     "plans": list(Plan),
     "plan_limits": PLAN_LIMITS,
+    "seen_orders": SEEN_ORDERS,
+    "without_owner": WITHOUT_OWNER,
     "old_seconds": OLD_SECONDS,
     "link_minutes": LINK_LIFETIME // MINUTE,
     "strike_minutes": STRIKE_WINDOW // MINUTE,

@@ -65,11 +65,17 @@ class Page(NamedTuple):
     """Orders in sort order. `next` is the position after which the list goes on, None at its end.
 
     A page may be shorter than the limit, even empty, and still have a `next`: the work for one page is bounded.
-    `rows` are as the store has them, for most pages only become text: each begins with the fields of a TrackedOrder.
+    `rows` are as the store has them, for most pages only become text: each begins with the fields of a TrackedOrder,
+    and has the id of the owner's account at the end.
     """
 
     rows: Sequence[tuple[Any, ...]]
     next: Position | None
+
+    @property
+    def owners(self) -> list[int | None]:
+        """The ids of the accounts that own the orders."""
+        return [row[7] for row in self.rows]
 
     @property
     def orders(self) -> list[TrackedOrder]:

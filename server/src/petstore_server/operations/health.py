@@ -13,6 +13,7 @@ Action = Literal[
     "create key",
     "rotate key",
     "lift ban",
+    "limit orders",
     "back up",
     "record backup",
     "restore",
@@ -40,7 +41,7 @@ class CheckResult(NamedTuple):
 
 
 async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]:
-    """Whether partners have keys that work at `now` (Unix seconds), will expire soon, or are banned."""
+    """Whether partners have keys that work at `now` (Unix seconds), expire soon, are banned, or see all orders."""
     found = await store.keys.summary(now, now + _SOON)
     if not found.accounts:
         remedy = "Create one for each partner."
@@ -50,6 +51,10 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
     else:
         message = f"Accounts: {found.accounts:,} ({found.suspended:,} suspended); working keys: {found.working:,}."
         yield CheckResult("accounts", "ok", message)
+    if found.open > 1 and found.cancel_all:
+        message = f"Accounts that see all orders and may cancel them: {found.cancel_all:,} of {found.open:,}."
+        remedy = "Limit each account of a partner to its own orders."
+        yield CheckResult("orders", "warn", message, remedy, "limit orders", found.first or "")
     if found.expiring:
         key_id, account, at = found.expiring[0]
         first, number = f"{key_id} of {account} expires at {format_unix(at)}", len(found.expiring)

@@ -1,6 +1,6 @@
 """Access: accounts with their plans and limits; API keys, and which of them are valid."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from petstore_server.domain.accounts import Account, Limits, Plan, VisibleOrders
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound, TooManyKeys
-from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Successor
+from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Scope, Successor
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.store.audit import record
 from petstore_server.store.engine import (
@@ -70,6 +70,10 @@ _WORKING = f"""
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE suspended_at IS NULL AND {_USABLE}
 """
 _LATEST = "NOT EXISTS (SELECT 1 FROM petstore.keys AS successor WHERE successor.rotated_from = keys.id)"
+_CANCEL_ALL = f"""
+    SELECT count(DISTINCT accounts.id), min(accounts.name) {_WORKING}
+    AND orders = '{VisibleOrders.ALL}' AND ' ' || scopes || ' ' LIKE %s
+"""
 _COUNT_KEYS = f"SELECT count(*) FROM petstore.keys WHERE account_id = %s AND {_USABLE} AND {_LATEST}"
 # As `ApiKey.is_banned` has it.
 _BANNED = f"""
@@ -92,13 +96,17 @@ _UPDATE_KEY = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE i
 class AccessSummary(NamedTuple):
     """How many accounts there are, suspended ones and working keys among them; keys that expire soon, the next first.
 
-    Each of these has its id, its account's name and its end in Unix seconds.
+    Each of these has its id, its account's name and its end in Unix seconds. `open` accounts are not closed; of them,
+    so many see all orders and have a working key that may cancel (`cancel_all`), and `first` is the name of one.
     """
 
     accounts: int
     suspended: int
     working: int
     expiring: Sequence[tuple[str, str, float]]
+    open: int
+    cancel_all: int
+    first: str | None
 
 
 class Accounts(Part):
@@ -129,6 +137,12 @@ class Accounts(Part):
     async def list(self) -> list[Account]:
         """Return all accounts, by name."""
         return [_account(row) for row in await self._engine.query(f"{_SELECT_ACCOUNT} ORDER BY name", short=False)]
+
+    async def names(self, ids: Collection[int]) -> dict[int, str]:
+        """The names of the accounts with these ids."""
+        return dict(
+            await self._engine.query("SELECT id, name FROM petstore.accounts WHERE id = ANY(%s::bigint[])", ([*ids],))
+        )
 
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
@@ -242,11 +256,13 @@ class Keys(Part):
     @snapshot
     def summary(self, now: float, soon: float) -> Work[AccessSummary]:
         """What there is at `now`, and which keys without a successor expire before `soon` (Unix seconds)."""
-        [(accounts, suspended)] = yield Query("SELECT count(*), count(suspended_at) FROM petstore.accounts")
+        counts = "count(*), count(suspended_at), count(*) - count(closed_at)"
+        [(accounts, suspended, are_open)] = yield Query(f"SELECT {counts} FROM petstore.accounts")
+        [cancelling] = yield Query(_CANCEL_ALL, (now, f"% {Scope.ORDERS_CANCEL} %"))
         [(working,)] = yield Query(f"SELECT count(*) {_WORKING}", (now,))
         sql = f"SELECT keys.id, accounts.name, expires_at {_WORKING} AND expires_at < %s AND {_LATEST}"
         expiring = yield Query(f"{sql} ORDER BY expires_at, keys.id", (now, soon))
-        return AccessSummary(accounts, suspended, working, expiring)
+        return AccessSummary(accounts, suspended, working, expiring, are_open, *cancelling)
 
     @transaction
     def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:

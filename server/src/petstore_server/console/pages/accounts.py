@@ -7,10 +7,18 @@ from functools import partial
 from starlette.responses import Response
 
 from petstore_server.console.forms import Form, account_path, one_of, whole_number
-from petstore_server.console.rendering import minutes
+from petstore_server.console.rendering import SEEN_ORDERS, minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan, check_account_name, plan_limits
+from petstore_server.domain.accounts import (
+    PLAN_LIMITS,
+    Account,
+    Limits,
+    Plan,
+    VisibleOrders,
+    check_account_name,
+    plan_limits,
+)
 from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, changed_since, unless_changed
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
@@ -56,21 +64,26 @@ async def list_accounts(visit: Visit, new_form: Form | None = None, status: int 
         states=list(_STATES),
         banned=banned,
         filtered=bool(given.keys() - {"sort"}),
-        new_form=new_form or await visit.kept("/accounts") or Form([("plan", str(Plan.FREE))]),
+        new_form=new_form
+        or await visit.kept("/accounts")
+        or Form([("plan", str(Plan.FREE)), ("orders", str(VisibleOrders.ALL))]),
     )
 
 
 async def create(visit: Visit) -> Response:
     form = await visit.form()
     name, chosen, (contact, note) = form.read("name", check_account_name), _read_plan(form), _read_details(form)
-    if name is None or chosen is None or form.errors:
+    orders = form.read("orders", partial(one_of, VisibleOrders))
+    if name is None or chosen is None or orders is None or form.errors:
         return await list_accounts(visit, form, 400)
+    contact, note = contact or "", note or ""
     try:
-        await create_account(visit.store, name, *chosen, visit.actor, contact=contact or "", note=note or "")
+        await create_account(visit.store, name, *chosen, visit.actor, contact=contact, note=note, orders=orders)
     except AccountExists as error:
         form.errors["name"] = str(error)
         return await list_accounts(visit, form, 409)
-    return visit.redirect_with_notice(account_path(name), f"Created the account {name} on the plan {chosen[0]}.")
+    done = f"Created the account {name} on the plan {chosen[0]}; it sees {SEEN_ORDERS[orders]}."
+    return visit.redirect_with_notice(account_path(name), done)
 
 
 def _matching(filters: Form, banned: frozenset[int]) -> Callable[[Account], bool]:
@@ -104,7 +117,7 @@ def _read_details(form: Form) -> tuple[str | None, str | None]:
 
 
 async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
-    """An account. `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
+    """An account. `plan_form`, `orders_form`, `key_form` and `details_form` may be given as they were submitted."""
     account = await _account(visit)
     chosen, base = visit.parameter("keys"), account_path(account.name)
     usable = {"usable": True, "ended": False}.get(chosen)
@@ -120,6 +133,7 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
     forms = {
         "key_form": await visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
         "plan_form": await visit.kept(f"{base}/plan") or _plan_form(account),
+        "orders_form": await visit.kept(f"{base}/orders") or Form([("orders", str(account.orders))]),
         "details_form": await visit.kept(f"{base}/details") or Form(details),
     }
     return visit.page(
@@ -158,6 +172,20 @@ async def change_plan(visit: Visit) -> Response:
     except ChangedMeanwhile:
         form.errors["plan"] = _changed("plan", (await _account(visit)).plan)
         return await show(visit, plan_form=form, status=409)
+
+
+async def change_orders(visit: Visit) -> Response:
+    """Change which orders the account sees."""
+    form = await visit.form()
+    orders = form.read("orders", partial(one_of, VisibleOrders))
+    if orders is None:
+        return await show(visit, orders_form=form, status=400)
+    done = f"{{}} sees {SEEN_ORDERS[orders]} now."
+    try:
+        return await _change(visit, form, transitions.edit(None, None, orders), done, ("orders",))
+    except ChangedMeanwhile:
+        form.errors["orders"] = _changed("choice", (await _account(visit)).orders)
+        return await show(visit, orders_form=form, status=409)
 
 
 async def edit(visit: Visit) -> Response:

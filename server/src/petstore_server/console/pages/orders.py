@@ -11,6 +11,7 @@ from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import (
+    AccountNotFound,
     DomainError,
     InvalidInput,
     InvalidOrderId,
@@ -18,8 +19,8 @@ from petstore_server.domain.errors import (
     ServiceUnavailable,
     StatementFailed,
 )
-from petstore_server.domain.lists import Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
+from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
 from petstore_server.domain.timestamps import file_stamp, microseconds
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -27,7 +28,7 @@ from petstore_server.operations.audit import order_history
 from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
-_FIELDS = ("status", "petId", "reference", "complete", "shipDateFrom", "shipDateTo", "sort")
+_FIELDS = ("status", "petId", "reference", "account", "complete", "shipDateFrom", "shipDateTo", "sort")
 _MAX_SELECTED = 1000
 _MAX_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
@@ -45,7 +46,7 @@ async def list_orders(visit: Visit) -> Response:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
             form.values["id"], form.errors["id"] = order_id, str(error)
-    query = _read_query(visit, form)
+    query = await _read_query(visit, form)
     page, count = Page((), None), Reading[MatchCount]()
     counts = await visit.sources.order_counts.get()
     if query is not None:
@@ -58,7 +59,7 @@ async def list_orders(visit: Visit) -> Response:
         "orders.html",
         400 if form.errors else 200,
         form=form,
-        rows=[(read_order(row.record, row.status, reference=row.reference), row) for row in page.orders],
+        rows=await _rows(visit, page),
         sort=form["sort"] or "id",
         counts=counts,
         count=count,
@@ -70,11 +71,21 @@ async def list_orders(visit: Visit) -> Response:
     )
 
 
+async def _rows(visit: Visit, page: Page) -> list[tuple[Order, TrackedOrder]]:
+    """The orders of a page with their owners."""
+    owners = {owner for owner in page.owners if owner is not None}
+    names = await visit.require(visit.store.accounts.names(owners)) if owners else {}
+    return [
+        (read_order(row.record, row.status, reference=row.reference, account=names.get(owner or NO_OWNER)), row)
+        for row, owner in zip(page.orders, page.owners, strict=True)
+    ]
+
+
 async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.path["order"])
     tracked = await visit.require(visit.store.search.find(order_id))
-    order = read_order(tracked.record, tracked.status, reference=tracked.reference)
+    order = await visit.require(visit.store.orders.find(order_id))
     history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
     return visit.page(
         "order.html",
@@ -116,7 +127,7 @@ async def export(visit: Visit) -> Response:
     if file_format not in EXPORTS:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
     form = visit.filters(*_FIELDS)
-    query = _read_query(visit, form)
+    query = await _read_query(visit, form)
     if query is None:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
@@ -167,18 +178,28 @@ def _back(form: Form) -> str:
     return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
 
 
-def _read_query(visit: Visit, form: Form) -> PageQuery | None:
+async def _read_query(visit: Visit, form: Form) -> PageQuery | None:
     """The query for a page from its position on; None where a filter is wrong, which the form then says."""
     statuses = form.read("status", lambda text: frozenset({one_of(Status, text)} if text else ()))
     pet_id = form.read("petId", _pet_id)
     sort = form.read("sort", lambda text: Sort(one_of(SortField, text.removeprefix("-") or "id"), text.startswith("-")))
     starts, ends = (form.read(name, lambda text: _microseconds(visit, text)) for name in ("shipDateFrom", "shipDateTo"))
+    owner = await _owner(visit, form)
     is_complete = {"true": True, "false": False}.get(form.values["complete"])
     if statuses is None or sort is None or form.errors:
         return None
     references = frozenset({form["reference"]} if form["reference"] else ())
-    filters = Filters(statuses, pet_id, is_complete, starts, ends, references=references)
+    filters = Filters(statuses, pet_id, is_complete, starts, ends, references=references, owner=owner)
     return PageQuery(filters, sort, _PAGE_SIZE, parse_position(visit.parameter("after"), Position))
+
+
+async def _owner(visit: Visit, form: Form) -> int | None:
+    """The owner to filter by; None for any, and where there is no such account, which the form then says."""
+    try:
+        return await visit.require(operations.owner_named(visit.store, form["account"]))
+    except AccountNotFound as error:
+        form.errors["account"] = error.message
+        return None
 
 
 def _pet_id(text: str) -> int | None:
