@@ -235,7 +235,8 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     process = begin_demo(tmp_path, "--workers", "3", PETSTORE_REDIS_URL=shared_redis().empty())
     commands = [line.strip() for line in demo_output(process) if line.strip().startswith("curl")]
     shown = [subprocess.check_output(["sh", "-c", command], text=True, timeout=PATIENCE) for command in commands]
-    assert ["200", "204", "409"] == [response.split(" ")[1] for response in shown]
+    assert ["200", "200", "204", "409"] == [response.split(" ")[1] for response in shown]
+    assert [40, 8] == [response.count('"petId"') for response in shown[:2]]
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=PATIENCE)
     assert 0 == process.returncode, complaints

@@ -44,7 +44,7 @@ _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // H
 @click.option("--port", metavar="P", help="Port of the API (PETSTORE_PORT, 8080); 0 takes a free one.")
 @click.option("--admin-port", metavar="P", help="Port of health, metrics and console (PETSTORE_ADMIN_PORT, 8081).")
 @click.option("--workers", metavar="N", help="Server processes (PETSTORE_WORKERS, 1).")
-@click.option("--demo", is_flag=True, help="Serve sample data that is gone at the end; print a key and a console link.")
+@click.option("--demo", is_flag=True, help="Serve sample data that is gone at the end; print keys and a console link.")
 def serve(demo: bool, **options: str | None) -> None:
     """Serve the API and the admin port.
 

@@ -21,7 +21,6 @@ import uvloop
 from petstore_server import __version__, commit
 from petstore_server.cli.failures import FAILURE, interrupted
 from petstore_server.cli.output import abandon_stdout
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME
@@ -118,4 +117,4 @@ def _sign_in_command(settings: Settings, admin: str) -> str:
 def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
     console = f"\n  Operator console (link for {LINK_LIFETIME // MINUTE} minutes)   {link}" if link else ""
     text = (files("petstore_server.cli") / "welcome.txt").read_text()
-    return text.format(api=api, admin=admin, sample=sample, console=console, limits=PLAN_LIMITS[Plan.FREE])
+    return text.format(api=api, admin=admin, sample=sample, console=console)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from petstore_server.console.recent_requests import INTERVALS, SAMPLE_SECONDS, Totals
 from petstore_server.console.sources import Sources
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan, suspend
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban, BanPolicy, ban_seconds
 from petstore_server.domain.keys import Environment
@@ -30,6 +30,8 @@ _PETS = "Biscuit dog, Pixel cat, Clover rabbit, Mango parrot, Nimbus cat, Pebble
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
 _PENDING, _SHIPPED = 1, 4  # ids of orders
 _SUSPENDED, _BANNED, _PARTNER = "Quiet Cat Cafe", "Paws Express", "Harbour Pets"
+_ALL, _OWN = "demo", "demo-partner"  # the visitor's accounts
+_OWNERS = {2: _PARTNER, 3: _OWN}  # by the remainder of an order's id by 5; the others are the shop's
 _DAYS, _HOURLY_DAYS = 90, 2  # of history before today; the last ones have a row for each hour
 _REQUESTS = (("listOrders", 0.97, "unchanged"), ("getPet", 0.02, "succeeded"), ("cancelOrder", 0.01, "cancelled"))
 _BANS = (4, 5, 6)  # levels; the last one is in force
@@ -52,27 +54,32 @@ _PROFILES: Mapping[str, _Profile] = {
     "Veterinary Supplies of Greater Northern Europe and Scandinavia": _Profile(Plan.PRO, 0.48, 0.002),
     _SUSPENDED: _Profile(Plan.FREE, 0.0),
 }
-"""The sample accounts by name. The visitor's own account has no history, so that its first request is seen."""
+"""The sample accounts by name. The visitor's own accounts have no history, so that their first request is seen."""
 
 
 class Demo(NamedTuple):
-    """What a visitor needs: the key, and ids of a pending and a shipped order."""
+    """What a visitor needs: keys that see all orders and their own only, and ids of a pending and a shipped order."""
 
     key: str
+    own_key: str
     pending: int
     shipped: int
 
 
 async def fill(store: Store, environment: Environment, clock: Callable[[], float] = time.time) -> Demo:
-    """Fill an empty store: pets, orders, sample accounts with their usage, and one account on the free plan to use."""
+    """Fill an empty store: pets, orders, sample accounts with their usage, and two on the free plan to use."""
     actor = Actor("operator:demo", clock())
     keys = {name: await _add_account(store, environment, name, actor) for name in _PROFILES}
     await _add_incidents(store, keys[_BANNED], actor)
-    await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
-    issued = await issue_key(store, "demo", environment=environment, actor=actor, note="serve --demo")
+    secrets: dict[VisibleOrders, str] = {}
+    for name, orders in ((_ALL, VisibleOrders.ALL), (_OWN, VisibleOrders.OWN)):
+        note, limits = "yours, to try things out", PLAN_LIMITS[Plan.FREE]
+        await create_account(store, name, Plan.FREE, limits, actor, note=note, orders=orders)
+        issued = await issue_key(store, name, environment=environment, actor=actor, note="serve --demo")
+        secrets[orders] = issued.secret
     await _add_orders(store, actor, Actor(f"key:{keys[_PARTNER]}", actor.at))
     await store.audit.record_backup("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
-    return Demo(issued.secret, _PENDING, _SHIPPED)
+    return Demo(secrets[VisibleOrders.ALL], secrets[VisibleOrders.OWN], _PENDING, _SHIPPED)
 
 
 def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
@@ -99,7 +106,8 @@ def recent_requests(now: float) -> list[Totals]:
 async def _add_account(store: Store, environment: Environment, name: str, actor: Actor) -> str:
     """An account that is older than its history, with its windows and a key; return the id of that."""
     profile, began = _PROFILES[name], actor._replace(at=actor.at - (_DAYS + 1) * DAY)
-    account = await create_account(store, name, profile.plan, PLAN_LIMITS[profile.plan], began)
+    limits = PLAN_LIMITS[profile.plan]
+    account = await create_account(store, name, profile.plan, limits, began, orders=VisibleOrders.OWN)
     key_id = (await issue_key(store, name, environment=environment, actor=began, note="warehouse")).key.id
     used = round(account.limits.per_day * profile.share)
     if used:
@@ -160,4 +168,4 @@ def _order(number: int, now: datetime) -> Order:
     status = Status.SHIPPED if shipped else Status.CANCELLED if number % 10 == 0 else Status.PENDING
     ship_date = format_timestamp(now + timedelta(days=-number if shipped else number))
     pet = (number - 1) % 8 + 1  # of the eight above
-    return Order(number, pet, 1 + number % 3, ship_date, number % 8 == 0, status)
+    return Order(number, pet, 1 + number % 3, ship_date, number % 8 == 0, status, account=_OWNERS.get(number % 5))
