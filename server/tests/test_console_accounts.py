@@ -156,14 +156,14 @@ async def test_accounts_are_searched_sorted_and_paged(console: Console, browser:
 PLANS = """Plan free (60 per minute, 1,000 per day) pro (300 per minute, 10,000 per day)
     business (1,000 per minute, 100,000 per day) enterprise (its own limits)
     Requests per minute enterprise only Requests per day enterprise only"""
-COLUMNS = "Plan Orders This minute This day Requests in 24 h Refused in 24 h Created State"
+COLUMNS = "Plan This minute This day Requests in 24 h Refused in 24 h Created State"
 REFUSED = "get 401 invalid_api_key within a second, on every server"
 ORDERS = (
     "Orders All orders Its own orders only With all, it sees the orders of every account, and its keys may cancel "
     "them; with its own, other orders do not exist for it."
 )
 CARDS = f"""
-/accounts: 1 account. Account ▲ {COLUMNS} zoo free all 0% 0 of 60 0% 0 of 1,000 0 0 1970-01-01 active
+/accounts: 1 account. Account ▲ {COLUMNS} zoo free all orders 0% 0 of 60 0% 0 of 1,000 0 0 1970-01-01 active
 
 /accounts: New account Name Letters, digits, spaces and . _ @ + - & ', up to 100 {PLANS}
     {ORDERS} Contact Such as an e-mail address; may be empty Note May be empty Create account
@@ -275,7 +275,7 @@ async def test_which_orders_an_account_sees_is_changed_unless_it_was_meanwhile(
     assert "own" == (await console.store.accounts.find("zoo")).orders
     assert "Edited the account zoo operator ada · 2026-10-26 07:33:20 (0 s ago) orders all → own" in page
     await browser.get("/accounts")
-    assert '<td data-name="Orders" class="nowrap minor">own</td>' in browser.page
+    assert 'free<br><span class="hint">own orders</span></td>' in browser.page
     await browser.submit("/accounts/zoo/orders", {"orders": "all", "seen": seen}, 409)
     [(field, text)] = browser.problems
     assert ("orders-orders", True) == (field, "The choice is “own” now" in text)
