@@ -43,9 +43,10 @@ ORDERS = st.builds(
     st.none() | st.booleans(),
     st.sampled_from(Status),
     st.none() | st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=64),
+    account=st.none() | st.sampled_from(["acme", "Zoo & Söhne"]),
 )
 NO_TIMESTAMP = "is not an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z."
-FIELDS = "the fields are id, petId, quantity, shipDate, complete, status, reference."
+FIELDS = "the fields are id, petId, quantity, shipDate, complete, status, reference, account."
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
@@ -75,7 +76,7 @@ def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(orde
     record = json.loads(order.record())
     assert record.keys() <= {"id", "petId", "quantity", "shipDate", "complete"}
     assert None not in record.values()
-    assert order == read_order(order.record(), order.status, order.id, order.reference)
+    assert order == read_order(order.record(), order.status, order.id, order.reference, order.account)
     assert order == order_from_fields(order.fields())
 
 
