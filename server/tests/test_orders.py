@@ -22,6 +22,7 @@ from petstore_server.domain.orders import (
     TrackedOrder,
     check_reference,
     evaluate_import,
+    kept_of,
     order_from_fields,
     parse_order_id,
     ship,
@@ -174,6 +175,11 @@ PENDING, CHANGED = Order(1, quantity=1), Order(1, quantity=2)
 SHIPPED = Order(1, quantity=1, status=Status.SHIPPED)
 
 
+def of(account: str, order: Order) -> Order:
+    """The order with this owner."""
+    return order._replace(account=account)
+
+
 @pytest.mark.parametrize(
     ("existing", "incoming", "expected", "of_placed"),
     [
@@ -182,6 +188,12 @@ SHIPPED = Order(1, quantity=1, status=Status.SHIPPED)
         (PENDING, CHANGED, ImportOutcome.REPLACED, ImportOutcome.PROTECTED),
         (SHIPPED, SHIPPED, ImportOutcome.UNCHANGED, ImportOutcome.UNCHANGED),
         (SHIPPED, PENDING, ImportOutcome.REJECTED, ImportOutcome.REJECTED),
+        (PENDING, of("acme", PENDING), ImportOutcome.REPLACED, ImportOutcome.REPLACED),
+        (SHIPPED, of("acme", SHIPPED), ImportOutcome.REPLACED, ImportOutcome.REPLACED),
+        (SHIPPED, of("acme", PENDING), ImportOutcome.REJECTED, ImportOutcome.REJECTED),
+        (of("acme", SHIPPED), of("zoo", SHIPPED), ImportOutcome.OTHER_OWNER, ImportOutcome.OTHER_OWNER),
+        (of("acme", PENDING), of("zoo", CHANGED), ImportOutcome.OTHER_OWNER, ImportOutcome.OTHER_OWNER),
+        (of("acme", PENDING), of("acme", CHANGED), ImportOutcome.REPLACED, ImportOutcome.PROTECTED),
     ],
 )
 def test_an_import_creates_keeps_replaces_or_rejects_an_order(
@@ -211,6 +223,8 @@ def test_an_import_creates_keeps_replaces_or_rejects_an_order(
         ({"id": 1, "status": ["pending"]}, """status '["pending"]' is none of pending, shipped, cancelled."""),
         ({"id": 1, "colour": "red", "size": 1}, f"'colour' is not a field of an order; {FIELDS}"),
         ({"id": 1, "reference": 1}, "reference '1' is not text."),
+        ({"id": 1, "account": 1}, "account '1' is not text."),
+        ({"id": 1, "account": ""}, "account '' is not the name of an account."),
     ],
 )
 def test_a_bad_field_is_named(fields: dict[str, Any], message: str) -> None:
@@ -218,6 +232,12 @@ def test_a_bad_field_is_named(fields: dict[str, Any], message: str) -> None:
         order_from_fields(fields)
     assert message == caught.value.message
     assert caught.value.field in message
+
+
+def test_an_import_that_names_no_owner_keeps_the_owner() -> None:
+    assert CHANGED == kept_of(None, CHANGED) == kept_of(PENDING, CHANGED)
+    assert of("acme", CHANGED) == kept_of(of("acme", PENDING), CHANGED)
+    assert of("zoo", CHANGED) == kept_of(of("acme", PENDING), of("zoo", CHANGED))
 
 
 def test_null_and_absent_fields_are_the_same() -> None:
