@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class WatchedEngine:
-    """An engine as far as a Listing uses it. A test sees what it is asked, and says when its reads end."""
+    """An engine as far as reads use it. A test sees what it is asked, and says when its reads end."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -37,9 +37,11 @@ class WatchedEngine:
         self.peeks += 1
         return self._engine.peek(sql, parameters)
 
-    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        self.statements.append(Query(sql, parameters))
-        return await self._engine.query(sql, parameters)
+    async def query(
+        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
+    ) -> list[Row]:
+        self.statements.append(Query(sql, parameters, in_order))
+        return await self._engine.query(sql, parameters, in_order, short=short)
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         found = await self._engine.read(lambda: self._watched(work()))

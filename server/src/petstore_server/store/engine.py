@@ -71,6 +71,13 @@ NOW = "extract(epoch FROM clock_timestamp())::double precision"
 """The time of the store's host in Unix seconds, which processes on other hosts share."""
 
 
+LAST_CHANGE = """
+    SELECT updated_at FROM petstore.orders WHERE account_id = ANY(ARRAY[{}])
+    ORDER BY account_id DESC, updated_at DESC LIMIT 1
+"""
+"""The time of the last change among an owner's orders. For max(), PostgreSQL might read the times of all orders."""
+
+
 def all_of(conditions: Sequence[Condition]) -> Condition:
     """One condition, of these."""
     texts = [text for text, _ in conditions] or ["TRUE"]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
-from petstore_server.store.engine import Engine, Part, Query, Work, snapshot
+from petstore_server.store.engine import LAST_CHANGE, Engine, Part, Query, Work, snapshot
 
 _FOLDED = "((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 374761393)) % 2147483629)"
 STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
@@ -52,8 +52,7 @@ _OF_ALL = _Statements(
 )
 # By the time of the change, which has an index, not by the number: a cancel only makes a piece be read again.
 _OF_OWNER = _Statements(
-    "SELECT {history}, coalesce((SELECT max(updated_at) FROM petstore.orders WHERE account_id = %s), 0)"
-    " FROM petstore.store WHERE one = 1",
+    f"SELECT {{history}}, coalesce(({LAST_CHANGE.format('%s')}), 0) FROM petstore.store WHERE one = 1",
     "SELECT id FROM petstore.orders WHERE account_id = ANY(ARRAY[%s]) AND updated_at > %s"
     " ORDER BY account_id, updated_at LIMIT %s",
     f"SELECT id FROM petstore.orders WHERE account_id = ANY(ARRAY[%s]) AND {_ESCAPED} ORDER BY account_id, id",
@@ -111,8 +110,8 @@ class Listing(Part):
         super().__init__(engine)
         self._held: OrderList | None = None
         self._statements = _OF_ALL if owner is None else _OF_OWNER
-        self._values = () if owner is None else (owner,)
-        self._mark = self._statements.mark.format(history=engine.dialect.history)
+        self._owner = owner
+        self._mark = self._query(self._statements.mark.format(history=engine.dialect.history))
         self._newest = SharedCall(self._read_newest)
 
     def of(self, owner: int) -> "Listing":
@@ -127,7 +126,7 @@ class Listing(Part):
         """
         held = self._held
         if held is not None:
-            rows = self._engine.peek(self._mark, self._values)
+            rows = self._engine.peek(*self._mark[:2])
             if rows is not None and rows[0] == held.mark:
                 return held
         return await self._newest()
@@ -141,24 +140,29 @@ class Listing(Part):
 
     async def _read_newest(self) -> OrderList:
         held = self._held
-        if held is not None and (await self._engine.query(self._mark, self._values))[0] == held.mark:
+        if held is not None and (await self._engine.query(*self._mark[:3]))[0] == held.mark:
             return held
         began = time.perf_counter()
         self._held = latest = await self._read(held)
         self._engine.stats.rebuilt(time.perf_counter() - began)
         return latest
 
+    def _query(self, sql: str, *parameters: int) -> Query:
+        """A statement of this list. That of an owner reads only an index that begins with it, which has its order."""
+        owner = () if self._owner is None else (self._owner,)
+        return Query(sql, (*owner, *parameters), in_order=self._owner is not None)
+
     @snapshot
     def _read(self, held: OrderList | None) -> Work[OrderList]:
         """Read the list as it is now; pieces that did not change since `held` are taken from there."""
-        [row] = yield Query(self._mark, self._values)
+        [row] = yield self._mark
         mark = Mark(*row)
         changed: list[int] | None = None
         if held is not None and held.mark.history == mark.history and held.mark.change <= mark.change:
-            since = *self._values, held.mark.change, MAX_CHANGED + 1
-            changed = [row[0] for row in (yield Query(self._statements.changed, since))]
+            since = held.mark.change, MAX_CHANGED + 1
+            changed = [row[0] for row in (yield self._query(self._statements.changed, *since))]
         if held is None or changed is None or len(changed) > MAX_CHANGED:
-            starts = all_starts([row[0] for row in (yield Query(self._statements.starts, self._values))])
+            starts = all_starts([row[0] for row in (yield self._query(self._statements.starts))])
             pieces: list[Piece] = [_NO_PIECE] * len(starts)
             stale = list(range(len(starts)))
         else:
@@ -169,9 +173,7 @@ class Listing(Part):
                 pieces = [known.get(start, _NO_PIECE) for start in starts]
         for begin in range(0, len(stale), _PIECES_AT_ONCE):
             group = stale[begin : begin + _PIECES_AT_ONCE]
-            pieces_read = yield [
-                Query(self._statements.records, (*self._values, *range_of(starts, index))) for index in group
-            ]
+            pieces_read = yield [self._query(self._statements.records, *range_of(starts, index)) for index in group]
             for index, [(records,)] in zip(group, pieces_read, strict=True):
                 pieces[index] = Piece(records.encode())
         return OrderList(mark, starts, tuple(pieces))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
-from petstore_server.store.engine import Condition, Dialect, Part, Query, Row, Work, all_of, marks, one
+from petstore_server.store.engine import LAST_CHANGE, Condition, Dialect, Part, Query, Row, Work, all_of, marks, one
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most
@@ -75,9 +75,9 @@ class Search(Part):
 
     async def last_changes(self, owners: Collection[int]) -> Mapping[int, int]:
         """The time of the last change among the orders of each owner, in Unix microseconds; 0 without orders."""
-        last = "SELECT max(updated_at) FROM petstore.orders WHERE account_id = wanted.id"
+        last = LAST_CHANGE.format("wanted.id")
         sql = f"SELECT id, coalesce(({last}), 0) FROM petstore.accounts AS wanted WHERE id = ANY(%s::bigint[])"
-        return dict(await self._engine.query(sql, (sorted(owners),)))
+        return dict(await self._engine.query(sql, (sorted(owners),), in_order=True))
 
     async def page(self, query: PageQuery) -> Page:
         walks = _walks(query)

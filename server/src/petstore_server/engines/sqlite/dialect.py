@@ -36,7 +36,6 @@ heartbeat = "UPDATE petstore.store SET heartbeat = heartbeat + 1"
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
-    (" = ANY(ARRAY[%s])", " = ?"),
     ("%s", "?"),
     ("%%", "%"),
     ("petstore.", ""),
@@ -48,6 +47,7 @@ _DIFFERENCES = (
     (NOW, "unixepoch('subsec')"),
 )
 _NEW_ROWS = re.compile(r"unnest\([^)]*\) AS new \(([^)]*)\)")  # of `Rows`
+_ONLY_VALUE = re.compile(r" = ANY\(ARRAY\[([^\]]+)\]\)")
 _ADVANCE = """
     UPDATE clock SET change = change + 1, at = max(at + 1, ?), last_order_id = max(last_order_id, ?)
     RETURNING change, at
@@ -184,6 +184,7 @@ def rows_of(connection: apsw.Connection | apsw.Cursor, statement: Query | Comman
 def translated(sql: str) -> str:
     """Return PostgreSQL's text of a statement as SQLite accepts it."""
     sql = _NEW_ROWS.sub(lambda new: f"(SELECT {', '.join(f'? AS {name}' for name in new[1].split(', '))}) AS new", sql)
+    sql = _ONLY_VALUE.sub(r" = \1", sql)
     for theirs, ours in _DIFFERENCES:
         sql = sql.replace(theirs, ours)
     return sql
