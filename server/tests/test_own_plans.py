@@ -142,7 +142,7 @@ async def test_a_look_for_own_changes_reads_one_order_of_each_owner(each_backend
     async with each_backend.opened() as store:
         for name in ("zoo", "acme"):
             await add_key(store, name, name)
-        await import_orders(store, [*orders_of("zoo", range(MANY)), *orders_of("acme", range(MANY, 2 * MANY))])
+        await import_orders(store, [*orders_of("zoo", range(MANY)), *orders_of("acme", range(MANY, 2 * MANY))], 50)
         owners = [(await store.accounts.find(name)).id for name in ("zoo", "acme")]
         analyze(each_backend)
     async with watched(each_backend.url) as engine:

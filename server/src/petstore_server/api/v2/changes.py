@@ -61,10 +61,13 @@ class Changes:
         """The orders that changed after the token. Raises InvalidParameter, InvalidToken, ChangesReset."""
         token, limit, wait = LIST_CHANGES.read(call.request.query).values()
         owner = call.caller.owner
+        # Before the clock: a token that is later than the clock is of another history.
+        last = await self._last(owner) if token == NOW and owner is not None else None
         clock = await self._store.search.clock()
         self._fault = None
         if token is None or token == NOW:
-            token = token_of(clock.epoch, _FIRST if token is None else await self._last(clock, owner), owner)
+            now = clock.at if last is None else last
+            token = token_of(clock.epoch, _FIRST if token is None else Position(now, INT64_MAX), owner)
         body = await self.read(token, limit, clock, owner)
         headers, caller = call.request.headers, call.caller
         if body is not None or not wait:
@@ -75,11 +78,9 @@ class Changes:
             return uncached(headers, _body("", token, more=False), _RETRY_AFTER)
         return Held(self._hold(call, token, limit, clock, wait))
 
-    async def _last(self, clock: Clock, owner: int | None) -> Position:
-        """The position after all changes that the clock shows, of those that this owner sees."""
-        if owner is None:
-            return Position(clock.at, INT64_MAX)
-        return Position((await self._store.search.last_changes([owner])).get(owner, 0), INT64_MAX)
+    async def _last(self, owner: int) -> int:
+        """The time of the last change of this owner's orders."""
+        return (await self._store.search.last_changes([owner])).get(owner, 0)
 
     async def _hold(self, call: Call, token: str, limit: int, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
@@ -122,17 +123,22 @@ class Changes:
         """
         while self._held:
             await asyncio.sleep(LOOK_SECONDS)
+            held = list(self._held.items())  # those that are held from now on may have seen a later clock
             try:
                 clock = await self._store.search.clock()
-                owners = {owner for seen, owner in self._held.values() if owner is not None and seen != clock}
+                owners = {owner for _, (seen, owner) in held if owner is not None and seen != clock}
                 changed = await self._store.search.last_changes(owners) if owners else {}
             except ServiceUnavailable as error:  # it may be usable again before their time is over
                 self._fault = error.reason
                 continue
             self._fault = None
-            for woken, (seen, owner) in self._held.items():
-                if seen != clock and (owner is None or seen.epoch != clock.epoch or changed.get(owner, 0) > seen.at):
+            for woken, (seen, owner) in held:
+                if seen == clock:
+                    continue
+                if owner is None or seen.epoch != clock.epoch or changed.get(owner, 0) > seen.at:
                     _wake(woken, clock)
+                elif woken in self._held:  # only others' orders have changed
+                    self._held[woken] = clock, owner
 
     async def _shared(self, token: str, limit: int, clock: Clock, owner: int | None) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""

@@ -1,0 +1,71 @@
+"""Partners of a service: accounts that see all orders or only their own, and what they ask for over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from petstore_server.domain.accounts import Plan, VisibleOrders, edit
+from petstore_server.domain.keys import Scope
+from testing.service import UNLIMITED, Service, bearer
+
+ORDERS = "/v2/store/orders"
+LIST = "/v1/store/orders"
+CHANGES = "/v2/store/changes"
+EVERY_SCOPE = frozenset(Scope)
+
+
+@dataclass
+class Partner:
+    """A client with a key of one account. `id` is that of the account."""
+
+    service: Service
+    account: str
+    id: int
+    headers: dict[str, str]
+
+    async def send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        headers = {**self.headers, **options.pop("headers", {})}
+        return await self.service.client.request(method, path, headers=headers, **options)
+
+    async def get(self, path: str, **query: str | int) -> httpx2.Response:
+        return await self.send("GET", path, params=query)
+
+    async def place(self, key: str, reference: str | None = None, pet_id: int = 1) -> httpx2.Response:
+        body = {"petId": pet_id, "quantity": 1, **({} if reference is None else {"reference": reference})}
+        return await self.send("POST", ORDERS, json=body, headers={"Idempotency-Key": key})
+
+    async def placed(self, key: str, reference: str | None = None) -> int:
+        """The identifier of a new order."""
+        response = await self.place(key, reference)
+        assert 201 == response.status_code
+        return int(response.json()["id"])
+
+    @asynccontextmanager
+    async def held(self, token: str, seconds: int = 30) -> AsyncIterator[asyncio.Task[httpx2.Response]]:
+        """A request for changes that the service holds by now."""
+        changes = self.service.application.changes
+        before = changes.held
+        waiting = asyncio.create_task(self.get(CHANGES, after=token, wait=seconds))
+        async with asyncio.timeout(10):
+            while changes.held == before:  # noqa: ASYNC110 - it is another program, as it were
+                await asyncio.sleep(0.005)
+        yield waiting
+        await waiting
+
+
+async def partner(
+    service: Service, orders: VisibleOrders = VisibleOrders.OWN, scopes: frozenset[Scope] = EVERY_SCOPE
+) -> Partner:
+    """A new account that sees these orders, with a key of these scopes."""
+    name = await service.account(Plan.ENTERPRISE, UNLIMITED)
+    account = await set_orders(service, name, orders)
+    return Partner(service, name, account, bearer(await service.key(name, scopes=scopes)))
+
+
+async def set_orders(service: Service, name: str, orders: VisibleOrders) -> int:
+    """Set what an account sees, as an operator does; return the account's id."""
+    return (await service.backend.store.accounts.change(name, edit(None, None, orders), service.actor)).id
