@@ -18,8 +18,8 @@ from petstore_server.batching import SharedCall
 from petstore_server.store.listing import Listing, OrderList, Piece
 
 MAX_OWN_BYTES = 64 << 20  # of own lists in memory, of all accounts together; the one that was used last may be larger
-_EMPTY_BYTES = 4096  # that a list takes without its orders
 JOINED_BYTES = 1 << 20  # bodies up to this size are joined into one chunk: one write is faster than many
+_LIST_BYTES = 8192  # of a list, without its bodies: measured as 7 KB
 _GZIP_LEVEL = 1  # of isal: level 2 is a tenth slower here and saves little
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, no name, no time, fastest, unknown system
 _Deflated = dict[Piece, tuple[bytes, int]]  # the blocks and the CRC-32 of each piece
@@ -35,19 +35,25 @@ class EncodedList:
         """
         self.source = source
         self._pieces = [piece for piece in source.pieces if piece.data]
-        self._chunks = [piece.data for piece in self._pieces]
-        self._chunks[:1] = [b"[" + data[1:] for data in self._chunks[:1]]
         self._ending = b"]" if self._pieces else b"[]"
         known = {} if before is None else before._deflated  # noqa: SLF001
         self._deflated: _Deflated = {piece: known[piece] for piece in self._pieces if piece in known}
-        self.plain = _represent(source.digest, [*self._chunks, self._ending])
+        self.plain = _represent(source.digest, [*self._chunks(), self._ending])
         self._gzip: Representation | None = None
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))
 
     @property
     def size(self) -> int:
-        """What the list takes in memory, in bytes, with its compressed form."""
-        return self.source.size + (0 if self._gzip is None else self._gzip.whole.length)
+        """What the list takes in memory, in bytes, with both forms."""
+        forms = [self.plain] if self._gzip is None else [self.plain, self._gzip]
+        copied = sum([len(form.whole.chunks[0]) for form in forms])  # others are pieces or their blocks
+        return _LIST_BYTES + self.source.size + sum([len(data) for data, _ in self._deflated.values()]) + copied
+
+    def _chunks(self) -> list[bytes]:
+        """The pieces as the body has them: the first one opens the array."""
+        chunks = [piece.data for piece in self._pieces]
+        chunks[:1] = [b"[" + data[1:] for data in chunks[:1]]
+        return chunks
 
     async def gzip(self) -> Representation:
         """Return the list as one gzip member with its own ETag. Compressed once, on a thread."""
@@ -58,7 +64,7 @@ class EncodedList:
             return self._gzip
         chunks, crc = [_GZIP_HEAD], 0
         deflated: _Deflated = {}
-        for data, piece in zip(self._chunks, self._pieces, strict=True):
+        for data, piece in zip(self._chunks(), self._pieces, strict=True):
             if data is not piece.data:  # the first, which opens the array
                 blocks, piece_crc = deflate(data)
             else:
@@ -124,24 +130,26 @@ class OwnLists:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        # By owner, the one that was used last at the end; with what each takes.
-        self._lists: OrderedDict[int, tuple[ListCache, int]] = OrderedDict()
+        self._lists: OrderedDict[int, ListCache] = OrderedDict()  # by owner, the one that was used last at the end
+        self._sizes: dict[int, int] = {}
         self._total = 0
 
-    async def current(self, owner: int, turn: object | None = None) -> EncodedList:
-        """Return the list of the owner's orders, as `ListCache.current` does. Raises ServiceUnavailable."""
-        cache, _ = self._lists.get(owner) or (ListCache(self._listing.of(owner)), 0)
-        self._keep(owner, cache)  # at once, so that concurrent requests share the first look
+    async def form(self, owner: int, turn: object | None = None, *, zipped: bool) -> Representation:
+        """The list of the owner's orders, as current as that of `ListCache.current`. Raises ServiceUnavailable."""
+        cache = self._lists.get(owner)
+        if cache is None:
+            cache = self._lists[owner] = ListCache(self._listing.of(owner))
+        self._lists.move_to_end(owner)
         latest = cache.known(turn) or await cache.current(turn)
-        self._keep(owner, cache)
-        return latest
+        form = await latest.gzip() if zipped else latest.plain
+        if cache is self._lists.get(owner):
+            self._note_size(owner, cache.size)
+        return form
 
-    def _keep(self, owner: int, cache: ListCache) -> None:
-        """Keep the list, and forget those that were used longest ago while all together take too much."""
-        size = cache.size + _EMPTY_BYTES
-        _, before = self._lists.pop(owner, (cache, 0))
-        self._lists[owner] = cache, size
-        self._total += size - before
+    def _note_size(self, owner: int, size: int) -> None:
+        """Note what a list takes, and forget those that were used longest ago while all together take too much."""
+        self._total += size - self._sizes.get(owner, 0)
+        self._sizes[owner] = size
         while len(self._lists) > 1 and self._total > MAX_OWN_BYTES:
-            _, (_, forgotten) = self._lists.popitem(last=False)
-            self._total -= forgotten
+            oldest, _ = self._lists.popitem(last=False)
+            self._total -= self._sizes.pop(oldest, 0)

@@ -44,11 +44,11 @@ class _Handlers:
     async def list_orders(self, call: Call) -> Response:
         """Every order that the account sees, from memory; 304 if the client has the same bytes already (D8, D21)."""
         headers, turn, owner = call.request.headers, call.request.turn, call.caller.owner
-        if owner is None:
-            snapshot = self._orders.known(turn) or await self._orders.current(turn)
-        else:
-            snapshot = await self._own.current(owner, turn)
-        chosen = await snapshot.gzip() if accepts_gzip(headers) else snapshot.plain
+        zipped = accepts_gzip(headers)
+        if owner is not None:
+            return (await self._own.form(owner, turn, zipped=zipped)).answer(headers)
+        snapshot = self._orders.known(turn) or await self._orders.current(turn)
+        chosen = await snapshot.gzip() if zipped else snapshot.plain
         return chosen.answer(headers)
 
     async def cancel_order(self, call: Call) -> Response:

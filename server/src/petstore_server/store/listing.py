@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
+from weakref import WeakSet
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
@@ -113,10 +114,13 @@ class Listing(Part):
         self._owner = owner
         self._mark = self._query(self._statements.mark.format(history=engine.dialect.history))
         self._newest = SharedCall(self._read_newest)
+        self._of_owners: WeakSet[Listing] = WeakSet()
 
     def of(self, owner: int) -> "Listing":
-        """A new list of one owner's orders; nothing of it costs more because of others' orders."""
-        return Listing(self._engine, owner)
+        """A new list of one owner's orders, which `close` closes too. Others' orders add nothing to what it costs."""
+        listing = Listing(self._engine, owner)
+        self._of_owners.add(listing)
+        return listing
 
     async def current(self) -> OrderList:
         """Return the list, never older than any change acknowledged before this call, by any process.
@@ -135,8 +139,9 @@ class Listing(Part):
         return orders is self._held
 
     async def close(self) -> None:
-        """Wait for the look at the store that is under way."""
-        await self._newest.close()
+        """Wait for the looks at the store that are under way."""
+        for listing in [self, *self._of_owners]:
+            await listing._newest.close()  # noqa: SLF001
 
     async def _read_newest(self) -> OrderList:
         held = self._held
