@@ -218,6 +218,22 @@ async def test_a_change_of_others_orders_reads_nothing(each_backend: Stores) -> 
         )
 
 
+async def test_lists_of_several_owners_share_a_look_at_the_store(each_backend: Stores) -> None:
+    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
+        accounts = await accounts_of(store)
+        owners = [accounts[name] for name in ACCOUNTS]
+        unknown = max(owners) + 1
+        await store.orders.import_batch([Order(1, account="zoo")], "i", BY)
+        before = [await host.lists.form(owner, zipped=False) for owner in owners]
+        await host.lists.form(unknown, zipped=False)
+        looks = len(host.engine.statements)
+        assert before == await asyncio.gather(*(host.lists.form(owner, zipped=False) for owner in owners))
+        assert looks + (0 if each_backend.is_sqlite else 1) == len(host.engine.statements)
+        await store.orders.change(1, TRANSITIONS["ship"], BY)
+        after = await asyncio.gather(*(host.lists.form(owner, zipped=False) for owner in (*owners, unknown)))
+        assert [True, False, False, False] == [b"shipDate" in bytes_of(form) for form in after]
+
+
 async def test_an_own_order_that_is_cancelled_changes_no_etag(each_backend: Stores) -> None:
     async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
         accounts = await accounts_of(store)

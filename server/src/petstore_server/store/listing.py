@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 from weakref import WeakSet
 
-from petstore_server.batching import SharedCall
+from petstore_server.batching import Batcher, SharedCall
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 from petstore_server.store.engine import LAST_CHANGE, Engine, Part, Query, Work, snapshot
 
@@ -61,6 +61,13 @@ _OF_OWNER = _Statements(
 )
 
 
+# For several owners at once; the same values as of each.
+_MARKS_OF_OWNERS = f"""
+    SELECT wanted.id, {{history}}, coalesce(({LAST_CHANGE.format("wanted.id")}), 0)
+    FROM petstore.store, petstore.accounts AS wanted WHERE one = 1 AND wanted.id = ANY(%s::bigint[])
+"""
+
+
 class Mark(NamedTuple):
     """Identifies a list: the store's history, and the last change that the list shows."""
 
@@ -107,18 +114,21 @@ class OrderList:
 class Listing(Part):
     """The list of all orders of one store, or of those of one owner, of which it keeps the newest copy."""
 
-    def __init__(self, engine: Engine, owner: int | None = None) -> None:
+    def __init__(
+        self, engine: Engine, owner: int | None = None, looks: "Batcher[int, Mark | None] | None" = None
+    ) -> None:
         super().__init__(engine)
         self._held: OrderList | None = None
         self._statements = _OF_ALL if owner is None else _OF_OWNER
         self._owner = owner
         self._mark = self._query(self._statements.mark.format(history=engine.dialect.history))
         self._newest = SharedCall(self._read_newest)
+        self._looks = looks or Batcher(self._marks)  # one for the lists of all owners
         self._of_owners: WeakSet[Listing] = WeakSet()
 
     def of(self, owner: int) -> "Listing":
         """A new list of one owner's orders, which `close` closes too. Others' orders add nothing to what it costs."""
-        listing = Listing(self._engine, owner)
+        listing = Listing(self._engine, owner, self._looks)
         self._of_owners.add(listing)
         return listing
 
@@ -145,12 +155,26 @@ class Listing(Part):
 
     async def _read_newest(self) -> OrderList:
         held = self._held
-        if held is not None and (await self._engine.query(*self._mark[:3]))[0] == held.mark:
+        if held is not None and await self._look() == held.mark:
             return held
         began = time.perf_counter()
         self._held = latest = await self._read(held)
         self._engine.stats.rebuilt(time.perf_counter() - began)
         return latest
+
+    async def _look(self) -> Mark | None:
+        """The mark of the list as it is now. Lists of several owners share a look, or each would take a query."""
+        if self._owner is not None:
+            return await self._looks.submit(self._owner)
+        [row] = await self._engine.query(*self._mark[:3])
+        return Mark(*row)
+
+    async def _marks(self, owners: Sequence[int]) -> list[Mark | None]:
+        """The marks of the owners' lists; None for one that is not an account."""
+        sql = _MARKS_OF_OWNERS.format(history=self._engine.dialect.history)
+        found = await self._engine.query(sql, (list(owners),), in_order=True)
+        marks = {owner: Mark(*mark) for owner, *mark in found}
+        return [marks.get(owner) for owner in owners]
 
     def _query(self, sql: str, *parameters: int) -> Query:
         """A statement of this list. That of an owner reads only an index that begins with it, which has its order."""
