@@ -24,12 +24,19 @@ _HOURS = 24
 Row = dict[str, object]
 
 
-def add_keys(store: Store, number: int) -> list[str]:
-    """Add accounts with one key each; return the keys."""
+def name_of_account(index: int) -> str:
+    """The name of an account that `add_keys` makes."""
+    return f"Account {_FIRST + index}"
+
+
+def add_keys(store: Store, number: int, *, orders: str = "all") -> list[str]:
+    """Add accounts that see these orders (all or own), with one key each; return the keys."""
     keys = [new_key(Environment.PRODUCTION, secrets.randbelow) for _ in range(number)]
-    shared: Row = {"plan": "enterprise", "per_minute": _LIMIT, "per_day": _LIMIT, "created_at": time.time()}
+    limits: Row = {"plan": "enterprise", "per_minute": _LIMIT, "per_day": _LIMIT}
+    shared: Row = {**limits, "created_at": time.time(), "orders": orders}
+    named = ({"id": _FIRST + index, "name": name_of_account(index), **shared} for index in range(number))
+    _insert(store, "accounts", named)
     accounts = range(_FIRST, _FIRST + number)
-    _insert(store, "accounts", ({"id": each, "name": f"Account {each}", **shared} for each in accounts))
     shared = {"environment": "production", "scopes": _SCOPES, "note": "", "created_at": time.time()}
     digests = (hashlib.sha256(key.encode()).digest() for key in keys)
     made = zip(accounts, digests, strict=True)

@@ -27,7 +27,7 @@ WRITER = ("orders:read", "orders:cancel", "orders:write")
 """The scopes of a key that may place orders as well."""
 
 _UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
-_ACCOUNT, _FILE = "bench", "store.db"
+ACCOUNT, _FILE = "bench", "store.db"
 _START_SECONDS = 60
 _NGINX = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr crit; worker_rlimit_nofile 20000;
@@ -165,9 +165,9 @@ class Setup(ExitStack):
         made.petstore("db", "migrate")
         if orders:
             made.petstore("orders", "import", order_file(self.plan, orders, varied=varied), "--format", "jsonl")
-        made.petstore("accounts", "create", _ACCOUNT, *_UNLIMITED)
+        made.petstore("accounts", "create", ACCOUNT, *_UNLIMITED)
         options = [part for scope in scopes for part in ("--scope", scope)]
-        made.key = json.loads(made.petstore("keys", "create", _ACCOUNT, *options, "--json"))["key"]
+        made.key = json.loads(made.petstore("keys", "create", ACCOUNT, *options, "--json"))["key"]
         return made
 
     def petstore(self, store: Store, *, core: int | str = "", **settings: str) -> Running:
