@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 DIST ?= dist
 
-.PHONY: run test test-system torture mutants bench bench-profile bench-setup check check-locks audit dist format lock clean
+.PHONY: run test test-system torture mutants bench bench-against bench-profile bench-setup check check-locks audit dist format lock clean
 
 run: $(VENV)/.run
 	@$(BIN)/petstore serve --demo
@@ -51,6 +51,11 @@ mutants: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(REPORT),--report)
+
+# What each operation costs against another commit. COMMIT=HEAD~1 ROUNDS=10 ONLY=cancel,import
+bench-against: $(VENV)/.bench
+	$(BIN)/python -m bench.against $(COMMIT) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(SECONDS),--seconds $(SECONDS))
 
 # Pictures of where a request spends its time, in build/bench
 bench-profile: $(VENV)/.bench

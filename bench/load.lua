@@ -7,6 +7,7 @@
 --   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
 --   keys FILE FIRST       the same request with successive API keys, one per line of FILE, beginning with line FIRST
 --   place FIRST           POST of an order with a new Idempotency-Key each time
+--   place FIRST reference the same, with a new reference each time
 -- Each thread of wrk has its own state, so loads run with one thread.
 
 local threads = {}
@@ -70,16 +71,20 @@ function kinds.keys(file, first)
   end
 end
 
-function kinds.place(first)
+function kinds.place(first, field)
   next_id = tonumber(first) - 1
   wrk.method = "POST"
   wrk.headers["Content-Type"] = "application/json"
   wrk.headers["Idempotency-Key"] = "KEY"
   wrk.body = '{"petId":7,"quantity":1,"shipDate":"2026-12-01T00:00:00Z"}'
+  if field then  -- of the length that the numbers have, so that Content-Length is right
+    wrk.body = '{"petId":7,"quantity":1,"reference":"REFERENCE","shipDate":"2026-12-01T00:00:00Z"}'
+  end
   local before, after = string.match(wrk.format(), "^(.*Idempotency%-Key: )KEY(.*)$")
   return function()
     next_id = next_id + 1
-    return before .. "bench-" .. string.format("%d", next_id) .. after
+    local rest = field and string.gsub(after, "REFERENCE", string.format("%09d", next_id)) or after
+    return before .. "bench-" .. (field or "") .. string.format("%d", next_id) .. rest
   end
 end
 

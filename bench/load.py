@@ -157,6 +157,11 @@ def place(first: int) -> Kind:
     return "place", first
 
 
+def place_with_reference(first: int) -> Kind:
+    """Place orders with numbered idempotency keys, and with references."""
+    return "place", first, "reference"
+
+
 class Connection:
     """One connection that sends requests one after another, for latencies without load."""
 
