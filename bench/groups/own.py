@@ -23,6 +23,7 @@ from bench.setup import ACCOUNT, Running, Setup
 FIRST, UNCHANGED = "first list", "unchanged"
 FOREIGN, OWN = "after a change of another's order", "after a change of an own order"
 CHANGES = 20  # of others' orders in each round
+WARM_SECONDS = 1  # after a start, in which the process compiles the pages of the console
 PAUSE = 0.01  # seconds before each list but the first
 REQUESTS = 100  # of each page in a round
 
@@ -118,6 +119,7 @@ class _Subject:
         for _ in range(self._plan.rounds):
             with Setup(self._plan) as setup:
                 server = setup.petstore(self._store)
+                time.sleep(WARM_SECONDS)
                 for index, size in self._sizes.items():
                     with server.connection() as foreign, _as(server, self._keys[index]).connection() as own:
                         for name, times in self._list(index, own, foreign).items():
