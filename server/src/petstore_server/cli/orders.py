@@ -224,7 +224,11 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
         async for _, outcome in operations.change_orders(store, order_ids, transition, operator()):
             if isinstance(outcome, Order):
                 complete = ", complete" if outcome.complete else ""
-                show(outcome.fields(), partial(str, f"order {outcome.id}: {outcome.status}{complete}"))
+                account = (await store.orders.find(outcome.id)).account if wants_json() else None
+                show(
+                    outcome._replace(account=account).fields(),
+                    partial(str, f"order {outcome.id}: {outcome.status}{complete}"),
+                )
             else:
                 failed = report_error(outcome, wants_json())
                 code = code or failed

@@ -220,8 +220,7 @@ class Dialect(Protocol):
         """Lock the orders that exist among these identifiers, and that no other transaction has locked.
 
         Of those in `owned`, (id, account), only the account's own are locked. Return (record, status, id, reference,
-        name of the owner, owner) of each that may be locked; only the id and the owner if another transaction has
-        locked it.
+        owner) of each that may be locked; only the id and the owner if another transaction has locked it.
         """
 
     def update_orders(

@@ -55,12 +55,12 @@ AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
 _COLUMNS = "record, status, id, reference"  # for `read_order`
-OWNER = "(SELECT name FROM petstore.accounts WHERE accounts.id = account_id)"
+_OWNER = "(SELECT name FROM petstore.accounts WHERE accounts.id = account_id)"
 _WITH_IDS = "FROM petstore.orders WHERE id = ANY(%s::bigint[])"
-_FIND_MANY = f"SELECT {_COLUMNS}, {OWNER} {_WITH_IDS}"
+_FIND_MANY = f"SELECT {_COLUMNS}, {_OWNER} {_WITH_IDS}"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
-LOCK = f"SELECT {_COLUMNS}, {OWNER} AS account, account_id {_WITH_IDS} ORDER BY id FOR UPDATE"
-_FIND_ORIGINS = f"SELECT {_COLUMNS}, {OWNER}, account_id, placed, imported {_WITH_IDS}"
+LOCK = f"SELECT {_COLUMNS}, account_id {_WITH_IDS} ORDER BY id FOR UPDATE"
+_FIND_ORIGINS = f"SELECT {_COLUMNS}, {_OWNER}, account_id, placed, imported {_WITH_IDS}"
 _PLACED = f"SELECT id {_WITH_IDS} AND placed = 1"
 _WITHOUT_OWNER = """
     SELECT id FROM petstore.orders WHERE placed = 1 AND account_id IS NULL AND id > %s ORDER BY id LIMIT %s
@@ -85,7 +85,7 @@ _SET_OWNERS = """
     WHERE id = new.order_id
 """
 _FIND_NAMED = f"""
-    SELECT {_COLUMNS}, {OWNER} FROM petstore.orders
+    SELECT {_COLUMNS}, {_OWNER} FROM petstore.orders
     WHERE account_id = (SELECT id FROM petstore.accounts WHERE name = %s) AND reference IN
 """
 _FORGET = """
@@ -118,8 +118,9 @@ class Orders(Part):
     ) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 
-        Concurrent changes share a commit, evenly by `account_id`; each has its own outcome. With an `owner`, the orders
-        of others do not exist, and are not locked. Raises OrderNotFound, OrderConflict, DamagedRecord.
+        The order is returned without its account: partners' cancels need no other table. Concurrent changes share a
+        commit, evenly by `account_id`; each has its own outcome. With an `owner`, the orders of others do not exist,
+        and are not locked. Raises OrderNotFound, OrderConflict, DamagedRecord.
         """
         return await self._engine.submit(self._change_all, (order_id, transition, actor, owner), account_id)
 
@@ -383,7 +384,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
 
 def _visible(order_id: int, row: Row | None, owner: int | None) -> Row:
     """The row of `Dialect.lock_orders`. Raises OrderNotFound, also for an order of another owner."""
-    if row is None or owner not in (None, row[5]):
+    if row is None or owner not in (None, row[4]):
         raise OrderNotFound(order_id)
     return row
 
@@ -391,7 +392,7 @@ def _visible(order_id: int, row: Row | None, owner: int | None) -> Row:
 def _locked(order_id: int, row: Row) -> Order:
     if row[0] is None:
         raise TryAgain(f"another program keeps order {order_id} locked")
-    return read_order(*row[:5])
+    return read_order(*row[:4])
 
 
 def _changed_row(before: Order, after: Order) -> Row:

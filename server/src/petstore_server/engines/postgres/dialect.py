@@ -23,8 +23,8 @@ covering = False  # PostgreSQL reads the orders that have changed since the last
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
-    SELECT record, status, id, reference, account, account_id FROM free
-    UNION ALL SELECT NULL, NULL, id, NULL, NULL, account_id FROM petstore.orders
+    SELECT record, status, id, reference, account_id FROM free
+    UNION ALL SELECT NULL, NULL, id, NULL, account_id FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """
 # Of the owned ones, others' orders are not found, so none of them is locked.

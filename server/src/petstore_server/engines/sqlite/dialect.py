@@ -26,7 +26,6 @@ from petstore_server.store.engine import (
     Statement,
     Work,
 )
-from petstore_server.store.orders import OWNER
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
@@ -88,8 +87,8 @@ _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, o
 
 
 # All orders in one row: SQLite makes the array, and one call reads it.
-_READ = f"""
-    SELECT json_group_array(json_array(record, status, id, reference, {OWNER}, account_id)) FROM orders
+_READ = """
+    SELECT json_group_array(json_array(record, status, id, reference, account_id)) FROM orders
     WHERE id IN (SELECT value FROM json_each(?))
 """
 
