@@ -26,7 +26,7 @@ from testing.stores import BY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
-OWNERS = ("own", "another's", "without an owner", "nonexistent")
+OWNERS = ("own", "another's", "unowned", "nonexistent")
 SCOPES = [frozenset(each) for each in chain(*(combinations(Scope, size) for size in range(len(Scope) + 1)))]
 MANY = 60
 """Orders of each owner: a request that may change one gets an order that no other cell is about."""
@@ -211,7 +211,7 @@ def others_locked(deployment: Deployment, owner: int) -> Iterator[None]:
 @pytest.mark.parametrize("orders", VisibleOrders)
 async def test_whose_order_it_is(service: Service, deployment: Deployment, orders: VisibleOrders) -> None:
     client, another = await partner(service, orders), await partner(service)
-    accounts = {"own": client.account, "another's": another.account, "without an owner": None}
+    accounts = {"own": client.account, "another's": another.account, "unowned": None}
     stored = [
         Order(number, 1, 1, reference=f"R-{number}", account=account)
         for place, account in enumerate(accounts.values(), 1)
