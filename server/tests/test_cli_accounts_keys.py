@@ -63,7 +63,7 @@ def test_an_account_sees_all_orders_or_its_own_and_each_change_is_audited(cli: C
     created = cli.must("accounts", "create", "O'Hara Pets", "--plan", "free")
     command = """petstore accounts edit 'O'"'"'Hara Pets' --orders own"""
     assert (
-        f"O'Hara Pets sees all orders and may cancel those of other accounts; `{command}` limits it to its own.\n"
+        f"O'Hara Pets sees all orders and may cancel those of other accounts; `{command}` restricts it to its own.\n"
         == created.err
     )
     assert "" == cli.must("accounts", "create", "globex", "--plan", "free", "--orders", "own").err

@@ -140,7 +140,7 @@ def test_doctor_says_how_many_accounts_may_cancel_the_orders_of_others(cli: Comm
         listed = cli("doctor", "--json", **NO_PORTS).json()
         return next(((each["message"], each["remedy"]) for each in listed if each["check"] == "orders"), None)
 
-    remedy = "Limit each account of a partner to its own orders. petstore accounts edit {} --orders own"
+    remedy = "Restrict each account of a partner to its own orders. petstore accounts edit {} --orders own"
     cli.must("accounts", "create", "Zoo & Co", "--plan", "free")
     cli.must("keys", "create", "Zoo & Co")
     assert None is found()

@@ -595,7 +595,7 @@ async def test_the_overview_recommends_to_limit_accounts_on_both_engines(
     console.sources.monitor._examine = examine
     page = await browser.submit("/check")
     assert "Everything is healthy 1 recommendation warn orders Accounts that see all orders and may cancel them" in page
-    assert '<a href="/console/accounts/Zoo%20%26%20Co#orders-title">Limit</a>' in browser.page
+    assert '<a href="/console/accounts/Zoo%20%26%20Co#orders-title">Restrict</a>' in browser.page
     for name, number in (("zoo", 1), ("Zoo & Co", None)):
         await console.store.accounts.change(name, edit(None, None, VisibleOrders.OWN), BY)
         found = [each.message for each in await examine() if each.check == "orders"]

@@ -78,7 +78,7 @@ def test_a_migration_keeps_all_data_and_sets_the_owners_that_the_audit_log_names
     petstore = CommandLine(tmp_path / "unused.db", make=False)
     done = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
     assert "Migrated the schema from version 1 to 2.\n" == done.out
-    assert "3 orders that version 1.0.0 placed: the owner was set.\n" == done.err
+    assert "Owners set: 3 orders that version 1.0.0 placed.\n" == done.err
     assert (rows, clock) == (execute(old, ROWS), execute(old, CLOCK))
     assert owners_at(old) == OWNERS
     again = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
@@ -203,7 +203,7 @@ def test_a_restored_backup_of_1_0_0_gets_its_owners(sqlite_stores: Stores, tmp_p
     first_release.make_store(backup)
     petstore = CommandLine(tmp_path / "store.db")
     done = petstore.must("db", "restore", str(sqlite_path(backup.url)), "--yes")
-    assert "3 orders that version 1.0.0 placed: the owner was set." in done.err
+    assert "Owners set: 3 orders that version 1.0.0 placed." in done.err
 
     async def read() -> dict[int, str | None]:
         async with opened(petstore.store) as store:

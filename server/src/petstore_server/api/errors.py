@@ -67,7 +67,7 @@ class InvalidToken(InvalidCursor):
 
 
 class ChangesReset(DomainError):
-    """The token is of another history of the store, or of what another account sees: what was seen may be gone."""
+    """The token is of another history of the store, or its account saw other orders: what was seen may be gone."""
 
     code = "changes_reset"
     message = (

@@ -65,7 +65,7 @@ def create(
     _show(with_store(lambda store: work(store, actor=operator(), orders=visible)))
     if orders is None:
         command = f"petstore accounts edit {shlex.quote(name)} --orders own"
-        comment(f"{name} sees all orders and may cancel those of other accounts; `{command}` limits it to its own.")
+        comment(f"{name} sees all orders and may cancel those of other accounts; `{command}` restricts it to its own.")
 
 
 @accounts.command("list")

@@ -40,8 +40,8 @@ db = Noun("db", "$ petstore db backup /backups/orders.db")
 def migrate() -> None:
     """Bring the store to the schema of this version, or create a missing store.
 
-    The previous version of this program continues to work on a migrated store. Orders that version 1.0.0 placed get
-    their owners: the accounts whose keys the audit log names.
+    The previous version of this program continues to work on a migrated store; 1.0.0 only until an account sees its own
+    orders only. Orders that version 1.0.0 placed get their owners: the accounts whose keys the audit log names.
 
     $ petstore db migrate
     """
@@ -201,7 +201,7 @@ def _set_owners() -> None:
     with progress("Setting owners (orders)") as advance:
         number = with_store(claim, concurrent=True)
     if number:
-        comment(f"{plural(number, 'order')} that version 1.0.0 placed: the owner was set.")
+        comment(f"Owners set: {plural(number, 'order')} that version 1.0.0 placed.")
 
 
 def _dated(file: Path) -> Path:

@@ -28,7 +28,7 @@ _COMMANDS: Mapping[Action, str] = {
     "create key": "petstore keys create ACCOUNT",
     "rotate key": "petstore keys rotate {} --expires 90d",
     "lift ban": "petstore keys unban {}",
-    "limit orders": "petstore accounts edit {} --orders own",
+    "restrict orders": "petstore accounts edit {} --orders own",
     "back up": "petstore db backup FILE --keep 14",
     "record backup": "petstore db backup NAME --made",
     "restore": "petstore db restore FILE",

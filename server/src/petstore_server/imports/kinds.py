@@ -79,7 +79,7 @@ ORDERS = RecordKind[Order](
         "--replace-placed replaces such orders.",
         ImportOutcome.OTHER_OWNER: "The order belongs to another account than this row names; it was not changed.",
         ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported. "
-        "Create the account, or leave the column of the accounts out.",
+        "Create the account, or leave out the column `account`.",
         ImportOutcome.REFERENCE_IN_USE: "Another order of this account has this reference; the row was not imported.",
     },
 )

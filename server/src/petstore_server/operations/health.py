@@ -13,7 +13,7 @@ Action = Literal[
     "create key",
     "rotate key",
     "lift ban",
-    "limit orders",
+    "restrict orders",
     "back up",
     "record backup",
     "restore",
@@ -53,8 +53,8 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
         yield CheckResult("accounts", "ok", message)
     if found.open > 1 and found.cancel_all:
         message = f"Accounts that see all orders and may cancel them: {found.cancel_all:,} of {found.open:,}."
-        remedy = "Limit each account of a partner to its own orders."
-        yield CheckResult("orders", "warn", message, remedy, "limit orders", found.first or "")
+        remedy = "Restrict each account of a partner to its own orders."
+        yield CheckResult("orders", "warn", message, remedy, "restrict orders", found.first or "")
     if found.expiring:
         key_id, account, at = found.expiring[0]
         first, number = f"{key_id} of {account} expires at {format_unix(at)}", len(found.expiring)
