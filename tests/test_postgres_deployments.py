@@ -17,7 +17,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.engines.postgres import check
+from petstore_server.engines.postgres import check, migrate
 from petstore_server.engines.postgres.opening import SCHEMA
 from testing import needs
 from testing.documents import ROOT, block
@@ -257,4 +257,5 @@ def test_a_store_of_the_first_release_leaves_a_database_in_another_encoding(enco
         with engine.admin("petstore") as new:
             rows = new.execute("SELECT reference FROM petstore.orders ORDER BY id").fetchall()
             assert [("Käse",), ("Käse",)] == rows
+        asyncio.run(migrate(engine.url("petstore")))
         assert ([], False) == asyncio.run(check(engine.url("petstore")))
