@@ -453,6 +453,7 @@ def answers(client: Redis) -> bool:
         return False
 
 
+@pytest.mark.system  # podman-compose is installed for these tests only
 def test_compose_reads_its_file_and_says_which_password_is_missing() -> None:
     command = [sys.executable, "-m", "podman_compose", "-f", str(DEPLOY / "compose.yaml"), "config"]
     passwords = {"POSTGRES_PASSWORD": "5ec4e7", "REDIS_PASSWORD": "5ec4e8"}

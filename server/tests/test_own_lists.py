@@ -125,9 +125,10 @@ class History:
         except OrderConflict:
             assert exists
             return set()
+        assert order is not None
         assert exists
-        self.orders[after.id] = after
-        return {after.account}
+        self.orders[after.id] = after._replace(account=order.account)
+        return {order.account}
 
     def list_of(self, account: str) -> bytes:
         """The list that the account must get."""
