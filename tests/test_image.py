@@ -63,7 +63,8 @@ set -eu
 if [ ! -e "$PGDATA" ]; then
     mkdir -p "$(dirname "$PGDATA")"
     (umask 077; printf %s "$POSTGRES_PASSWORD" >/tmp/password)
-    initdb $POSTGRES_INITDB_ARGS --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust
+    initdb $POSTGRES_INITDB_ARGS --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 \\
+        --auth-local=trust
     echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
     pg_ctl start --wait -o "-c listen_addresses="
     createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
