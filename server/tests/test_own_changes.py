@@ -176,6 +176,22 @@ async def test_a_token_belongs_to_what_an_account_sees(service: Service) -> None
         assert 405 == (await one.send(method, CHANGES)).status_code
 
 
+async def test_a_forged_token_does_not_show_when_orders_of_others_changed(service: Service) -> None:
+    client, other = await partner(service), await partner(service)
+    await client.placed("a")
+    search = service.backend.store.search
+    epoch, at = (await search.clock()).epoch, (await search.last_changes([client.id]))[client.id]
+    forged = {later: tokens.token_of(epoch, Position(at + later, 0), client.id) for later in (0, 1, 10**15)}
+    for _ in range(2):
+        assert 200 == (await client.get(CHANGES, after=forged[0])).status_code
+        for later in (1, 10**15):
+            assert RESET == code(await client.get(CHANGES, after=forged[later], wait=1))
+        await other.placed("a")
+    await client.placed("b")
+    assert 200 == (await client.get(CHANGES, after=forged[1])).status_code
+    assert RESET == code(await client.get(CHANGES, after=forged[10**15]))
+
+
 async def test_a_cursor_belongs_to_what_an_account_sees(service: Service) -> None:
     one, two, everyone, another = [await partner(service, orders) for orders in (OWN, OWN, ALL, ALL)]
     await service.orders(*(Order(number, account=(one, two)[number % 2].account) for number in range(8)))

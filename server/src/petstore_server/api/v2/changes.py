@@ -7,6 +7,7 @@ serves all of them, and those that ask for the same share one page.
 import asyncio
 from collections import Counter
 
+from petstore_server.api.errors import ChangesReset
 from petstore_server.api.representation import uncached
 from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2.input import LIST_CHANGES, NOW
@@ -157,6 +158,8 @@ class Changes:
         after = position_after(token, clock, owner)
         page = await self._store.search.page(PageQuery(Filters(owner=owner), _BY_CHANGE, limit, after))
         if not page.rows:
+            if owner is not None and (after.value or 0) > await self._last(owner):
+                raise ChangesReset  # as of a token that is after the clock
             return None
         last = position_of(page.rows[-1], _BY_CHANGE.field)
         await self._store.engine.witness(clock.epoch, last.value or 0)
