@@ -54,6 +54,19 @@ async def test_concurrent_requests_with_one_key_place_one_order(each_backend: St
         assert [1] == [order.id async for batch in one.orders.scan() for order in batch]
 
 
+async def test_no_reference_can_be_chosen_so_that_its_lock_is_that_of_another_owner(postgres_stores: Stores) -> None:
+    """Of these two, PostgreSQL's own hash is the same; such a pair takes a second to find."""
+    victim, chosen = (2, "PO-2026-000777"), (1, r'31BlZ*Wp\r1=dUch"=atz`!')
+    async with postgres_stores.opened() as store:
+        engine, find_keys = store.engine, store.engine.dialect.find_keys
+        sql = "SELECT count(DISTINCT hashtextextended(text, 4802)) FROM unnest(%s::text[]) AS pair (text)"
+        assert [(1,)] == await engine.query(sql, ([f"{owner} {text}" for owner, text in (victim, chosen)],))
+        async with engine.snapshot() as read:
+            await read(lambda: find_keys([], [chosen], 0.0))
+            found = await engine.transaction(lambda: find_keys([], [victim, chosen], 0.0))
+        assert {chosen} == found.busy_references
+
+
 def test_a_reference_is_erased_as_the_page_says_and_stays_where_it_says(each_backend: Stores) -> None:
     """The commands of docs/data-and-privacy.md; the tools of the databases get the statements as they are there."""
 

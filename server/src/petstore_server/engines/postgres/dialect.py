@@ -83,7 +83,9 @@ _LOCK_KEYS = """
     FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS wanted (account_id, key, place)
     ORDER BY place
 """
-_LOCK_REFERENCES = _LOCK_KEYS.replace("4801", "4802")
+# The SHA-256 first: a partner could choose a reference whose lock is that of another's, wait for it, and keep it. Keys
+# are stored as theirs.
+_LOCK_REFERENCES = _LOCK_KEYS.replace("|| key, 4801", "|| encode(sha256(convert_to(key, 'UTF8')), 'hex'), 4802")
 # Separate statements, so that they see what was committed before the locks were taken.
 _USED_REFERENCES = """
     SELECT account_id, reference, min(id) FROM petstore.orders
