@@ -1,5 +1,7 @@
 """X-Request-Id: which ids of clients are used, and that the audit log keeps the one of each change."""
 
+from itertools import pairwise
+
 import pytest
 
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
@@ -15,6 +17,16 @@ async def recorded(service: Service, action: str) -> list[tuple[str, str | None]
     """The subject and the request id of each change with this action."""
     entries = [entry async for entry in service.backend.store.audit.entries()]
     return [(entry.subject, entry.request_id) for entry in entries if entry.action == action]
+
+
+@embedded
+async def test_the_ids_do_not_show_how_many_requests_others_make(service: Service) -> None:
+    responses = [await service.client.get(V1) for _ in range(1000)]
+    ids = [response.headers["x-request-id"].removeprefix("rrrrrr-") for response in responses]
+    numbers = [int(text, 16) for text in ids]
+    assert ({20}, 1000) == ({*map(len, ids)}, len({*ids}))
+    ascending = sum(one < next_one for one, next_one in pairwise(numbers))
+    assert 350 < ascending < 650  # the standard deviation of random ones is 9
 
 
 async def test_the_audit_entry_of_a_change_has_the_request_id_of_its_response(service: Service) -> None:

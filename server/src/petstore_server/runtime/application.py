@@ -1,7 +1,7 @@
 """The application of one serving process: the gate and the admin port over a backend."""
 
 import asyncio
-import itertools
+import os
 import resource
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +41,8 @@ from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics, build_info
 
 _IN_USE_SECONDS = 30 * DAY
+_REQUEST_DIGITS = 20  # hexadecimal, of a request's identifier
+_RANDOM_BYTES = 512 * _REQUEST_DIGITS // 2  # read at a time
 
 _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
@@ -81,7 +83,7 @@ class Application:
             metrics=self.metrics,
             usage=backend.activity,
             access_log=access_log if access_log.is_on else None,
-            new_request_id=_request_ids(token(6)),
+            new_request_id=_request_ids(token(6)).__next__,
         )
         has_console = settings.console and settings.workers == 1  # with several workers the supervisor has it
         self.console: Console | None = make_console(settings, store, self, clock) if has_console else None
@@ -193,9 +195,16 @@ def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[s
     return family
 
 
-def _request_ids(prefix: str) -> Callable[[], bytes]:
-    """Identifiers that differ in every process and for every request, at the cost of counting."""
-    return map(f"{prefix}-%x".encode().__mod__, itertools.count(1)).__next__
+def _request_ids(prefix: str) -> Iterator[bytes]:
+    """Identifiers that differ in every process and for every request, at little more than the cost of counting.
+
+    With consecutive ones, each client would see how many requests others make.
+    """
+    start = f"{prefix}-".encode()
+    while True:
+        digits = os.urandom(_RANDOM_BYTES).hex().encode()
+        for at in range(0, len(digits), _REQUEST_DIGITS):
+            yield start + digits[at : at + _REQUEST_DIGITS]
 
 
 def _allowed_connections(wanted: int) -> int:
