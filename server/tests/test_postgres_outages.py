@@ -409,6 +409,22 @@ async def test_exports_and_long_reads_leave_connections_to_requests(postgres_sto
 
 
 @pytest.mark.usefixtures("patient")
+async def test_many_requests_for_large_pages_leave_connections_to_short_work(postgres_stores: Stores) -> None:
+    """Otherwise a flood of them would delay a revocation, or what an account sees, until it ends."""
+
+    def slow() -> Work[None]:
+        yield Query("SELECT pg_sleep(0.2)")
+
+    async with filled(postgres_stores) as store:
+        reads = [asyncio.create_task(store.engine.read(slow)) for _ in range(10 * CONNECTIONS)]
+        await reads[0]
+        await store.access_version()
+        await store.orders.change(1, CANCEL, BY)
+        assert sum(read.done() for read in reads) < 5 * CONNECTIONS
+        await asyncio.gather(*reads)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_connections_that_are_all_in_use_are_the_reported_reason(postgres_stores: Stores) -> None:
     async with open_pool(postgres_stores) as pool, AsyncExitStack() as reads:
         for _ in range(CONNECTIONS):

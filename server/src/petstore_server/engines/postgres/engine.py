@@ -48,7 +48,7 @@ class PostgresEngine:
         return rows
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._pool.use(lambda connection: connection.transaction(work()), SNAPSHOT)
+        return await self._pool.use_for_long(lambda connection: connection.transaction(work()), SNAPSHOT)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:

@@ -17,6 +17,7 @@ from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Damage, Query, Result
 
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
+LONG = CONNECTIONS - 2  # of these, for reads of many orders: many requests for large pages leave some for all others
 _RECENT_SECONDS = 5.0  # for which the last failure explains why connections are busy
 _CONNECT_SECONDS = 1.0  # for which a request waits
 _ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
@@ -33,7 +34,7 @@ class Pool:
         self._timelines = timelines
         self._idle: list[Driver] = []
         self._open = 0  # idle, in use, or broken while PostgreSQL may still execute a statement
-        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._free, self._long = asyncio.Semaphore(CONNECTIONS), asyncio.Semaphore(LONG)
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
@@ -93,22 +94,21 @@ class Pool:
                 await self._close_idle()
         raise AssertionError  # the last attempt returns or raises
 
+    async def use_for_long(self, work: Callable[[Connection], Awaitable[Result]], options: Options) -> Result:
+        """What `use` does, on one of the connections for long reads: their queue does not delay short work."""
+        await self._acquire(self._long, LONG, self._loop.time() + READ.total)
+        try:
+            return await self.use(work, options)
+        finally:
+            self._long.release()
+
     @asynccontextmanager
     async def _connection(self, options: Options, deadline: float) -> AsyncIterator[Connection]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
         if options in (WRITE, BULK):
             self.damage.require_none()
         ready = min(deadline, self._loop.time() + READ.total)
-        try:
-            if self._free.locked():
-                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
-                async with asyncio.timeout_at(ready):
-                    await self._free.acquire()
-            else:
-                await self._free.acquire()
-        except TimeoutError:
-            because = f": {fault}" if (fault := self.fault()) else ""
-            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy{because}") from None
+        await self._acquire(self._free, CONNECTIONS, ready)
         try:
             driver = self._idle.pop() if self._idle else await self._connect(ready)
         except BaseException:
@@ -125,6 +125,19 @@ class Pool:
                 await driver.close()
                 # What was broken in the middle of a statement goes on until PostgreSQL's limit ends it.
                 self._loop.call_later(options.statement if connection.timed_out else 0, self._ended)
+
+    async def _acquire(self, places: asyncio.Semaphore, number: int, until: float) -> None:
+        """Take one of so many places. Raises ServiceUnavailable if none is free in time."""
+        try:
+            if places.locked():
+                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
+                async with asyncio.timeout_at(until):
+                    await places.acquire()
+            else:
+                await places.acquire()
+        except TimeoutError:
+            because = f": {fault}" if (fault := self.fault()) else ""
+            raise ServiceUnavailable(f"all {number} connections to PostgreSQL are busy{because}") from None
 
     def _ended(self) -> None:
         """PostgreSQL has ended a connection, whose place is free for another one."""
