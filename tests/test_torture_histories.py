@@ -53,3 +53,15 @@ def test_two_orders_of_one_key_and_a_follower_that_missed_a_change_are_found() -
     history.placed["key"] = {1}
     problems = history.problems({1: CANCELLED, 2: PENDING}, {1: 7, 2: 7})
     assert ["pet 7 has the orders [1, 2]", "follower 0 has missed the orders [1]"] == problems
+
+
+def test_a_follower_of_own_orders_has_these_and_no_others() -> None:
+    truth, owners = {1: PENDING, 2: PENDING, 3: CANCELLED}, {1: "north", 2: "south", 3: "north"}
+    seen = [{1: PENDING, 3: CANCELLED}, {1: PENDING}, {1: PENDING, 2: PENDING, 3: CANCELLED}, {1: PENDING, 3: PENDING}]
+    found = [History(followed_own=[("north", states)]).problems(truth, {}, owners) for states in seen]
+    wrong = "a follower of north is wrong about the orders"
+    assert [[], [f"{wrong} [3]"], [f"{wrong} [2]"], [f"{wrong} [3]"]] == found
+
+
+def test_what_an_account_saw_of_others_is_a_problem() -> None:
+    assert ["north got order 2"] == History(seen_of_others=["north got order 2"]).problems({}, {})

@@ -24,8 +24,9 @@ class Connection:
         self._timeout = timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def place(self, key: str, pet_id: int) -> Response:
-        body = json.dumps({"petId": pet_id, "quantity": 1}).encode()
+    async def place(self, key: str, pet_id: int, reference: str | None = None) -> Response:
+        named = {} if reference is None else {"reference": reference}
+        body = json.dumps({"petId": pet_id, "quantity": 1, **named}).encode()
         return await self.request("POST", ORDERS, body, "Content-Type: application/json", f"Idempotency-Key: {key}")
 
     async def cancel(self, order_id: int) -> Response:

@@ -68,6 +68,10 @@ class History:
     """For each idempotency key the pet that its order is for, which no other is for, and its first attempt's begin."""
     followed: list[dict[int, str]] = field(default_factory=list)
     """For each follower the state of each order that it knows at the end."""
+    followed_own: list[tuple[str, dict[int, str]]] = field(default_factory=list)
+    """The same for each follower with an account that sees only its own orders, with the account's name."""
+    seen_of_others: list[str] = field(default_factory=list)
+    """What an account saw or did of what is not its own, and references that two orders of one owner got."""
     misplaced: list[str] = field(default_factory=list)
     """What followers with tokens got that is not later than what they had: again without a change, or out of order."""
     requests: int = 0
@@ -76,9 +80,14 @@ class History:
     def add(self, order_id: int, operation: Operation) -> None:
         self.operations[order_id].append(operation)
 
-    def problems(self, truth: Mapping[int, str], pets: Mapping[int, int]) -> list[str]:
-        """What no order of events explains. `truth` is the state of each order at the end, `pets` what it is for."""
-        found = self.misplaced[:5]
+    def problems(
+        self, truth: Mapping[int, str], pets: Mapping[int, int], owners: Mapping[int, str | None] | None = None
+    ) -> list[str]:
+        """What no order of events explains.
+
+        `truth` is the state of each order at the end, `pets` what it is for, and `owners` whose it is.
+        """
+        found = self.seen_of_others[:5] + self.misplaced[:5]
         found += [f"{key} has the orders {sorted(ids)}" for key, ids in self.placed.items() if len(ids) > 1]
         first = dict(self.attempts.values())
         of_pet: dict[int, list[int]] = defaultdict(list)
@@ -94,6 +103,10 @@ class History:
             others = [each for each in operations if each.action != PLACE]
             if not is_linearizable([*placing, *others], truth.get(order_id, ABSENT)):
                 found.append(f"order {order_id}, now {truth.get(order_id, ABSENT)}: {sorted(operations)}")
+        for account, states in self.followed_own:
+            own = {order_id: truth.get(order_id) for order_id, owner in (owners or {}).items() if owner == account}
+            wrong = [order_id for order_id in own.keys() | states.keys() if own.get(order_id) != states.get(order_id)]
+            found += [f"a follower of {account} is wrong about the orders {sorted(wrong)[:5]}"] if wrong else []
         for number, states in enumerate(self.followed):
             missed = [order_id for order_id, state in truth.items() if states.get(order_id) != state]
             found += [f"follower {number} has missed the orders {missed[:5]}"] if missed else []

@@ -1,7 +1,7 @@
 """Loss of power while a command works: it has happened or not, what it reported is true, and it can be run again."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from petstore_server.domain.errors import DomainError
@@ -17,9 +17,10 @@ IMPORTED = 6_000
 Rows = dict[int, Status]
 
 
-def write_orders(file: Path, ids: range) -> None:
-    """A file for `petstore orders import`."""
-    file.write_text("id,petId,quantity\n" + "".join(f"{number},{number},1\n" for number in ids))
+def write_orders(file: Path, ids: range, owners: Sequence[str] = ("",)) -> None:
+    """A file for `petstore orders import`; the orders have these owners in turn."""
+    rows = "".join(f"{number},{number},1,{owners[number % len(owners)]}\n" for number in ids)
+    file.write_text("id,petId,quantity,account\n" + rows)
 
 
 def run(made: Recording, *arguments: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from petstore_server.domain import keys
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Limits, Plan, VisibleOrders
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import ApiKey, Environment, Scope
@@ -71,14 +71,16 @@ def _broken(state: State, promise: Acknowledged) -> Iterator[str]:
         yield f"the audit log lacks the placement of {order_id}"
 
 
-async def new_key(url: str, account: str = "acme", limits: Limits = UNLIMITED) -> str:
+async def new_key(
+    url: str, account: str = "acme", limits: Limits = UNLIMITED, orders: VisibleOrders = VisibleOrders.ALL
+) -> str:
     """Make an account, and the store if it is missing; return a key of it that may do everything."""
     key = keys.new_key(Environment.PRODUCTION, secrets.randbelow)
     made = ApiKey(
         keys.new_key_id(secrets.randbelow), account, keys.digest(key), Environment.PRODUCTION, frozenset(Scope), "", 0.0
     )
     async with opened_at(url) as store:
-        await store.accounts.create(account, Plan.ENTERPRISE, limits, BY)
+        await store.accounts.create(account, Plan.ENTERPRISE, limits, BY, orders=orders)
         await store.keys.create(made, BY)
     return key
 

@@ -1,23 +1,26 @@
 """Histories of many clients on several servers under faults, and limits that servers count together."""
 
 import asyncio
+import json
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
 
-from petstore_server.domain.accounts import Limits
+from petstore_server.domain.accounts import Limits, VisibleOrders
 from petstore_server.domain.orders import Status
 from testing.stores import opened_at
 from testing.wire import Response
-from torture.client import ORDERS, Connection, NoReply
+from torture.client import LIST, ORDERS, Connection, NoReply
 from torture.cluster import Cluster, Faults, cluster
 from torture.history import ABSENT, CANCEL, CANCELLED, PENDING, PLACE, READ, UNKNOWN, History, Operation
 from torture.plan import Check, Plan, Result
@@ -26,6 +29,8 @@ from torture.programs import petstore
 from torture.state import new_key, read_state
 
 CLIENTS, FOLLOWERS = 10, 4
+OWNERS = ("acme", "north", "south")
+"""The accounts. The first one sees all orders, the others only their own. A pet's number says whose its order is."""
 CHANGES = "/v2/store/changes"
 _FIRST = datetime.min.replace(tzinfo=UTC), 0
 TIMEOUT = 3.0
@@ -33,6 +38,7 @@ LIMIT = 300
 _CODES = {"order_already_cancelled": "refused", "order_not_found": ABSENT}
 _ENDED = (201, 204, 200, 404, 409)
 _OWN = re.compile(r"^petstore_limit_decisions_local_total(?:\{.*\})? (\S+)$", re.MULTILINE)
+_READ = (200, 304)
 # A client asks again for an order under another key now and then, and for the same key from two connections.
 
 
@@ -45,50 +51,66 @@ def checks(plan: Plan) -> Iterator[Check]:
 
 
 class Clients:
-    """The clients of a run, and what they know of orders together."""
+    """The clients of a run, and what they know of orders together. `keys` has one of each of OWNERS."""
 
-    def __init__(self, made: Cluster, chance: random.Random) -> None:
+    def __init__(self, made: Cluster, chance: random.Random, keys: list[str]) -> None:
         self.history = History()
         self.stopped = False
         self.settled = False
         self._made = made
         self._chance = chance
+        self._keys_of = keys
         self._known: list[int] = []
+        self._owners: dict[int, int] = {}  # of the known orders, as places in OWNERS
         self._keys = 0
+        self._references = Counter[int]()
+        self._tokens: dict[int, str] = {}
 
-    async def client(self) -> None:
+    async def client(self, account: int) -> None:
         """Requests at random, each to a server at random."""
-        connections = [Connection(server.port, self._made.key, TIMEOUT) for server in self._made.servers]
+        key = self._keys_of[account]
+        connections = [Connection(server.port, key, TIMEOUT) for server in self._made.servers]
         while not self.stopped:
             connection = self._chance.choice(connections)
             if not self._known or self._chance.random() < 0.3:
-                await self._place()
+                await self._place(account)
             else:
                 order_id = self._chance.choice(self._known[-8:])
-                await self._about(connection, order_id, CANCEL if self._chance.random() < 0.4 else READ)
+                action = CANCEL if self._chance.random() < 0.4 else READ
+                if account in (0, self._owners[order_id]):
+                    await self._about(connection, order_id, action)
+                else:
+                    await self._about_others(connection, order_id, action)
             await asyncio.sleep(self._chance.uniform(0, 0.02))
         for connection in connections:
             connection.close()
 
-    async def _place(self) -> None:
+    async def _place(self, account: int) -> None:
         """Place an order, and repeat that until a response comes; now and then at two servers at once."""
         self._keys += 1
-        key, pet_id = f"key-{self._keys}", 1_000_000 + self._keys
+        key, pet_id = f"key-{self._keys}", 1_000_000 * len(OWNERS) + self._keys * len(OWNERS) + account
+        reference = None
+        if self._chance.random() < 0.5:  # the same texts for all accounts
+            self._references[account] += 1
+            reference = f"R {self._references[account]}"
         self.history.attempts[key] = pet_id, time.monotonic()
         twice = self._chance.random() < 0.1
-        await asyncio.gather(*(self._until_placed(key, pet_id) for _ in range(1 + twice)))
+        await asyncio.gather(*(self._until_placed(account, key, pet_id, reference) for _ in range(1 + twice)))
+        if reference is not None and self.history.placed[key]:
+            await self._place_again(account, f"{key} again", pet_id, reference, self.history.placed[key])
 
-    async def _until_placed(self, key: str, pet_id: int) -> None:
+    async def _until_placed(self, account: int, key: str, pet_id: int, reference: str | None) -> None:
         for _ in range(40):
-            connection = self._connection()
+            connection = self._connection(account)
             self.history.requests += 1
             with suppress(NoReply):
-                reply = await connection.place(key, pet_id)
+                reply = await connection.place(key, pet_id, reference)
                 if reply.status == 201:
                     order_id = reply.json["id"]
                     self.history.placed[key].add(order_id)
                     operation = Operation(self.history.attempts[key][1], time.monotonic(), PLACE, PENDING)
                     self.history.add(order_id, operation)
+                    self._owners[order_id] = account
                     self._known.append(order_id)
             connection.close()
             if self.history.placed[key] or self.stopped:
@@ -96,21 +118,77 @@ class Clients:
             self.history.unknown += 1
             await asyncio.sleep(self._chance.uniform(0.02, 0.2))
 
-    async def _about(self, connection: Connection, order_id: int, action: str) -> None:
-        """Cancel or read an order, once."""
-        began, reply = time.monotonic(), None
+    async def _place_again(self, account: int, key: str, pet_id: int, reference: str, placed: Iterable[int]) -> None:
+        """Place an order with a reference that one has: it must be refused, and lead to that one."""
+        connection = self._connection(account)
         self.history.requests += 1
         with suppress(NoReply):
-            reply = await (connection.cancel(order_id) if action == CANCEL else connection.read(order_id))
-        result = _result(reply)
+            reply = await connection.place(key, pet_id, reference)
+            leads = reply.headers.get("location") in [f"orders/{order_id}" for order_id in placed]
+            if reply.status == 201 or (reply.code == "reference_in_use" and not leads):
+                self.history.seen_of_others.append(f"{reference} of {OWNERS[account]} got {reply}")
+        connection.close()
+
+    async def _about(self, connection: Connection, order_id: int, action: str) -> None:
+        """Cancel or read an order, once."""
+        began = time.monotonic()
+        result = _result(await self._ask(connection, order_id, action))
         self.history.unknown += result == UNKNOWN
         if result != UNKNOWN or action == CANCEL:
             ended = inf if result == UNKNOWN else time.monotonic()
             self.history.add(order_id, Operation(began, ended, action, result))
 
-    def _connection(self) -> Connection:
+    async def _about_others(self, connection: Connection, order_id: int, action: str) -> None:
+        """Cancel or read an order of another account: it must not be there."""
+        result = _result(await self._ask(connection, order_id, action))
+        self.history.unknown += result == UNKNOWN
+        if result not in (ABSENT, UNKNOWN):
+            self.history.seen_of_others.append(f"{action} of order {order_id} by another account: {result}")
+
+    async def _ask(self, connection: Connection, order_id: int, action: str) -> Response | None:
+        self.history.requests += 1
+        with suppress(NoReply):
+            return await (connection.cancel(order_id) if action == CANCEL else connection.read(order_id))
+        return None
+
+    def _connection(self, account: int = 0) -> Connection:
         """A new connection to any server."""
-        return Connection(self._chance.choice(self._made.servers).port, self._made.key, TIMEOUT)
+        return Connection(self._chance.choice(self._made.servers).port, self._keys_of[account], TIMEOUT)
+
+    def _check_own(self, account: int, orders: Iterable[dict[str, Any]]) -> None:
+        """Check that an account that sees only its own orders got no other."""
+        others = [order for order in orders if account and order["petId"] % len(OWNERS) != account]
+        if others:
+            self.history.seen_of_others.append(f"{OWNERS[account]} got {others[:3]}")
+
+    async def reader_of_own_list(self, account: int) -> None:
+        """Read the own list of version 1 until the others have stopped: each has its ETag, and what was placed."""
+        lists: dict[str, bytes] = {}
+        while not self.settled:
+            own = {order_id for order_id, owner in self._owners.items() if owner == account}
+            connection, tag = self._connection(account), next(reversed(lists), "")
+            with suppress(NoReply):
+                reply = await connection.request("GET", LIST, b"", f"If-None-Match: {tag}")
+                etag, body = reply.headers.get("etag", ""), lists.get(tag) if reply.status == 304 else reply.body
+                if reply.status in _READ:
+                    self._check_list(account, own, lists, etag, body)
+            connection.close()
+            await asyncio.sleep(self._chance.uniform(0.1, 0.4))
+
+    def _check_list(self, account: int, own: set[int], lists: dict[str, bytes], etag: str, body: bytes | None) -> None:
+        """Check one list, given the orders that were placed before it was asked for."""
+        found, name = self.history.seen_of_others, OWNERS[account]
+        if body is None or lists.setdefault(etag, body) != body or len(set(lists.values())) != len(lists):
+            found.append(f"{name} got the ETag {etag} for another list")
+            return
+        lists[etag] = lists.pop(etag)  # the latest
+        while len(lists) > 20:
+            del lists[next(iter(lists))]
+        orders = json.loads(body)
+        self._check_own(account, orders)
+        ids = [order["id"] for order in orders]
+        if ids != sorted(set(ids)) or not own <= set(ids):
+            found.append(f"the list of {name} lacks {sorted(own - set(ids))[:5]}, or is not in order")
 
     async def follower(self) -> None:
         """Follow changes, as the documentation describes, until the others have stopped and all is seen."""
@@ -134,29 +212,43 @@ class Clients:
                 return
             await asyncio.sleep(0.05)
 
-    async def follower_with_tokens(self) -> None:
+    async def follower_with_tokens(self, account: int = 0) -> None:
         """Follow changes with tokens, by requests that are held, until the others have stopped and all is seen."""
         states: dict[int, str] = {}
-        self.history.followed.append(states)
+        if account:
+            self.history.followed_own.append((OWNERS[account], states))
+        else:
+            self.history.followed.append(states)
         token, latest = "", _FIRST
         while True:
             last, is_end = self.settled, False
-            connection = self._connection()
+            connection = self._connection(account)
             with suppress(NoReply):
+                await self._try_others_token(connection, account)
                 reply = await connection.request("GET", f"{CHANGES}?limit=50&wait=1{token}")
                 if reply.status == 410:
                     token, latest = "", _FIRST
                     states.clear()
                 if reply.status == 200:
+                    self._check_own(account, reply.json["data"])
                     for order in reply.json["data"]:
                         place = datetime.fromisoformat(order["updatedAt"]), order["id"]
                         if place <= latest:
                             self.history.misplaced.append(f"{order} came after {latest}")
                         states[order["id"]], latest = order["status"], place
                     token, is_end = f"&after={reply.json['next']}", not reply.json["data"]
+                    self._tokens[account] = token
             connection.close()
             if last and is_end:
                 return
+
+    async def _try_others_token(self, connection: Connection, account: int) -> None:
+        """Now and then, ask with a token of another account, which must be refused. Raises NoReply."""
+        others = [token for owner, token in self._tokens.items() if owner != account]
+        if others and self._chance.random() < 0.1:
+            reply = await connection.request("GET", f"{CHANGES}?limit=50{self._chance.choice(others)}")
+            if reply.status == 200:
+                self.history.seen_of_others.append(f"{OWNERS[account]} used another account's token: {reply}")
 
 
 def _result(reply: Response | None) -> str:
@@ -177,7 +269,7 @@ async def importing(made: Cluster, folder: Path, stopped: asyncio.Event) -> None
     for first in range(10_000_000, 20_000_000, 500):
         if stopped.is_set():
             return
-        write_orders(folder / "import.csv", range(first, first + 500))
+        write_orders(folder / "import.csv", range(first, first + 500), ("", *OWNERS[1:]))
         await asyncio.to_thread(petstore, made.url, "orders", "import", str(folder / "import.csv"))
 
 
@@ -186,11 +278,15 @@ async def history(seed: int, engine: str, servers: int, seconds: float, *, repli
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         made = await cluster(stack, engine, servers, replica=replica)
-        clients, stopped = Clients(made, chance), asyncio.Event()
+        own = [await new_key(made.url, name, orders=VisibleOrders.OWN) for name in OWNERS[1:]]
+        clients, stopped = Clients(made, chance, [made.key, *own]), asyncio.Event()
         followers = [clients.follower, clients.follower_with_tokens] * (FOLLOWERS // 2)
         others = [asyncio.create_task(follower()) for follower in followers]
+        for account in range(1, len(OWNERS)):
+            others.append(asyncio.create_task(clients.follower_with_tokens(account)))
+            others.append(asyncio.create_task(clients.reader_of_own_list(account)))
         imports = asyncio.create_task(importing(made, made.clocks[0].parent, stopped))
-        working = [asyncio.create_task(clients.client()) for _ in range(CLIENTS)]
+        working = [asyncio.create_task(clients.client(number % len(OWNERS))) for number in range(CLIENTS)]
         faults = Faults(made, chance)
         await faults.run(seconds)
         clients.stopped = True
@@ -203,12 +299,18 @@ async def history(seed: int, engine: str, servers: int, seconds: float, *, repli
             state = await read_state(store)
     truth = {order.id: str(Status(order.status)) for order in state.orders.values()}
     pets = {order.id: order.pet_id or 0 for order in state.orders.values()}
+    owners = {order.id: order.account for order in state.orders.values()}
     found = clients.history
+    found.seen_of_others += [
+        f"order {order_id} for pet {pet} belongs to {owners[order_id]}"
+        for order_id, pet in pets.items()
+        if owners[order_id] != OWNERS[pet % len(OWNERS)] and (pet % len(OWNERS) or owners[order_id] is not None)
+    ]
     name = f"{servers} servers on {engine}{', a replica promoted' if replica else ''}"
     shown = (
         f"{found.requests} requests, {found.unknown} unanswered or 503, {len(truth)} orders, {len(made.faults)} faults"
     )
-    return Result(name, seed, shown, found.problems(truth, pets))
+    return Result(name, seed, shown, found.problems(truth, pets, owners))
 
 
 async def limits(seed: int, seconds: float) -> Result:
