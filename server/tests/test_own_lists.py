@@ -15,14 +15,18 @@ from hypothesis import strategies as st
 from petstore_server.api import list_cache
 from petstore_server.api.list_cache import EncodedList, OwnLists
 from petstore_server.api.representation import Representation
+from petstore_server.domain.accounts import VisibleOrders, edit
 from petstore_server.domain.errors import OrderConflict, OrderNotFound, ReferenceInUse
 from petstore_server.domain.lists import NO_OWNER, PageQuery
 from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order, Placement, Status, kept_of, ship
+from petstore_server.runtime.backend import opened_backend
 from petstore_server.store import Store, pages
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece, starts_piece
+from testing.partners import LIST, ORDERS, partner
 from testing.public_server import until
 from testing.search_model import SORTS, all_filters, expected, import_orders, instant, model_of
 from testing.search_model import pages as all_pages
+from testing.service import Service
 from testing.stores import BY, Stores, add_key
 from testing.subprocesses import PATIENCE
 from testing.watched_engine import WatchedEngine, watched_listing
@@ -59,7 +63,7 @@ class Import(NamedTuple):
     orders: tuple[Order, ...]
 
 
-ORDERS = st.builds(
+IMPORTED = st.builds(
     Order,
     IDS,
     st.none() | st.integers(1, 2),
@@ -75,7 +79,7 @@ STEPS = st.one_of(
     st.builds(Place, st.sampled_from(ACCOUNTS), st.none() | st.sampled_from("ab")),
     st.builds(Change, st.sampled_from(sorted(TRANSITIONS)), IDS, st.sampled_from(ACCOUNTS)),
     st.builds(Change, st.just("cancel"), IDS, st.sampled_from(OWN)),
-    st.builds(Import, st.lists(ORDERS, min_size=1, max_size=8).map(tuple)),
+    st.builds(Import, st.lists(IMPORTED, min_size=1, max_size=8).map(tuple)),
 )
 
 
@@ -243,6 +247,32 @@ async def test_an_own_order_that_is_cancelled_changes_no_etag(each_backend: Stor
         await store.orders.change(1, CANCEL, BY, owner=accounts["zoo"])
         after = await host.lists.form(accounts["zoo"], zipped=False)
         assert (before.etag, bytes_of(before)) == (after.etag, bytes_of(after))
+
+
+# Over HTTP
+
+
+@pytest.mark.usefixtures("each_deployment")
+async def test_what_an_account_sees_is_in_force_with_the_next_look_at_accounts(service: Service) -> None:
+    client = await partner(service, VisibleOrders.ALL)
+    await service.orders(Order(1, account=client.account), Order(2), Order(3))
+    shown = {
+        VisibleOrders.ALL: (b'[{"id":1},{"id":2},{"id":3}]', 404, 200),
+        VisibleOrders.OWN: (b'[{"id":1}]', 404, 404),
+    }
+    etags = set()
+    async with opened_backend(service.settings, service.clock) as other:  # another process, such as a command
+        for orders in (VisibleOrders.ALL, VisibleOrders.OWN, VisibleOrders.ALL, VisibleOrders.OWN):
+            await other.store.accounts.change(client.account, edit(None, None, orders), service.actor)
+            await service.background_round()
+            listed, missing, of_others = [await client.get(path) for path in (LIST, f"{ORDERS}/9", f"{ORDERS}/2")]
+            assert shown[orders] == (listed.content, missing.status_code, of_others.status_code)
+            etags.add((orders, listed.headers["etag"]))
+            same = {"If-None-Match": listed.headers["etag"]}
+            assert 304 == (await client.send("GET", LIST, headers=same)).status_code
+            head = await client.send("HEAD", LIST)
+            assert (b"", listed.headers["etag"]) == (head.content, head.headers["etag"])
+    assert 2 == len(etags) == len({etag for _, etag in etags})
 
 
 # Memory
