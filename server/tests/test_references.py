@@ -22,7 +22,11 @@ from testing.stores import BY, Stores, add_key, reason
 
 pytestmark = pytest.mark.anyio
 
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || ' ' || %s, 4802))"
+LOCK = """
+    SELECT pg_advisory_xact_lock(
+        hashtextextended(%s || ' ' || encode(sha256(convert_to(%s::text, 'UTF8')), 'hex'), 4802)
+    )
+"""
 OWN_ORDER = """
     INSERT INTO petstore.orders (id, status, complete, reference, record, created_at, updated_at, revision, placed,
         account_id)
