@@ -11,8 +11,10 @@ from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 
+from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
+from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
 from petstore_server.runtime import backend
@@ -22,6 +24,8 @@ from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
 from testing.deployment import Deployment
+from testing.partners import ORDERS as V2
+from testing.partners import partner, set_orders
 from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
 
@@ -123,6 +127,19 @@ async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
     await service.backend.watch_access(lambda _: None)
     service.clock.now += 61  # the minute has ended, the ban has not
     assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
+
+
+async def test_what_an_account_sees_changes_while_the_bans_cannot_be_read(
+    each_deployment: Deployment, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await partner(service, VisibleOrders.ALL)
+    await service.orders(Order(1))
+    assert 200 == (await client.get(f"{V2}/1")).status_code
+    await set_orders(service, client.account, VisibleOrders.OWN)
+    monkeypatch.setattr(service.backend.store.usage, "bans", AsyncMock(side_effect=ServiceUnavailable("busy")))
+    with pytest.raises(ServiceUnavailable):
+        await service.background_round()
+    assert 404 == (await client.get(f"{V2}/1")).status_code
 
 
 async def test_counts_are_saved_once_when_a_save_is_cancelled(each_deployment: Deployment, service: Service) -> None:
@@ -245,5 +262,5 @@ async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
     for _ in range(2):
         await service.backend.watch_access(confirmed.append)
     assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
-    assert [True, False] == confirmed
+    assert [True, True, True, True, False] == confirmed
     assert ["warning"] == [entry["level"] for entry in entries(log, "store has another history")]

@@ -85,9 +85,14 @@ class Backend:
         self._refused: dict[tuple[int, Any], float] = {}  # rows that the store refused, until they are tried again
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
-        """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable."""
+        """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable.
+
+        `confirm` is called before the bans are read, which many requests for large pages may delay: a key that was
+        revoked, or an account that sees less, must not depend on them.
+        """
         version = await self.store.access_version()
         changed = version != self._access_version
+        confirm(changed)
         if changed:
             saves = self._saves
             bans = await self.store.usage.bans()
@@ -97,7 +102,6 @@ class Backend:
                     self.activity.forget_saved()
                 self.local.replace_bans(bans)
                 self._access_version = version
-        confirm(changed)
 
     async def save(self) -> None:
         """Save what was counted since the last call, in as many transactions as that needs.
