@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
+from math import inf
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -74,15 +75,18 @@ class Pool:
             finally:
                 await connection.roll_back()
 
-    async def use(self, work: Callable[[Connection], Awaitable[Result]], options: Options) -> Result:
+    async def use(
+        self, work: Callable[[Connection], Awaitable[Result]], options: Options, ready: float = inf
+    ) -> Result:
         """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
 
-        After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
-        StatementFailed, and ServiceUnavailable: if a commit failed, changes may have been made (D19).
+        After a restart, all may be dead. All attempts share the time limit of the call; none waits for a connection
+        after `ready`, a time of the event loop's clock. Raises what the work raises, StatementFailed, and
+        ServiceUnavailable: if a commit failed, changes may have been made (D19).
         """
         deadline = self._loop.time() + options.total
         for left in reversed(range(_ATTEMPTS)):
-            async with self._connection(options, deadline) as connection:
+            async with self._connection(options, deadline, ready) as connection:
                 try:
                     return await work(connection)
                 except psycopg.Error as error:
@@ -96,18 +100,19 @@ class Pool:
 
     async def use_for_long(self, work: Callable[[Connection], Awaitable[Result]], options: Options) -> Result:
         """What `use` does, on one of the connections for long reads: their queue does not delay short work."""
-        await self._acquire(self._long, LONG, self._loop.time() + READ.total)
+        ready = self._loop.time() + READ.total
+        await self._acquire(self._long, LONG, ready)
         try:
-            return await self.use(work, options)
+            return await self.use(work, options, ready)
         finally:
             self._long.release()
 
     @asynccontextmanager
-    async def _connection(self, options: Options, deadline: float) -> AsyncIterator[Connection]:
+    async def _connection(self, options: Options, deadline: float, ready: float = inf) -> AsyncIterator[Connection]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
         if options in (WRITE, BULK):
             self.damage.require_none()
-        ready = min(deadline, self._loop.time() + READ.total)
+        ready = min(deadline, ready, self._loop.time() + READ.total)
         await self._acquire(self._free, CONNECTIONS, ready)
         try:
             driver = self._idle.pop() if self._idle else await self._connect(ready)
