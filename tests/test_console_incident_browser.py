@@ -101,7 +101,7 @@ def test_a_refused_form_leads_to_its_first_error(page: "Page") -> None:
     page.get_by_label("Requests per minute").fill("60")
     page.get_by_role("button", name="Create account").click()
     assert page.title().startswith("Error: ")
-    assert "new-name" == page.evaluate("document.activeElement.id")
+    page.wait_for_function("document.activeElement.id == 'new-name'")  # the focus follows when the page has loaded
     field = page.locator("#new-name").bounding_box()
     assert field is not None
     assert 0 <= field["y"] < 900
