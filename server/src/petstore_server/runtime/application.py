@@ -41,7 +41,7 @@ from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics, build_info
 
 _IN_USE_SECONDS = 30 * DAY
-_REQUEST_DIGITS = 20  # hexadecimal, of a request's identifier
+_REQUEST_DIGITS = 12  # hexadecimal and random, at the end of a request's identifier
 _RANDOM_BYTES = 512 * _REQUEST_DIGITS // 2  # read at a time
 
 _RESERVED_FILES = 256
@@ -83,7 +83,7 @@ class Application:
             metrics=self.metrics,
             usage=backend.activity,
             access_log=access_log if access_log.is_on else None,
-            new_request_id=_request_ids(token(6)).__next__,
+            new_request_id=_request_ids(token(6), clock).__next__,
         )
         has_console = settings.console and settings.workers == 1  # with several workers the supervisor has it
         self.console: Console | None = make_console(settings, store, self, clock) if has_console else None
@@ -195,16 +195,17 @@ def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[s
     return family
 
 
-def _request_ids(prefix: str) -> Iterator[bytes]:
+def _request_ids(prefix: str, clock: Callable[[], float]) -> Iterator[bytes]:
     """Identifiers that differ in every process and for every request, at little more than the cost of counting.
 
-    With consecutive ones, each client would see how many requests others make.
+    With consecutive ones, each client would see how many requests others make. They begin with the time, so that they
+    ascend: the audit log has an index of them, in which random ones would touch a page for each change.
     """
     start = f"{prefix}-".encode()
     while True:
         digits = os.urandom(_RANDOM_BYTES).hex().encode()
         for at in range(0, len(digits), _REQUEST_DIGITS):
-            yield start + digits[at : at + _REQUEST_DIGITS]
+            yield b"%s%x%s" % (start, int(clock() * 1_000_000), digits[at : at + _REQUEST_DIGITS])
 
 
 def _allowed_connections(wanted: int) -> int:
