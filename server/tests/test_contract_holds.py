@@ -16,7 +16,7 @@ from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, M
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.texts import is_visible
 from petstore_server.settings import read_settings
-from testing.contract import objects
+from testing.contract import objects, resolved
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, serving
 from testing.service import running
@@ -48,7 +48,8 @@ def documented_operations(version: str) -> Iterator[tuple[str, str, dict[str, An
 
 
 def codes(version: str) -> set[str]:
-    described = CONTRACTS[version]["components"]["schemas"]["Error"]["properties"]["code"]
+    contract = CONTRACTS[version]
+    described = resolved(contract["components"]["schemas"]["Error"]["properties"]["code"], contract)
     return set(described["enum" if version == "v1" else "x-extensible-enum"])
 
 

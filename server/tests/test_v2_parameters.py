@@ -71,6 +71,8 @@ def test_without_a_query_every_parameter_has_its_default() -> None:
         ("sort=-updatedAt", "sort", Sort(SortField.UPDATED_AT, descending=True)),
         ("shipDateFrom=1970-01-01T00:00:01Z&shipDateTo=1970-01-01T00:00:01Z", "shipDateTo", 1_000_000),
         ("cursor=%C3%A9", "cursor", "é"),
+        ("reference=Summer+order+%2B+2", "reference", ["Summer order + 2"]),
+        ("reference=a%20b&reference=a+b&reference=a%2Bb", "reference", ["a b", "a b", "a+b"]),
         *[
             (f"updatedFrom=1970-01-01T{time}", "updatedFrom", microseconds)
             for time, microseconds in (
@@ -192,7 +194,7 @@ def test_a_cursor_may_stand_anywhere_and_is_last_in_the_next_request(query: str,
     listing, cursor = read_listing(query.encode())
     assert cursor is not None
     assert cursor.startswith(CURSOR)
-    assert listing.next.decode() == f"?{following}"
+    assert listing.next.decode() == f"orders?{following}"
     assert listing.limit == (7 if "limit" in query else 100)
     assert listing.filters == Filters(frozenset([Status.PENDING]) if "status" in query else frozenset())
 

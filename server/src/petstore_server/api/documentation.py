@@ -19,6 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, represent
+from petstore_server.api.routes import OWN_CONTRACT
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
@@ -77,6 +78,8 @@ class Documents:
         for version, name in CONTRACTS.items():
             add(f"{name}.json", read=partial(contract_json, settings, version))
             add(f"{name}.yaml", read=partial(contract_yaml, settings, version))
+            for below in OWN_CONTRACT:
+                self._documents[version, below] = self._documents[below.replace("openapi", name),]
         for name in _GUIDE_PAGES:
             add("docs", name, read=partial(_guide_page, settings, name))
         add("docs", "changelog.atom", read=partial(_feed, settings))
