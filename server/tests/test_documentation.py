@@ -255,7 +255,7 @@ def test_ci_runs_every_check_that_contributors_run() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     steps = re.findall(r"^step make ([a-z-]+)", script.read_text(), re.MULTILINE)
-    assert ["test", "check", "check-locks", "test-system", "torture", "bench"] == steps
+    assert ["test", "check", "check-locks", "test-system", "test-clients", "torture", "bench"] == steps
 
 
 def test_the_readme_is_short_and_its_bullets_have_numbers_of_the_pages_that_they_link_to() -> None:
