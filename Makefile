@@ -167,7 +167,8 @@ $(VENV)/.system: $(VENV)/.dev requirements/system.lock
 
 $(VENV)/.clients: $(VENV)/.dev requirements/clients.lock generated_clients/npm/package-lock.json
 	@$(INSTALL) -r requirements/clients.lock
-	@npm ci --prefix generated_clients/npm --ignore-scripts --no-audit --no-fund --silent
+	@mkdir -p $(VENV)/npm && cp generated_clients/npm/*.json $(VENV)/npm
+	@npm ci --prefix $(VENV)/npm --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev requirements/bench.lock

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
-NODE_MODULES = HERE / "npm" / "node_modules"
 BIN = Path(sys.executable).parent
+NODE_MODULES = BIN.parent / "npm" / "node_modules"
 
 ANNOTATIONS = "/usr/share/java/geronimo-annotation-1.3-spec.jar"
 NEWTONSOFT = "/usr/lib/cli/Newtonsoft.Json-5.0/Newtonsoft.Json.dll"

@@ -185,8 +185,8 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 def resolved(node: Any, document: Mapping[str, Any]) -> Any:
     """What a node stands for: what it refers to, if it has a reference, with what is next to the reference."""
     while "$ref" in node:
-        beside = {name: value for name, value in node.items() if name != "$ref"}
-        node = {**find_reference(document, node["$ref"]), **beside}
+        siblings = {name: value for name, value in node.items() if name != "$ref"}
+        node = {**find_reference(document, node["$ref"]), **siblings}
     return node
 
 

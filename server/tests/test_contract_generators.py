@@ -185,7 +185,8 @@ def schema(contract: Node, name: str) -> Node:
 
 RULES = {
     "a constraint next to a format that becomes a type": Rule(
-        "openapi-generator 7.26: PHP calls preg_match and Ruby =~ on a DateTime, and raise; C# does not compile.",
+        "openapi-generator 7.26: PHP and Ruby compare the date that they have read with the pattern, and raise on each "
+        "response with one, also of an order that is placed by then; C# does not compile.",
         constrained_types,
         lambda c: schema(c, "Order")["properties"]["shipDate"].update(pattern="Z$"),
     ),

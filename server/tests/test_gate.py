@@ -82,9 +82,9 @@ async def test_a_contract_is_also_a_document_below_its_version_without_a_key(ser
     own = {"v1": "openapi", "v2": "openapi-v2"}[version]
     for kind in ("json", "yaml"):
         below = await service.client.get(f"/{version}/openapi.{kind}")
-        beside = await service.client.get(f"/{own}.{kind}")
-        assert (200, beside.content) == (below.status_code, below.content)
-        assert beside.headers["etag"] == below.headers["etag"]
+        outside = await service.client.get(f"/{own}.{kind}")
+        assert (200, outside.content) == (below.status_code, below.content)
+        assert outside.headers["etag"] == below.headers["etag"]
         assert "x-ratelimit-limit" not in below.headers
     head = await service.client.head(f"/{version}/openapi.yaml")
     assert (200, b"") == (head.status_code, head.content)
