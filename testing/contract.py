@@ -197,7 +197,7 @@ def error_examples(document: Mapping[str, Any]) -> dict[str, Any]:
 def _closed(schemas: Mapping[str, Any]) -> dict[str, Any]:
     """The schemas with the documented fields and values only: clients allow more, but the service has none."""
     return {
-        name: {"additionalProperties": False, **schema} if schema.get("type") == "object" else schema
+        name: {**schema, "additionalProperties": False} if schema.get("type") == "object" else schema
         for name, schema in _with_closed_sets(schemas).items()
     }
 

@@ -210,7 +210,7 @@ class Gate:
             _log.error("request failed", extra=call.context(), exc_info=error)
             error = errors.InternalError()
         call.code = error.code
-        return errors.error_response(error)
+        return errors.error_response(error, of_order=bool(call.parameter))
 
     def _address(self, request: Request) -> str:
         return self.client_address(request.peer, request.headers)

@@ -54,9 +54,11 @@ FIELDS = {
     "encoding": ("Encoding", "--encoding"),
     "ignore": ("Leave out columns that are not fields of an order", "--ignore-column"),
     "replace_placed": ("Also replace pending orders that were placed over the API", "--replace-placed"),
+    "assigned": ("Also create orders under identifiers that the service assigns", "--assigned"),
 }
 """The fields that say how to read a file: their labels, and the options of the command, which checks them."""
 
+_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed", "assigned": "--assigned"}
 _PHRASES = [  # of the command's messages, and what the form says instead
     (r"Invalid value for '--[a-z-]+': ", ""),
     (r", or pipe it: zcat .* -(?=\.)", ""),
@@ -135,7 +137,7 @@ class ImportJob:
     def options(self) -> list[str]:
         texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
         options = [f"--map={column.strip()}" for column in texts.pop("columns").split(",") if column.strip()]
-        for flag, option in (("ignore", f"--ignore-column={EVERY_COLUMN}"), ("replace_placed", "--replace-placed")):
+        for flag, option in _FLAGS.items():
             options += [option] if texts.pop(flag) else []
         options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]
         if self.state == "checking":

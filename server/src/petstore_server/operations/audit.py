@@ -22,7 +22,7 @@ ACTIONS = (
     *(f"account.{change}" for change in ("close", "create", "edit", "resume", "set_plan", "suspend")),
     *(f"console.{change}" for change in ("create_link", "end_sessions", "sign_in")),
     *(f"key.{change}" for change in ("ban", "create", "revoke", "rotate", "unban")),
-    *(f"order.{change}" for change in ("cancel", "complete", "place", "ship")),
+    *(f"order.{change}" for change in ("cancel", "complete", "place", "put", "ship", "update")),
     *sorted(IMPORT_ACTIONS),
     *(f"store.{change}" for change in ("backup", "copy", "restore")),
 )

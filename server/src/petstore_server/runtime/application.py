@@ -18,7 +18,9 @@ from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUME
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2 import orders, usage
+from petstore_server.api.v2.bodies import MAX_BATCH
 from petstore_server.api.v2.changes import Changes
+from petstore_server.api.v2.shop import BATCH_PATH
 from petstore_server.console.application import Console
 from petstore_server.console.recent_requests import SAMPLE_SECONDS
 from petstore_server.console.rendering import compile_templates
@@ -105,7 +107,8 @@ class Application:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
         flow_of = self.authenticator.account_of
-        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of)
+        limits = {BATCH_PATH.encode(): MAX_BATCH}
+        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of, body_limits=limits)
         self._servers.append(server)
         return server
 

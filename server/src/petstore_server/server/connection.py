@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._writer = ResponseWriter(self._transport, self._server.hold)
         peer = transport.get_extra_info("peername")  # of a Unix socket, it is not a pair
-        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None)
+        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None, self._server.body_limits)
         self._server.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -105,6 +105,12 @@ class Settings:
         "Seconds after a first 429 in which further requests are not strikes: they may already have been sent.",
         values.seconds(_YEAR_SECONDS),
     )
+    assigned_ids_from: int = _setting(
+        "",
+        "Placed orders get identifiers from this number on, and no other order can be created under one of them; "
+        "empty: placed orders get those after the largest.",
+        values.identifier,
+    )
     drain_delay_seconds: float = _setting(
         "0",
         "Seconds to keep accepting after SIGTERM while /readyz returns 503, so that load balancers notice.",
