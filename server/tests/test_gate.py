@@ -559,7 +559,7 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(service: Serv
             assert (
                 f'\npetstore_accounts_using{{operation="listOrders"}} {using}\n' in (await admin.get("/metrics")).text
             )
-        service.application.draining = True
+        service.application.gate.draining = True
         draining = await admin.get("/readyz")
         assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
         assert 200 == (await admin.get("/livez")).status_code

@@ -21,6 +21,7 @@ from petstore_server.api.access_log import AccessLog
 from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
 from petstore_server.api.headers import limit_headers
+from petstore_server.api.representation import body_response
 from petstore_server.api.routes import ANY_KEY, Call, Held, Match, Routes
 from petstore_server.domain import errors as domain
 from petstore_server.domain.keys import Principal
@@ -34,6 +35,11 @@ from petstore_server.telemetry.metrics import NOT_ADMITTED, Metrics
 
 MAX_CONCURRENT = 1024  # of all accounts together that are answered at the same time
 MAX_CONCURRENT_PER_ACCOUNT = 256
+
+HEALTH = b"/healthz"
+"""The path at which load balancers ask whether the process accepts requests."""
+
+_ACCEPTING = body_response((b"ok\n",), 3, "text/plain", b"cache-control: no-store\r\n")
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -85,6 +91,8 @@ class Gate:
     usage: UsageRecorder
     access_log: AccessLog | None
     new_request_id: Callable[[], bytes]
+    draining: bool = False
+    """Whether the process is about to stop."""
 
     async def respond(self, request: Request) -> Answer | None:
         """The response to a request; None if the rest of the request will not arrive."""
@@ -94,6 +102,8 @@ class Gate:
         sent = request.headers.get(b"x-request-id")
         request_id = sent if sent and _may_be_kept(sent) else self.new_request_id()
         match = self.routes.find(request.path)
+        if not match.version and request.path == HEALTH:
+            return self._health(request), b"x-request-id: %s\r\n" % request_id
         call = Call(request, request_id, match.segments, match.parameter)
         try:
             response = await (self._serve(call, match) if match.version else self._serve_document(call))
@@ -104,9 +114,10 @@ class Gate:
             response = self._error_response(call, error)
         more = b""
         if match.version:
-            if call.decision is None:  # the key could not be looked up
-                call.decision = await self.limiter.admit_address(self._address(request), charge=False)
-            more = limit_headers(call.decision)
+            # Without a decision, the key could not be looked up.
+            more = limit_headers(
+                call.decision or await self.limiter.admit_address(self._address(request), charge=False)
+            )
             if match.route is not None and match.route.notices and response.status not in NOT_ADMITTED:
                 more += match.route.notices
         seconds = perf_counter() - began - call.held
@@ -191,6 +202,14 @@ class Gate:
         if not request.complete:
             await request.receive_body()
         return self.documents.response(call.segments, request.method, request.headers)
+
+    def _health(self, request: Request) -> Response:
+        """Whether the process accepts requests. It needs no key; nothing is counted or recorded."""
+        if request.fault is not None:
+            return errors.error_response(request.fault())
+        if request.method not in ("GET", "HEAD"):
+            return errors.error_response(errors.MethodNotAllowed("GET, HEAD"))
+        return errors.error_response(domain.ServiceUnavailable("draining")) if self.draining else _ACCEPTING
 
     async def _refuse(self, request: Request, refusal: RequestError) -> Answer:
         """The response where there is no request. It shows the window of the peer's address, and charges nothing."""

@@ -60,7 +60,6 @@ class Application:
         self, settings: Settings, backend: Backend, clock: Callable[[], float], token: Callable[[int], str]
     ) -> None:
         self.backend = backend
-        self.draining = False
         self._started_at = clock()
         self._users: dict[str, int] | None = None  # not known
         self.metrics = Metrics()
@@ -100,7 +99,7 @@ class Application:
 
     def drain(self) -> None:
         """Report from now on that this process is about to stop, and hold no request any more."""
-        self.draining = True
+        self.gate.draining = True
         self.changes.end()
 
     def public_server(self) -> PublicServer:
@@ -122,7 +121,7 @@ class Application:
 
     async def readiness(self) -> Readiness:
         """What /readyz reports: 503 while draining, or while orders cannot be served; degraded is ready (D19)."""
-        if self.draining:
+        if self.gate.draining:
             return DRAINING
         for task in self.background:
             if stalled := task.stalled():

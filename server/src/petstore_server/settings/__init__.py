@@ -113,7 +113,7 @@ class Settings:
     )
     drain_delay_seconds: float = _setting(
         "0",
-        "Seconds to keep accepting after SIGTERM while /readyz returns 503, so that load balancers notice.",
+        "Seconds to keep accepting after SIGTERM while /healthz and /readyz return 503, so that load balancers notice.",
         values.seconds(_HOUR_SECONDS),
     )
     pets_deprecated_at: datetime = _setting("2026-11-01", "When GET /v1/pets/{petId} was deprecated.", values.timestamp)  # noqa: RUF009 - as the others
