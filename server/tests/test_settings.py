@@ -22,14 +22,46 @@ def test_the_defaults_are_valid() -> None:
     assert datetime(2027, 12, 1, tzinfo=UTC) == settings.pets_sunset
 
 
-def test_names_of_the_client_and_of_kubernetes_are_ignored() -> None:
-    names = ("PETSTORE_API_KEY", "PETSTORE_SERVICE_HOST", "PETSTORE_SERVICE_PORT", "PETSTORE_PORT_8080_TCP_ADDR")
-    read_settings(dict.fromkeys(names, "10.0.0.1"))
+def test_the_key_of_the_client_is_ignored() -> None:
+    read_settings({"PETSTORE_API_KEY": "secret"})
 
 
-def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
-    with pytest.raises(SettingsError, match=r"PETSTORE_PORT .*Kubernetes"):
-        read_settings({"PETSTORE_PORT": "tcp://10.0.0.1:8080"})
+@pytest.mark.parametrize("service", ["PETSTORE", "PETSTORE_ADMIN", "PETSTORE_REDIS", "PETSTORE_POSTGRES_PRIMARY"])
+def test_what_kubernetes_injects_for_services_is_ignored(service: str) -> None:
+    injected = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "8080",
+        "SERVICE_PORT_HTTP_API": "8080",
+        "PORT": "tcp://10.0.0.1:8080",
+        "PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "PORT_8080_TCP_PROTO": "tcp",
+        "PORT_8080_TCP_PORT": "8080",
+        "PORT_8080_TCP_ADDR": "10.0.0.1",
+        "PORT_53_UDP": "udp://10.0.0.1:53",
+    }
+    assert read_settings({}) == read_settings({f"{service}_{name}": text for name, text in injected.items()})
+
+
+def test_a_port_that_the_pod_sets_itself_is_used() -> None:
+    environ = {"PETSTORE_PORT": "9000", "PETSTORE_ADMIN_PORT": "tcp://10.0.0.1:8081", "PETSTORE_SERVICE_PORT": "80"}
+    settings = read_settings(environ)
+    assert (9000, 8081) == (settings.port, settings.admin_port)
+
+
+def test_an_option_is_never_taken_for_what_kubernetes_injects() -> None:
+    with pytest.raises(SettingsError, match="PETSTORE_PORT must be a whole number"):
+        read_settings({"PETSTORE_PORT": "9000"}, {"PETSTORE_PORT": "tcp://10.0.0.1:8080"})
+
+
+@pytest.mark.parametrize(
+    "name", ["PETSTORE_REDIS_PORT", "PETSTORE_SERVICE", "PETSTORE_SERVICE_HOSTS", "PETSTORE_PORT_TCP", "PETSTORE_PROT"]
+)
+def test_other_names_are_refused_and_in_a_pod_the_message_says_how_to_have_none_injected(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name} is not a setting of this service; ") as outside:
+        read_settings({name: "6379"})
+    assert "ubernetes" not in str(outside.value)
+    with pytest.raises(SettingsError, match=r"If Kubernetes injected it .* enableServiceLinks: false in the pod\.$"):
+        read_settings({name: "6379", "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
 
 
 @pytest.mark.parametrize(

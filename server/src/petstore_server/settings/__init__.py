@@ -1,7 +1,7 @@
 """The settings: one table of environment variables, from which they are read, checked and documented."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +14,11 @@ __all__ = ["SETTINGS", "UNPARSABLE_URL", "Network", "Settings", "SettingsError",
 T = TypeVar("T")
 
 _FOREIGN = {"PETSTORE_API_KEY", "PETSTORE_COPY_TO_URL"}  # the client's, and an option of `db copy`
-_KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod next to a service named petstore
+# What Kubernetes injects into each pod, for services whose names begin with petstore, as NAME=value.
+_KUBERNETES = re.compile(
+    r"PETSTORE_(\w+_)?(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT=(tcp|udp|sctp)://|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?=)",
+    re.ASCII,
+)
 
 _YEAR_SECONDS = 31_536_000
 _HOUR_SECONDS = 3600
@@ -148,9 +152,15 @@ SETTINGS = tuple(Setting(f"PETSTORE_{setting.name.upper()}", **setting.metadata)
 """Every setting; `docs/reference.md` is generated from this table."""
 
 
-def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Read the settings from environment variables. Raises SettingsError."""
-    _refuse_unknown_names(environ)
+def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from environment variables, and those `given` in their place. Raises SettingsError."""
+    in_kubernetes = "KUBERNETES_SERVICE_HOST" in environ
+    environ = {
+        name: text
+        for name, text in environ.items()
+        if name.startswith("PETSTORE_") and not _KUBERNETES.match(f"{name}={text}")
+    } | dict(given or {})
+    _refuse_unknown_names(environ.keys(), in_kubernetes)
     read = []
     for setting in SETTINGS:
         text = environ.get(setting.name, setting.default)
@@ -172,14 +182,14 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
+def _refuse_unknown_names(names: Iterable[str], in_kubernetes: bool) -> None:
     """Reject unknown names: a typo in PETSTORE_DATABASE_URL must not serve an empty store."""
     known = {setting.name for setting in SETTINGS}
-    for name in sorted(environ):
-        if not name.startswith("PETSTORE_") or name in known or name in _FOREIGN or _KUBERNETES.match(name):
-            continue
+    for name in sorted(set(names) - known - _FOREIGN):
         import difflib  # only for this
 
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "docs/reference.md lists them all."
+        if in_kubernetes:
+            hint += " If Kubernetes injected it for a service, set enableServiceLinks: false in the pod."
         raise SettingsError(f"{name} is not a setting of this service; {hint}")

@@ -83,9 +83,6 @@ def identifier(value: str) -> int:
 
 def port(value: str) -> int:
     """From 0 to 65,535."""
-    if value.startswith("tcp://"):
-        problem = "was set by Kubernetes for a service named petstore; rename it or set enableServiceLinks: false"
-        raise ValueError(problem)
     return integer(0, 65_535)(value)
 
 
