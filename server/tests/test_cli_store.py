@@ -464,6 +464,15 @@ def test_a_copy_takes_a_password_from_the_environment_only(cli: CommandLine, url
     assert (2, True) == (missing.code, "env var: 'PETSTORE_COPY_TO_URL'" in missing.err)
 
 
+def test_a_copy_takes_its_target_from_a_file(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("postgresql://me:s3cr3t@127.0.0.1:1/x\n")
+    done = cli("db", "copy", PETSTORE_COPY_TO_URL_FILE=str(tmp_path / "target"))
+    assert (1, True) == (done.code, done.err.endswith("Check the URL of the target.\n"))
+    refused = cli("db", "copy", PETSTORE_COPY_TO_URL_FILE=str(tmp_path / "missing"))
+    assert (2, True) == (refused.code, f"names {tmp_path}/missing, which cannot be read" in refused.err)
+    assert "s3cr3t" not in done.err + refused.err
+
+
 def test_a_copy_accepts_an_address_without_a_password_on_the_command_line(cli: CommandLine) -> None:
     done = cli("db", "copy", "--to", "postgresql://me@127.0.0.1:1/x?options=-c%20a:b&sslmode=disable")
     assert (1, True) == (done.code, done.err.endswith("Check the URL of the target.\n"))

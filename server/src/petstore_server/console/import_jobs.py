@@ -29,6 +29,7 @@ from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.imports.files import UnreadableFile, format_of
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
+from petstore_server.settings import overriding
 
 KEPT_SECONDS = 3600.0  # for an upload that no operator works with
 MAX_JOBS = 8  # at a time: uploads take disk space
@@ -215,7 +216,7 @@ class ImportJobs:
         async with self._one_at_a_time:
             os.lseek(file, 0, os.SEEK_SET)
             options = [f"--name={job.name}", f"--as={operator}", *job.options()]
-            environ = {**os.environ, "PETSTORE_DATABASE_URL": self._database_url}
+            environ = overriding(os.environ, {"PETSTORE_DATABASE_URL": self._database_url})
             process = await _start_command(options, environ, file, rejects)
             await _finished(process, job)
 
