@@ -142,7 +142,7 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
 STATUS = {error: status for status, errors in _ERRORS.items() for error in errors}
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
 
-_NO_STORE = b"cache-control: no-store\r\n"  # 404, 405 and 410 are cacheable by default
+_NO_STORE = b"Cache-Control: no-store\r\n"  # 404, 405 and 410 are cacheable by default
 
 
 def error_response(failure: DomainError | RequestError, *, of_order: bool = False) -> Response:
@@ -165,18 +165,18 @@ def error_fields(failure: DomainError) -> dict[str, object]:
 def _headers(failure: DomainError | RequestError, orders: bytes) -> bytes:
     match failure:
         case domain.MissingApiKey():
-            return b'www-authenticate: Bearer realm="orders"\r\n'
+            return b'WWW-Authenticate: Bearer realm="orders"\r\n'
         case domain.InvalidApiKey():
-            return b'www-authenticate: Bearer realm="orders", error="invalid_token"\r\n'
+            return b'WWW-Authenticate: Bearer realm="orders", error="invalid_token"\r\n'
         case domain.InsufficientScope(values=(scope,)):
             challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
-            return f"www-authenticate: {challenge}\r\n".encode()
+            return f"WWW-Authenticate: {challenge}\r\n".encode()
         case MethodNotAllowed(values=(allow,)):
-            return f"allow: {allow}\r\n".encode()
+            return f"Allow: {allow}\r\n".encode()
         case RateLimitExceeded(values=(int(seconds),)):
-            return b"retry-after: %d\r\n" % seconds
+            return b"Retry-After: %d\r\n" % seconds
         case domain.ReferenceInUse(values=(int(order_id),)):
-            return b"location: %s%d\r\n" % (orders, order_id)
+            return b"Location: %s%d\r\n" % (orders, order_id)
         case domain.ServiceUnavailable() | domain.IdempotencyKeyInUse() | server.TooManyConnections() | Overloaded():
-            return b"retry-after: 1\r\n"
+            return b"Retry-After: 1\r\n"
     return b""

@@ -39,7 +39,7 @@ MAX_CONCURRENT_PER_ACCOUNT = 256
 HEALTH = b"/healthz"
 """The path at which load balancers ask whether the process accepts requests."""
 
-_ACCEPTING = body_response((b"ok\n",), 3, "text/plain", b"cache-control: no-store\r\n")
+_ACCEPTING = body_response((b"ok\n",), 3, "text/plain", b"Cache-Control: no-store\r\n")
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -103,7 +103,7 @@ class Gate:
         request_id = sent if sent and _may_be_kept(sent) else self.new_request_id()
         match = self.routes.find(request.path)
         if not match.version and request.path == HEALTH:
-            return self._health(request), b"x-request-id: %s\r\n" % request_id
+            return self._health(request), b"X-Request-Id: %s\r\n" % request_id
         call = Call(request, request_id, match.segments, match.parameter)
         try:
             response = await (self._serve(call, match) if match.version else self._serve_document(call))
@@ -125,7 +125,7 @@ class Gate:
         self.usage.responded(call.principal, call.operation, response.status, call.action)
         if self.access_log is not None:
             self.access_log.responded(call, response, seconds)
-        return response, b"%sx-request-id: %s\r\n" % (more, request_id)
+        return response, b"%sX-Request-Id: %s\r\n" % (more, request_id)
 
     async def _serve(self, call: Call, match: Match) -> Response | Held:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
@@ -219,7 +219,7 @@ class Gate:
         response = errors.error_response(refusal)
         if self.access_log is not None:
             self.access_log.responded(call, response, None)
-        return response, b"%sx-request-id: %s\r\n" % (limit_headers(decision), call.request_id)
+        return response, b"%sX-Request-Id: %s\r\n" % (limit_headers(decision), call.request_id)
 
     def _error_response(self, call: Call, error: Exception) -> Response:
         """The response to an error; a defect, or an unusable store, is logged."""

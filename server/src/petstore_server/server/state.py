@@ -177,7 +177,7 @@ class ServerState:
         second = int(self._clock())
         if second != self._date_second:
             self._date_second = second
-            self.date_line = b"date: %s\r\n" % formatdate(second, usegmt=True).encode()
+            self.date_line = b"Date: %s\r\n" % formatdate(second, usegmt=True).encode()
 
     def report(self, error: BaseException | None) -> None:
         """Log a defect that ended a connection."""

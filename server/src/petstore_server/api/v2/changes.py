@@ -25,7 +25,7 @@ MAX_HELD_FOR_ACCOUNT = 32
 MAX_HELD_FOR_KEY = 4
 LOOK_SECONDS = 0.25
 
-_RETRY_AFTER = b"retry-after: 2\r\n"  # of a request that would have been held
+_RETRY_AFTER = b"Retry-After: 2\r\n"  # of a request that would have been held
 _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _FIRST = Position(0, INT64_MIN)  # before every change
 

@@ -56,7 +56,7 @@ class _Handlers:
             return answer(call.request.headers, f'{{"data":[{text}]}}'.encode())
         following = cursors.encode(page.next, listing.digest)
         body = f'{{"data":[{text}],"nextCursor":"{following}"}}'
-        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
+        link = b'Link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
         return answer(call.request.headers, body.encode(), link)
 
     async def get_order(self, call: Call) -> Response:
@@ -87,9 +87,9 @@ class _Handlers:
         shown_account = caller.account if caller.sees_accounts else None
         placement = Placement(caller.account_id, kept, *read_new_order(call.request.body), shown_account)
         placed = await self._store.orders.place(placement, call.actor(self._clock()))
-        lines = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
+        lines = b"Location: orders/%d\r\nCache-Control: no-store\r\n" % placed.order_id
         if placed.replayed:
-            lines += b"idempotency-replayed: true\r\n"
+            lines += b"Idempotency-Replayed: true\r\n"
         return body_response((placed.body,), len(placed.body), "application/json", lines, 201)
 
 

@@ -171,9 +171,9 @@ class Changes:
         """The response with the order after the change, and its new ETag."""
         changed = await self._change(call, transition)
         body = _text(call, changed).encode()
-        lines = b'etag: "%s"\r\ncache-control: no-store\r\n' % etag_of(body).encode()
+        lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
-            lines += b"location: %d\r\n" % changed.stored.order.id
+            lines += b"Location: %d\r\n" % changed.stored.order.id
         return body_response((body,), len(body), "application/json", lines, 201 if changed.created else 200)
 
     async def _carry_out(self, call: Call, item: BatchItem, now: Transition[Order]) -> str:
