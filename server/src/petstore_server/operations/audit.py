@@ -139,6 +139,7 @@ def entry_fields(entry: AuditEntry) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
+        **({} if entry.trace_id is None else {"traceId": entry.trace_id}),
         "before": shown_fields(entry.before),
         "after": shown_fields(entry.after),
     }

@@ -23,6 +23,7 @@ from petstore_server.store.engine import (
 )
 
 REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
+TRACE_ID = "trace_id"  # and the trace of which that was a part
 MAX_SCAN = 20_000  # entries examined for one page or count at most
 
 _ALL = AuditFilters()
@@ -57,6 +58,8 @@ def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
     after = change.after
     if actor.request_id is not None:
         after = {**(after or {}), REQUEST_ID: actor.request_id}
+        if actor.trace_id is not None:
+            after[TRACE_ID] = actor.trace_id
     return actor.at, actor.name, action, subject, as_json(change.before), as_json(after)
 
 
@@ -165,8 +168,9 @@ def _given(conditions: Iterable[tuple[str, object]]) -> list[Condition]:
 def _entry(row: Row) -> AuditEntry:
     entry_id, at, actor, action, subject, before, after, account = row
     changed = from_json(after)
-    request_id = changed.pop(REQUEST_ID, None) if isinstance(changed, dict) else None
-    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id, account)
+    made_by = changed if isinstance(changed, dict) else {}
+    request_id, trace_id = made_by.pop(REQUEST_ID, None), made_by.pop(TRACE_ID, None)
+    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id, account, trace_id)
 
 
 def as_json(value: Any) -> str | None:
