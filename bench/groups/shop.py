@@ -37,8 +37,8 @@ SELECT extract(epoch FROM now()), 'key_bench0000001', 'ship', 'order ' || id,
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure both engines, and pgbench."""
     seconds = plan.rounds * plan.seconds
-    alone, together = MAX_PER_SECOND * seconds, MAX_IN_BATCHES * seconds
-    orders = min(2 * alone + together, plan.size(1_500_000, 300_000))
+    one_by_one, together = MAX_PER_SECOND * seconds, MAX_IN_BATCHES * seconds
+    orders = min(2 * one_by_one + together, plan.size(1_500_000, 300_000))
     progress(f"ships among {orders:,} orders on SQLite and on PostgreSQL with Redis")
     rows = []
     with Setup(plan) as setup:
@@ -54,8 +54,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             loads |= {(kind, CANCELS): cancels, (kind, "ship"): ships, (kind, "batch"): _by_order(batches)}
         readings = interleaved(plan.rounds, loads)
     for kind, engine in (("sqlite", "SQLite"), ("shared", "PostgreSQL and Redis")):
-        one_by_one = {PRODUCT: readings[kind, "ship"], CANCELS: readings[kind, CANCELS]}
-        rows.append(rated(f"ship-{kind}", f"Durable ship, {engine}", "ships/s", one_by_one, CANCELS, Goal(0.9)))
+        single = {PRODUCT: readings[kind, "ship"], CANCELS: readings[kind, CANCELS]}
+        rows.append(rated(f"ship-{kind}", f"Durable ship, {engine}", "ships/s", single, CANCELS, Goal(0.9)))
         in_batches = {PRODUCT: readings[kind, "batch"], REFERENCE: readings["", REFERENCE]}
         rows.append(rated(f"batch-{kind}", f"Ships in batches, {engine}", "ships/s", in_batches, REFERENCE))
     return rows, []

@@ -206,7 +206,7 @@ class Gate:
     def _health(self, request: Request) -> Response:
         """Whether the process accepts requests. It needs no key; nothing is counted or recorded."""
         if request.fault is not None:
-            return errors.error_response(request.fault())
+            return errors.error_response(request.fault)
         if request.method not in ("GET", "HEAD"):
             return errors.error_response(errors.MethodNotAllowed("GET, HEAD"))
         return errors.error_response(domain.ServiceUnavailable("draining")) if self.draining else _ACCEPTING
