@@ -371,15 +371,25 @@ def _ask(before: Front, request: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "request_line", [f"GET {TARGET}", "GET /v2/store/orders/1", f"DELETE {TARGET}/1", "POST /v2/store/orders"]
+    ("request_line", "doubt"),
+    [
+        (f"GET {TARGET}", ""),
+        ("GET /v2/store/orders/1", ""),
+        (f"DELETE {TARGET}/1", "A cancellation may have been applied."),
+        ("POST /v2/store/orders", ""),
+        ("PUT /v2/store/orders/1", "A change may have been applied."),
+        ("PATCH /v2/store/orders/1", "A change may have been applied."),
+        ("POST /v2/store/orders/1/ship", "A change may have been applied."),
+        ("POST /v2/store/orders/batch", "A change may have been applied."),
+    ],
 )
 def test_a_service_that_is_down_is_503_with_retry_after_and_the_clients_request_id(
-    tmp_path: Path, request_line: str
+    tmp_path: Path, request_line: str, doubt: str
 ) -> None:
     with front(tmp_path / "nginx", free_port()) as before:
         status, response = _ask(before, f"{request_line} HTTP/1.1\r\nX-Request-Id: mine-{request_line[:3]}\r\nHost: x")
         assert 503 == status
         assert '"code":"service_unavailable"' in response
-        assert ("A cancellation may have been applied." in response) == request_line.startswith("DELETE")
+        assert f'retry after the seconds in Retry-After.{doubt and " "}{doubt}"' in response
         assert f"\r\nX-Request-Id: mine-{request_line[:3]}\r\n" in response
         within(PATIENCE, lambda: f"mine-{request_line[:3]}" in before.log())
