@@ -29,7 +29,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
 # These come from the system: apt-get install chromium nginx-light nodejs php-cli php-curl openssl postgresql-15 redis-server pgbouncer
-# prometheus debootstrap faketime iproute2 iptables systemd-container podman runc netavark aardvark-dns. The tests that make a
+# prometheus debootstrap faketime iproute2 iptables systemd-container podman catatonit runc netavark aardvark-dns. The tests that make a
 # Debian, a network or a container run only as root.
 test-system: $(VENV)/.system $(VENV)/.tools
 	$(BIN)/python -m pytest -m system

@@ -53,9 +53,9 @@ class Postgres(PostgresEngine):
         with psycopg.connect(url) as connection:
             return connection.execute(query.encode()).fetchall()
 
-    def pgbench(self, plan: Plan, url: str, script: Path, **variables: int) -> Pgbench:
+    def pgbench(self, plan: Plan, url: str, script: Path, connections: int = CONNECTIONS, **variables: int) -> Pgbench:
         """Run a pgbench script from the load core, over TCP and with prepared statements."""
-        fixed = [self.program("pgbench"), "-n", "-c", str(CONNECTIONS), "-j", "1", "-M", "prepared"]
+        fixed = [self.program("pgbench"), "-n", "-c", str(connections), "-j", "1", "-M", "prepared"]
         options = [part for name, value in variables.items() for part in ("-D", f"{name}={value}")]
         command: list[str | Path] = [*fixed, "-T", str(plan.seconds), *options, "-f", script, url]
         printed = run(pinned(plan.cores.load, command))

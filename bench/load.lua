@@ -4,7 +4,8 @@
 --   same                  the same request each time, which wrk prepares once
 --   fresh PREFIX COUNT    the same request with another X-Request-Id each time; COUNT of them are prepared
 --   traced PREFIX COUNT   the same with another traceparent, as programs send it that are traced (W3C Trace Context)
---   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
+--   ids FIRST METHOD [END] METHOD on PATH/id, or PATH/idEND, for successive ids, beginning with FIRST
+--   batch FIRST COUNT     POST of a batch that ships COUNT successive orders, beginning with FIRST
 --   keys FILE FIRST       the same request with successive API keys, one per line of FILE, beginning with line FIRST
 --   place FIRST           POST of an order with a new Idempotency-Key each time
 --   place FIRST reference the same, with a new reference each time
@@ -48,13 +49,26 @@ function kinds.traced(prefix, count)
   return prepared("traceparent", "00-%s%016x-00f067aa0ba902b7-01", prefix, count)
 end
 
-function kinds.ids(first, method)
+function kinds.ids(first, method, ending)
   next_id = tonumber(first) - 1
   local before = method .. " " .. wrk.path .. "/"
   local after = string.match(wrk.format("GET", "/"), "^GET / (.*)$")
   return function()
     next_id = next_id + 1
-    return before .. string.format("%d", next_id) .. " " .. after
+    return before .. string.format("%d", next_id) .. (ending or "") .. " " .. after
+  end
+end
+
+function kinds.batch(first, count)
+  next_id = tonumber(first) - 1
+  wrk.headers["Content-Type"] = "application/json"
+  return function()
+    local operations = {}
+    for number = 1, tonumber(count) do
+      operations[number] = string.format('{"operation":"ship","orderId":%d}', next_id + number)
+    end
+    next_id = next_id + tonumber(count)
+    return wrk.format("POST", nil, nil, '{"operations":[' .. table.concat(operations, ",") .. "]}")
   end
 end
 
@@ -89,7 +103,7 @@ function kinds.place(first, field)
 end
 
 function init(arguments)
-  request = kinds[arguments[1]](arguments[2], arguments[3])
+  request = kinds[arguments[1]](arguments[2], arguments[3], arguments[4])
 end
 
 function done(summary, latency)

@@ -17,6 +17,7 @@ from bench.plan import Plan
 from bench.results import Goal, Row
 
 CONNECTIONS = 32
+BATCH = 500  # orders that are shipped together
 SCRIPT = Path(__file__).with_name("load.lua")
 TIMEOUT = 60  # seconds that a load waits for one response
 FRESH_PER_SECOND = 150_000  # requests with different identifiers that are prepared before a load
@@ -150,6 +151,16 @@ class Successive:
 def cancel(first: int) -> Kind:
     """Cancel orders, beginning with an identifier."""
     return "ids", first, "DELETE"
+
+
+def ship(first: int) -> Kind:
+    """Ship orders, beginning with an identifier."""
+    return "ids", first, "POST", "/ship"
+
+
+def ship_together(first: int) -> Kind:
+    """Ship orders in batches, beginning with an identifier."""
+    return "batch", first, BATCH
 
 
 def place(first: int) -> Kind:

@@ -20,11 +20,12 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 except ImportError:
     sys.exit("petstore-postgresql: Install the drivers: requirements/scale-out.lock.")
+from petstore_server.settings import SettingsError, read_secret
 
 SETTINGS = "/etc/petstore/petstore.env"
 HOME = "/var/lib/petstore"
 AS_SERVICE = ["setpriv", "--reuid", "petstore", "--regid", "petstore", "--init-groups"]
-SETTING = "PETSTORE_DATABASE_URL="
+SETTING = "PETSTORE_DATABASE_URL"
 
 
 def main() -> NoReturn:
@@ -52,7 +53,11 @@ def read_parameters() -> dict[str, str]:
         lines = Path(SETTINGS).read_text("utf-8").splitlines()
     except OSError:
         sys.exit(f"petstore-postgresql: Cannot read {SETTINGS}; run this as root, or with sudo.")
-    url = next((line.removeprefix(SETTING) for line in reversed(lines) if line.startswith(SETTING)), "")
+    settings = {name: text for name, assigns, text in (line.partition("=") for line in lines) if assigns}
+    try:
+        url = read_secret(settings, SETTING) or ""
+    except SettingsError as error:
+        sys.exit(f"petstore-postgresql: {error}")
     if not url.startswith(("postgresql://", "postgres://")):
         sys.exit(f"petstore-postgresql: PETSTORE_DATABASE_URL in {SETTINGS} does not name PostgreSQL.")
     try:

@@ -21,6 +21,7 @@ CASES = (
     "a reference with spaces and +",
     "times in queries",
     "a page of three",
+    "one field changed",
     "an unknown status",
     "a new field",
     "every operation",

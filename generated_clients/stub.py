@@ -63,7 +63,8 @@ def refusals() -> list[Refusal]:
         for name, operation in operations(version).items():
             for status, response in operation["responses"].items():
                 for content in resolved(response, document).get("content", {}).values() if status >= "400" else ():
-                    for code in content["examples"]:
+                    for example in content["examples"].values():
+                        code = resolved(example, document)["value"]["code"]
                         found.setdefault((version, int(status), code), []).append(name)
     return [Refusal(*error, names) for error, names in found.items()]
 

@@ -91,7 +91,7 @@ def check_code(code: str | None, segments: list[str], headers: Headers) -> None:
         sent = "error=" in headers["www-authenticate"]
         same(sent, code == "invalid_api_key", "whether WWW-Authenticate names an error")
     if code in ("order_not_found", "invalid_order_id"):
-        text = segments[-1]
+        text = segments[3]  # /v1/store/orders/{orderId}
         could_name_one = bool(_PLAIN_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
         same(code, "order_not_found" if could_name_one else "invalid_order_id", f"the code for {text!r}")
     if code in ("idempotency_key_in_use", "reference_in_use"):

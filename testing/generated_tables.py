@@ -7,7 +7,7 @@ writes them; `test_documentation.py` fails while they differ.
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -27,11 +27,15 @@ def settings_table() -> str:
         (
             f"`{setting.name}`",
             f"`{setting.default}`" if setting.default else "",
-            f"{setting.help} {setting.read.__doc__ or ''}".rstrip(),
+            f"{setting.help} {_of_file(setting.names)}{setting.read.__doc__ or ''}".rstrip(),
         )
         for setting in SETTINGS
     ]
     return _table(("Setting", "Default", "Meaning"), rows)
+
+
+def _of_file(names: Sequence[str]) -> str:
+    return f"Or the path of a file with it: `{names[1]}`. " if names[1:] else ""
 
 
 def commands_table() -> str:

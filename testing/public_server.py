@@ -42,7 +42,7 @@ async def respond(request: Request) -> Response | None:
     if request.method == "POST":
         return plain(b"%d" % len(request.body))
     chunk = bytes(100_000)
-    return Response(200, b"content-length: %d\r\n" % LIST, [chunk] * (LIST // len(chunk)), LIST)
+    return Response(200, b"Content-Length: %d\r\n" % LIST, [chunk] * (LIST // len(chunk)), LIST)
 
 
 @asynccontextmanager

@@ -188,10 +188,10 @@ async def _connections(given: Attack, variations: Variations) -> None:
 async def _response(reader: asyncio.StreamReader, request: bytes) -> tuple[str, bool]:
     """The status of the response to a request, and whether it is the last one of its connection."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    length = head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]
     if length and not request.startswith(b"HEAD"):
         await reader.readexactly(int(length))
-    return head[9:12].decode(), b"connection: close" in head
+    return head[9:12].decode(), b"Connection: close" in head
 
 
 def main() -> None:

@@ -50,6 +50,13 @@ public static class Calls
             case "v2.listOrders": return Second(address, Key).ListOrders();
             case "v2.getOrder": return Second(address, Key).GetOrder(7);
             case "v2.cancelOrder": Second(address, Key).CancelOrder(7); return null;
+            case "v2.putOrder": return Second(address, Key).PutOrder(7, new OrderReplacement(petId: 1, quantity: 1));
+            case "v2.updateOrder": return Second(address, Key).UpdateOrder(7, new OrderCorrection(quantity: 2));
+            case "v2.shipOrder": return Second(address, Key).ShipOrder(7);
+            case "v2.completeOrder": return Second(address, Key).CompleteOrder(7);
+            case "v2.batchOrders":
+                var ship = new BatchOperation(BatchOperation.OperationEnum.Ship, 12);
+                return Second(address, Key).BatchOrders(new OrderBatch(new List<BatchOperation> { ship }));
             case "v2.placeOrder": return Second(address, Key).PlaceOrder("k", Placement());
             case "v2.listChanges": return Second(address, Key).ListChanges(limit: 1000);
             case "v2.getUsage": return Usage(address, Key).GetUsage();
@@ -171,6 +178,13 @@ public static class Calls
         Same(pages >= 3, true);
     }
 
+    static void OneField()
+    {
+        var changed = V2.UpdateOrder(1, new OrderCorrection(quantity: 5));
+        Same(changed.Quantity + " " + changed.PetId + " " + changed.Reference, "5 1 Summer order + 2");
+        Same(changed.ShipDate.ToUniversalTime(), ShippedAt);
+    }
+
     static void UnknownStatus()
     {
         var orders = Second(Stub + "/new", Key);
@@ -187,7 +201,7 @@ public static class Calls
     static void EveryOperation()
     {
         foreach (var name in "listOrders getPet".Split(' ')) Call("v1", Api, name);
-        foreach (var name in "listOrders placeOrder listChanges getUsage".Split(' ')) Call("v2", Api, name);
+        foreach (var name in "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder".Split(' ')) Call("v2", Api, name);
     }
 
     static void EveryError()
@@ -212,7 +226,8 @@ public static class Calls
             { "ship dates", ShipDates }, { "ids above 2^53", BigIds }, { "null", Null }, { "204", NoContent },
             { "404", NotFound }, { "409", Conflict }, { "429 with Retry-After", TooMany },
             { "a reference with spaces and +", Reference }, { "times in queries", Times },
-            { "a page of three", ThreePages }, { "an unknown status", UnknownStatus }, { "a new field", NewField },
+            { "a page of three", ThreePages }, { "one field changed", OneField },
+            { "an unknown status", UnknownStatus }, { "a new field", NewField },
             { "every operation", EveryOperation }, { "every error", EveryError },
         };
         foreach (var each in cases)

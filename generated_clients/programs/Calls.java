@@ -7,7 +7,11 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import petstore.v2.model.BatchOperation;
+import petstore.v2.model.OrderBatch;
+import petstore.v2.model.OrderCorrection;
 import petstore.v2.model.OrderPlacement;
+import petstore.v2.model.OrderReplacement;
 import petstore.v2.model.OrderSort;
 import petstore.v2.model.StatusFilter;
 
@@ -65,7 +69,13 @@ public final class Calls {
         switch (name) {
             case "listOrders": return list(orders);
             case "getOrder": return orders.getOrder(7L, null);
-            case "cancelOrder": orders.cancelOrder(7L); return null;
+            case "cancelOrder": orders.cancelOrder(7L, null); return null;
+            case "putOrder": return orders.putOrder(7L, new OrderReplacement().petId(1L).quantity(1L), null, null);
+            case "updateOrder": return orders.updateOrder(7L, new OrderCorrection().quantity(2L), null);
+            case "shipOrder": return orders.shipOrder(7L, null, null);
+            case "completeOrder": return orders.completeOrder(7L, null);
+            case "batchOrders": return orders.batchOrders(new OrderBatch().addOperationsItem(
+                new BatchOperation().operation(BatchOperation.OperationEnum.SHIP).orderId(12L)));
             case "placeOrder": return orders.placeOrder("k", placement());
             case "listChanges": return orders.listChanges(null, 1000L, null);
             case "getUsage": return usage(base, KEY);
@@ -132,7 +142,7 @@ public final class Calls {
 
     private static void noContent() throws Exception {
         same(V1.cancelOrderWithHttpInfo(5L).getStatusCode(), 204);
-        same(V2.cancelOrderWithHttpInfo(6L).getStatusCode(), 204);
+        same(V2.cancelOrderWithHttpInfo(6L, null).getStatusCode(), 204);
     }
 
     private static void notFound() throws Exception {
@@ -142,7 +152,7 @@ public final class Calls {
 
     private static void conflict() throws Exception {
         same(refused(() -> { V1.cancelOrder(4L); return null; }), List.of("409", "order_already_shipped", ""));
-        same(refused(() -> { V2.cancelOrder(4L); return null; }), List.of("409", "order_already_shipped", ""));
+        same(refused(() -> { V2.cancelOrder(4L, null); return null; }), List.of("409", "order_already_shipped", ""));
         OrderPlacement order = placement().shipDate(SHIPPED_AT).reference("PO 17 + a");
         petstore.v2.ApiResponse<petstore.v2.model.Order> placed = V2.placeOrderWithHttpInfo("one", order);
         same(placed.getData().getShipDate().toInstant(), SHIPPED_AT.toInstant());
@@ -196,6 +206,13 @@ public final class Calls {
         same(pages >= 3, true);
     }
 
+    private static void oneField() throws Exception {
+        petstore.v2.model.Order changed = V2.updateOrder(1L, new OrderCorrection().quantity(5L), null);
+        same(List.of(changed.getQuantity(), changed.getPetId(), changed.getReference()), List.of(5, 1, "Summer order + 2"));
+        same(changed.getShipDate().toInstant(), SHIPPED_AT.toInstant());
+        same(V2.updateOrder(1L, new OrderCorrection().reference(null), null).getReference(), null);
+    }
+
     private static void unknownStatus() throws Exception {
         petstore.v2.api.OrdersApi orders = new petstore.v2.api.OrdersApi(second(STUB + "/new", KEY));
         same(orders.getOrder(7L, null).getStatus(), "returned");
@@ -211,7 +228,8 @@ public final class Calls {
 
     private static void everyOperation() throws Exception {
         for (String name : List.of("listOrders", "getPet")) call("v1", API, name);
-        for (String name : List.of("listOrders", "placeOrder", "listChanges", "getUsage")) call("v2", API, name);
+        String names = "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage";
+        for (String name : (names + " getOrder").split(" ")) call("v2", API, name);
     }
 
     private static void everyError() throws Exception {
@@ -235,6 +253,7 @@ public final class Calls {
         cases.put("a reference with spaces and +", Calls::reference);
         cases.put("times in queries", Calls::times);
         cases.put("a page of three", Calls::threePages);
+        cases.put("one field changed", Calls::oneField);
         cases.put("an unknown status", Calls::unknownStatus);
         cases.put("a new field", Calls::newField);
         cases.put("every operation", Calls::everyOperation);

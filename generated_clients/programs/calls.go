@@ -65,6 +65,25 @@ func call(version, base, name string) (*http.Response, error) {
 		return response, err
 	case "cancelOrder":
 		return client.OrdersAPI.CancelOrder(ctx, 7).Execute()
+	case "putOrder":
+		order := v2.NewOrderReplacement()
+		order.SetPetId(1)
+		order.SetQuantity(1)
+		_, response, err := client.OrdersAPI.PutOrder(ctx, 7).OrderReplacement(*order).Execute()
+		return response, err
+	case "updateOrder":
+		_, response, err := client.OrdersAPI.UpdateOrder(ctx, 7).OrderCorrection(quantity(2)).Execute()
+		return response, err
+	case "shipOrder":
+		_, response, err := client.OrdersAPI.ShipOrder(ctx, 7).Execute()
+		return response, err
+	case "completeOrder":
+		_, response, err := client.OrdersAPI.CompleteOrder(ctx, 7).Execute()
+		return response, err
+	case "batchOrders":
+		batch := *v2.NewOrderBatch([]v2.BatchOperation{*v2.NewBatchOperation("ship", 12)})
+		_, response, err := client.OrdersAPI.BatchOrders(ctx).OrderBatch(batch).Execute()
+		return response, err
 	case "placeOrder":
 		request := client.OrdersAPI.PlaceOrder(ctx).IdempotencyKey("k")
 		_, response, err := request.OrderPlacement(*v2.NewOrderPlacement(1, 1)).Execute()
@@ -77,6 +96,12 @@ func call(version, base, name string) (*http.Response, error) {
 		return response, err
 	}
 	return nil, errors.New("no operation " + name)
+}
+
+func quantity(number int64) v2.OrderCorrection {
+	change := *v2.NewOrderCorrection()
+	change.SetQuantity(number)
+	return change
 }
 
 func place(idempotencyKey string, order v2.OrderPlacement) (*v2.Order, *http.Response, error) {
@@ -245,6 +270,22 @@ func threePages() error {
 	return same([]any{found, pages >= 3}, []any{[]int64{13, 12, 11}, true})
 }
 
+func oneField() error {
+	changed, _, err := second(api, key).OrdersAPI.UpdateOrder(ctx, 1).OrderCorrection(quantity(5)).Execute()
+	if err != nil {
+		return err
+	}
+	change := *v2.NewOrderCorrection()
+	change.SetReferenceNil()
+	without, _, err := second(api, key).OrdersAPI.UpdateOrder(ctx, 1).OrderCorrection(change).Execute()
+	if err != nil {
+		return err
+	}
+	found := []any{changed.GetQuantity(), changed.GetPetId(), changed.GetShipDate(), changed.GetReference()}
+	stayed := same(found, []any{int64(5), int64(1), shippedAt, "Summer order + 2"})
+	return errors.Join(stayed, same(without.HasReference(), false))
+}
+
 func unknownStatus() error {
 	order, _, err := second(stub+"/new", key).OrdersAPI.GetOrder(ctx, 7).Execute()
 	if err != nil {
@@ -276,7 +317,8 @@ func newField() error {
 }
 
 func everyOperation() error {
-	for version, names := range map[string]string{"v1": "listOrders getPet", "v2": "listOrders placeOrder listChanges getUsage"} {
+	const second = "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder"
+	for version, names := range map[string]string{"v1": "listOrders getPet", "v2": second} {
 		for _, name := range strings.Fields(names) {
 			if _, err := call(version, api, name); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -309,7 +351,7 @@ func main() {
 		{"ship dates", shipDates}, {"ids above 2^53", bigIds}, {"null", null}, {"204", noContent},
 		{"404", notFound}, {"409", conflict}, {"429 with Retry-After", tooMany},
 		{"a reference with spaces and +", reference}, {"times in queries", times}, {"a page of three", threePages},
-		{"an unknown status", unknownStatus}, {"a new field", newField}, {"every operation", everyOperation},
+		{"one field changed", oneField}, {"an unknown status", unknownStatus}, {"a new field", newField}, {"every operation", everyOperation},
 		{"every error", everyError},
 	} {
 		if err := each.check(); err != nil {

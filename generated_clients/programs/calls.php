@@ -51,6 +51,13 @@ function call(string $version, string $base, string $name): mixed
         'listOrders' => $orders->listOrders(),
         'getOrder' => $orders->getOrder(7),
         'cancelOrder' => $orders->cancelOrder(7),
+        'putOrder' => $orders->putOrder(7, new V2\Model\OrderReplacement(['pet_id' => 1, 'quantity' => 1])),
+        'updateOrder' => $orders->updateOrder(7, new V2\Model\OrderCorrection(['quantity' => 2])),
+        'shipOrder' => $orders->shipOrder(7),
+        'completeOrder' => $orders->completeOrder(7),
+        'batchOrders' => $orders->batchOrders(new V2\Model\OrderBatch(['operations' => [
+            new V2\Model\BatchOperation(['operation' => 'ship', 'order_id' => 12]),
+        ]])),
         'placeOrder' => $orders->placeOrder('k', new V2\Model\OrderPlacement(['pet_id' => 1, 'quantity' => 1])),
         'listChanges' => $orders->listChanges(limit: 1000),
         'getUsage' => api(V2\Api\UsageApi::class, $base, $KEY)->getUsage(),
@@ -154,6 +161,13 @@ $cases = [
         } while ($cursor !== null);
         same([$found, $pages >= 3], [[13, 12, 11], true]);
     },
+    'one field changed' => function () use ($two): void {
+        $changed = $two->updateOrder(1, new V2\Model\OrderCorrection(['quantity' => 5]));
+        $found = [$changed->getQuantity(), $changed->getPetId(), shown($changed->getShipDate()), $changed->getReference()];
+        same($found, [5, 1, SHIPPED_AT, 'Summer order + 2']);
+        $change = (new V2\Model\OrderCorrection())->setReference(null);
+        same($two->updateOrder(1, $change)->getReference(), null);
+    },
     'an unknown status' => function () use ($STUB, $KEY): void {
         $orders = api(V2\Api\OrdersApi::class, "$STUB/new", $KEY);
         same([$orders->getOrder(7)->getStatus(), $orders->listOrders()->getData()[0]->getStatus()], ['returned', 'returned']);
@@ -165,7 +179,8 @@ $cases = [
     },
     'every operation' => function () use ($API): void {
         array_map(fn ($name) => call('v1', $API, $name), ['listOrders', 'getPet']);
-        array_map(fn ($name) => call('v2', $API, $name), ['listOrders', 'placeOrder', 'listChanges', 'getUsage']);
+        $names = 'listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder';
+        array_map(fn ($name) => call('v2', $API, $name), explode(' ', $names));
     },
     'every error' => function () use ($STUB): void {
         foreach (explode(' ', getenv('ERRORS')) as $error) {

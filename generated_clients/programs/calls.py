@@ -36,10 +36,19 @@ def calls(version: str, base: str = API, key: str = KEY) -> dict[str, Callable[[
         "listOrders": orders.list_orders,
         "getOrder": lambda: orders.get_order(7),
         "cancelOrder": lambda: orders.cancel_order(999),
+        "putOrder": lambda: orders.put_order(7, petstore_v2.OrderReplacement(pet_id=1, quantity=1)),
+        "updateOrder": lambda: orders.update_order(7, petstore_v2.OrderCorrection(quantity=2)),
+        "shipOrder": lambda: orders.ship_order(7),
+        "completeOrder": lambda: orders.complete_order(7),
+        "batchOrders": lambda: orders.batch_orders(ship(12)),
         "placeOrder": lambda: orders.place_order("k", petstore_v2.OrderPlacement(pet_id=1, quantity=1)),
         "listChanges": lambda: orders.list_changes(limit=1000),
         "getUsage": usage.get_usage,
     }
+
+
+def ship(order_id: int) -> Any:
+    return petstore_v2.OrderBatch(operations=[petstore_v2.BatchOperation(operation="ship", order_id=order_id)])
 
 
 V1 = petstore_v1.OrdersApi(client(petstore_v1, "v1"))
@@ -128,6 +137,17 @@ def three_pages() -> None:
     assert len(found) >= 3
 
 
+def one_field() -> None:
+    changed = V2.update_order(1, petstore_v2.OrderCorrection(quantity=5))
+    assert (5, 1, SHIPPED_AT, "Summer order + 2") == (
+        changed.quantity,
+        changed.pet_id,
+        changed.ship_date,
+        changed.reference,
+    )
+    assert V2.update_order(1, petstore_v2.OrderCorrection(reference=None)).reference is None
+
+
 def unknown_status() -> None:
     new = petstore_v2.OrdersApi(client(petstore_v2, "v2", f"{STUB}/new"))
     assert "returned" == new.get_order(7).status == new.list_orders().data[0].status
@@ -167,6 +187,7 @@ CASES = {
     "a reference with spaces and +": reference,
     "times in queries": times,
     "a page of three": three_pages,
+    "one field changed": one_field,
     "an unknown status": unknown_status,
     "a new field": new_field,
     "every operation": every_operation,

@@ -46,6 +46,13 @@ def call(version, base, name)
     when 'listOrders' then second(base).list_orders
     when 'getOrder' then second(base).get_order(7)
     when 'cancelOrder' then second(base).cancel_order(7)
+    when 'putOrder' then second(base).put_order(7, PetstoreV2::OrderReplacement.new(pet_id: 1, quantity: 1))
+    when 'updateOrder' then second(base).update_order(7, PetstoreV2::OrderCorrection.new(quantity: 2))
+    when 'shipOrder' then second(base).ship_order(7)
+    when 'completeOrder' then second(base).complete_order(7)
+    when 'batchOrders'
+      operation = PetstoreV2::BatchOperation.new(operation: 'ship', order_id: 12)
+      second(base).batch_orders(PetstoreV2::OrderBatch.new(operations: [operation]))
     when 'placeOrder' then second(base).place_order('k', placement)
     when 'listChanges' then second(base).list_changes(limit: 1000)
     when 'getUsage' then usage(base).get_usage
@@ -136,6 +143,12 @@ CASES = {
     end
     same([found, pages >= 3], [[13, 12, 11], true])
   },
+  'one field changed' => lambda {
+    changed = second.update_order(1, PetstoreV2::OrderCorrection.new(quantity: 5))
+    found = [changed.quantity, changed.pet_id, changed.ship_date, changed.reference]
+    same(found, [5, 1, SHIPPED_AT, 'Summer order + 2'])
+    same(second.update_order(1, PetstoreV2::OrderCorrection.new(reference: nil)).reference, nil)
+  },
   'an unknown status' => lambda {
     orders = second("#{STUB}/new")
     same([orders.get_order(7).status, orders.list_orders.data[0].status], %w[returned returned])
@@ -147,7 +160,7 @@ CASES = {
   },
   'every operation' => lambda {
     %w[listOrders getPet].each { |name| call('v1', API, name) }
-    %w[listOrders placeOrder listChanges getUsage].each { |name| call('v2', API, name) }
+    %w[listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder].each { |name| call('v2', API, name) }
   },
   'every error' => lambda {
     ENV['ERRORS'].split.each do |error|

@@ -4,6 +4,11 @@ export const SHIPPED_AT = "2026-12-01T09:30:00.000Z";
 export const A_QUARTER_LATER = "2026-12-01T09:30:00.250Z";
 export const REFERENCE = "Summer order + 2";
 
+export const OPERATIONS = [
+  "listOrders", "putOrder", "updateOrder", "shipOrder", "completeOrder", "batchOrders", "placeOrder", "listChanges",
+  "getUsage", "getOrder",
+];
+
 export type Refusal = { status: number; code: string; retryAfter: string | null };
 
 export function same(found: unknown, expected: unknown): void {

@@ -12,9 +12,29 @@ from petstore_v1.api.orders import cancel_order as cancel_order_1
 from petstore_v1.api.orders import list_orders as list_orders_1
 from petstore_v1.api.pets import get_pet
 from petstore_v1.types import UNSET as UNSET_1
-from petstore_v2.api.orders import cancel_order, get_order, list_changes, list_orders, place_order
+from petstore_v2.api.orders import (
+    batch_orders,
+    cancel_order,
+    complete_order,
+    get_order,
+    list_changes,
+    list_orders,
+    place_order,
+    put_order,
+    ship_order,
+    update_order,
+)
 from petstore_v2.api.usage import get_usage
-from petstore_v2.models import OrderPlacement, OrderSort, StatusFilter
+from petstore_v2.models import (
+    BatchOperation,
+    BatchOperationOperation,
+    OrderBatch,
+    OrderCorrection,
+    OrderPlacement,
+    OrderReplacement,
+    OrderSort,
+    StatusFilter,
+)
 from petstore_v2.types import UNSET
 
 API, KEY, LIMITED, STUB = (os.environ[name] for name in ("API", "KEY", "LIMITED", "STUB"))
@@ -31,6 +51,9 @@ def second(base: str = API, key: str = KEY) -> Any:
 
 
 V1, V2 = first(), second()
+V2_OPERATIONS = (
+    "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder"
+)
 
 
 def call(version: str, base: str, name: str) -> Any:
@@ -42,10 +65,18 @@ def call(version: str, base: str, name: str) -> Any:
         }
         return operations[name]()
     placement = OrderPlacement(pet_id=1, quantity=1)
+    ship = BatchOperation(operation=BatchOperationOperation.SHIP, order_id=12)
     operations = {
         "listOrders": lambda: list_orders.sync_detailed(client=second(base)),
         "getOrder": lambda: get_order.sync_detailed(7, client=second(base)),
         "cancelOrder": lambda: cancel_order.sync_detailed(7, client=second(base)),
+        "putOrder": lambda: put_order.sync_detailed(
+            7, client=second(base), body=OrderReplacement(pet_id=1, quantity=1)
+        ),
+        "updateOrder": lambda: update_order.sync_detailed(7, client=second(base), body=OrderCorrection(quantity=2)),
+        "shipOrder": lambda: ship_order.sync_detailed(7, client=second(base)),
+        "completeOrder": lambda: complete_order.sync_detailed(7, client=second(base)),
+        "batchOrders": lambda: batch_orders.sync_detailed(client=second(base), body=OrderBatch(operations=[ship])),
         "placeOrder": lambda: place_order.sync_detailed(client=second(base), body=placement, idempotency_key="k"),
         "listChanges": lambda: list_changes.sync_detailed(client=second(base), limit=1000),
         "getUsage": lambda: get_usage.sync_detailed(client=second(base)),
@@ -132,6 +163,17 @@ def three_pages() -> None:
     assert ([13, 12, 11], True) == (found, pages >= 3)
 
 
+def one_field() -> None:
+    changed = update_order.sync(1, client=V2, body=OrderCorrection(quantity=5))
+    assert (5, 1, SHIPPED_AT, "Summer order + 2") == (
+        changed.quantity,
+        changed.pet_id,
+        changed.ship_date,
+        changed.reference,
+    )
+    assert UNSET is update_order.sync(1, client=V2, body=OrderCorrection(reference=None)).reference
+
+
 def unknown_status() -> None:
     client = second(f"{STUB}/new")
     assert "returned" == get_order.sync(7, client=client).status == list_orders.sync(client=client).data[0].status
@@ -144,7 +186,7 @@ def new_field() -> None:
 
 
 def every_operation() -> None:
-    for version, names in {"v1": "listOrders getPet", "v2": "listOrders placeOrder listChanges getUsage"}.items():
+    for version, names in {"v1": "listOrders getPet", "v2": V2_OPERATIONS}.items():
         for name in names.split():
             assert call(version, API, name).status_code < 300, name
 
@@ -168,6 +210,7 @@ CASES = {
     "a reference with spaces and +": reference,
     "times in queries": times,
     "a page of three": three_pages,
+    "one field changed": one_field,
     "an unknown status": unknown_status,
     "a new field": new_field,
     "every operation": every_operation,

@@ -89,7 +89,7 @@ async def test_a_server_is_ready_once_its_admin_port_responds_and_drains_when_th
         with pytest.raises(OSError, match="too many files") if error else nullcontext():
             await servers.run(*given, admin=admin, companion=partial(asyncio.sleep, 0))
     assert ([] if error else ["admin port", "ready"]) == begun
-    assert (True, tasks) == (service.application.draining, asyncio.all_tasks())
+    assert (True, tasks) == (service.application.gate.draining, asyncio.all_tasks())
 
 
 async def test_the_root_lists_every_path_that_is_served(service: Service) -> None:

@@ -50,7 +50,7 @@ def test_several_orders_are_each_tried_and_the_first_failure_is_the_exit_code(cl
     assert [1, -5] == [order["id"] for order in done.json_lines()]
     assert {"shipped"} == {order["status"] for order in done.json_lines()}
     assert {"2026-11-20T08:00:00Z"} == {order["shipDate"] for order in done.json_lines()}
-    assert ["order_not_found", "order_not_pending"] == [json.loads(line)["code"] for line in done.err.splitlines()]
+    assert ["order_not_found", "order_already_shipped"] == [json.loads(line)["code"] for line in done.err.splitlines()]
     assert 6 == cli("orders", "ship", "2", "99").code
 
 
@@ -63,6 +63,32 @@ def test_shipping_sets_the_ship_date_and_completing_needs_it_shipped(cli: Comman
     assert True is order["complete"]
     again = cli("orders", "complete", "1", "--json")
     assert (6, "order_already_complete") == (again.code, again.error()["code"])
+
+
+def test_an_order_is_corrected_by_options_and_an_empty_text_removes_a_value(cli: CommandLine) -> None:
+    stated = ("--pet-id", "8", "--quantity", "3", "--ship-date", "2026-12-01T10:00:00+02:00", "--reference", "R 1")
+    corrected = cli.must("orders", "edit", "1", *stated, "--json").json()
+    values = {"petId": 8, "quantity": 3, "shipDate": "2026-12-01T08:00:00Z", "reference": "R 1"}
+    assert {"id": 1, "status": "pending", **values}.items() <= corrected.items()
+    cli.must("orders", "edit", "1", "--pet-id", "", "--quantity", "", "--ship-date", "", "--reference", "")
+    assert not values.keys() & cli.must("orders", "show", "1", "--json").json().keys()
+    refused = cli("orders", "edit", "1", "--complete")
+    assert (6, True) == (refused.code, "only a shipped order can be completed" in refused.err)
+    cli.must("orders", "ship", "1")
+    assert "complete" in cli.must("orders", "edit", "1", "--complete", "--quantity", "4").out
+    assert {"quantity": 4, "complete": True}.items() <= cli.must("orders", "show", "1", "--json").json().items()
+    assert 2 == cli("orders", "edit", "1").code
+    assert 2 == cli("orders", "edit", "1", "--quantity", "1.0").code
+    assert 5 == cli("orders", "edit", "99", "--quantity", "1").code
+
+
+def test_of_a_cancelled_order_only_the_reference_can_be_removed(cli: CommandLine) -> None:
+    cli.must("orders", "edit", "1", "--reference", "R 1")
+    cli.must("orders", "cancel", "1")
+    refused = cli("orders", "edit", "1", "--quantity", "4")
+    assert (6, True) == (refused.code, "can no longer be corrected" in refused.err)
+    cli.must("orders", "edit", "1", "--reference", "")
+    assert "reference" not in cli.must("orders", "show", "1", "--json").json()
 
 
 def test_only_a_pending_order_can_be_cancelled(cli: CommandLine) -> None:

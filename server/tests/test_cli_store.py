@@ -161,6 +161,11 @@ def test_doctor_says_how_many_accounts_may_cancel_the_orders_of_others(cli: Comm
     assert None is found()
     cli.must("accounts", "edit", "Zoo & Co", "--orders", "all")
     assert (message.format(1), remedy.format("'Zoo & Co'")) == found()
+    own = cli.must("keys", "create", "acme", "--scope", "orders:manage", "--scope", "orders:cancel", "--json").json()[
+        "id"
+    ]
+    assert None is found(), "one account of a partner, and the shop's own"
+    cli.must("keys", "revoke", own)
     cli.must("accounts", "close", "acme", "--yes")
     assert None is found()
 
@@ -178,8 +183,9 @@ def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
     cli: CommandLine, order_id: int, level: str | None
 ) -> None:
     cli.must("orders", "import", "-", stdin=f'{{"id":{order_id}}}')
-    found = results(cli).get("identifiers")
-    assert (None if found is None else found[0]) == level
+    found = results(cli)
+    assert (None if "identifiers" not in found else found["identifiers"][0]) == level
+    assert ("large identifiers" in found) == (order_id > MAX_ASSIGNED_ID)
 
 
 MOUNT = "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right."
@@ -456,6 +462,15 @@ def test_a_copy_takes_a_password_from_the_environment_only(cli: CommandLine, url
     assert "secret" not in taken.err
     missing = cli("db", "copy")
     assert (2, True) == (missing.code, "env var: 'PETSTORE_COPY_TO_URL'" in missing.err)
+
+
+def test_a_copy_takes_its_target_from_a_file(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("postgresql://me:s3cr3t@127.0.0.1:1/x\n")
+    done = cli("db", "copy", PETSTORE_COPY_TO_URL_FILE=str(tmp_path / "target"))
+    assert (1, True) == (done.code, done.err.endswith("Check the URL of the target.\n"))
+    refused = cli("db", "copy", PETSTORE_COPY_TO_URL_FILE=str(tmp_path / "missing"))
+    assert (2, True) == (refused.code, f"names {tmp_path}/missing, which cannot be read" in refused.err)
+    assert "s3cr3t" not in done.err + refused.err
 
 
 def test_a_copy_accepts_an_address_without_a_password_on_the_command_line(cli: CommandLine) -> None:

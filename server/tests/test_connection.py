@@ -140,7 +140,7 @@ def test_the_response_to_a_malformed_head_request_has_no_body(served: Served, ma
     with served.server.connect() as connection:
         response = exchange(connection, b"HEAD /v1/store/orders" + malformed + b"\r\n\r\n")
     assert response.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 401 "))
-    assert b"\r\ncontent-length: " in response
+    assert b"\r\nContent-Length: " in response
     assert response.endswith(b"\r\n\r\n")
 
 

@@ -69,8 +69,8 @@ async def test_connections_beyond_the_maximum_get_503_and_the_others_are_served(
         writer.write(GET)
         refused = await until_closed(reader)
         assert refused.startswith(b"HTTP/1.1 503 ")
-        assert b"\r\nretry-after: 1\r\n" in refused
-        assert b"\r\nconnection: close\r\n" in refused
+        assert b"\r\nRetry-After: 1\r\n" in refused
+        assert b"\r\nConnection: close\r\n" in refused
         assert b'"code":"service_unavailable"' in refused
         assert 1 == server.refused["maximum"]
         kept.pop()[1].close()
@@ -89,18 +89,18 @@ async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the
         idle, kept, begun = [await connect(port) for _ in range(3)]
         for reader, writer in (kept, begun):
             writer.write(GET)
-            assert b"connection: close" not in await reader.readuntil(b"done")
+            assert b"Connection: close" not in await reader.readuntil(b"done")
         begun[1].write(GET[:10])
         with socket.create_connection(("127.0.0.1", port)) as waiting:  # the server has not accepted it yet
             waiting.sendall(GET)
             stopping = asyncio.create_task(server.stop(10))
             await asyncio.sleep(0.05)
             kept[1].write(GET)
-            assert 1 == (await until_closed(kept[0])).count(b"\r\nconnection: close\r\n")
+            assert 1 == (await until_closed(kept[0])).count(b"\r\nConnection: close\r\n")
             assert b"" == await until_closed(idle[0])
             await asyncio.sleep(0.3)  # longer than an idle connection is kept
             begun[1].write(GET[10:])
-            assert 1 == (await until_closed(begun[0])).count(b"\r\nconnection: close\r\n")
+            assert 1 == (await until_closed(begun[0])).count(b"\r\nConnection: close\r\n")
             waiting.setblocking(False)
             found = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(waiting, 4096), PATIENCE)
             assert found.startswith(b"HTTP/1.1 200 ")
@@ -158,7 +158,7 @@ async def test_stopping_waits_for_a_request_and_ends_one_that_takes_too_long_als
         await server.stop(patience)
         assert ([outcome], set()) == (outcomes, server._tasks)
         if not is_gone:
-            last = (await until_closed(reader)).count(b"\r\nconnection: close\r\n")
+            last = (await until_closed(reader)).count(b"\r\nConnection: close\r\n")
             assert (outcome == "done") == last
         with pytest.raises(OSError, match="Connect call failed"):
             await asyncio.open_connection("127.0.0.1", port)
@@ -260,7 +260,7 @@ async def test_a_response_without_the_expected_body_is_the_last_of_its_connectio
     async with serving(refuse) as (_, port):
         reader, writer = await connect(port)
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
-        assert b"connection: close" in await reader.readuntil(b"\r\n\r\n")
+        assert b"Connection: close" in await reader.readuntil(b"\r\n\r\n")
         reader, writer = await connect(port)  # without Expect, the body follows, and then the next request
         writer.write(POST + b"12345" + POST + b"12345")
         assert 2 == (await reader.readuntil(b"no") + await reader.readuntil(b"no")).count(b"HTTP/1.1 200 OK")

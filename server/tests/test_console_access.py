@@ -171,7 +171,7 @@ async def test_every_action_needs_the_sessions_token(console: Console, browser: 
     key = await add_key(console.store)
     file = await upload(browser, b'{"id": 1}\n')
     await finished(browser, file)
-    names = {"name": key.account, "key": key.id, "upload": file.rpartition("/")[2]}
+    names = {"name": key.account, "key": key.id, "upload": file.rpartition("/")[2], "order": "1"}
     actions = [path.format(**names) for path, (_, action) in HANDLERS.items() if action and path != "/imports/new"]
     for token in ("", "0" * 64, "ü", other.form_token):
         sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]

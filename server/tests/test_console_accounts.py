@@ -173,7 +173,7 @@ CARDS = f"""
 /accounts/zoo: Keys 1 key. Key State Last used (hour) Created Expires Actions
     key_one active never 1970-01-01 never Rotate Revoke
 
-/accounts/zoo: New key Scopes orders:read orders:cancel pets:read orders:write
+/accounts/zoo: New key Scopes orders:read orders:cancel pets:read orders:write orders:manage
     Note What the key is for, such as: warehouse Expires Such as 90d or 2027-01-31; empty: never Create key
 
 /accounts/zoo: Plan {PLANS}

@@ -233,6 +233,52 @@ async def test_an_orders_page_shows_what_happened_and_offers_what_its_state_allo
     assert "/console/keys/key_one" in browser.page
 
 
+async def test_an_order_is_corrected_field_by_field_also_after_it_has_shipped(
+    console: Console, browser: Browser
+) -> None:
+    await add_orders(console, Order(1, 7, 2, reference="R 1"), Order(2, status=Status.SHIPPED))
+    await browser.get("/orders/1")
+    token = {"seen": browser.hidden("seen")}
+    typed = {"petId": "8", "quantity": "2", "shipDate": "2027-01-31", "reference": "", "complete": ""}
+    assert "Corrected order 1." in await browser.submit("/orders/1/edit", {**token, **typed})
+    order = await console.store.orders.find(1)
+    assert Order(1, 8, 2, "2027-01-31T00:00:00Z") == order
+    entry = (await log(console.store))[-1]
+    assert ("order.update", {"petId": 7, "reference": "R 1"}) == (entry.action, entry.before)
+    stale = {**token, **typed, "petId": "9"}
+    assert "was changed meanwhile" in await browser.submit("/orders/1/edit", stale, 409)
+    wrong = {"seen": "", "quantity": "2.5", "shipDate": "soon", "reference": "x" * 65}
+    page = await browser.submit("/orders/1/edit", wrong, 400)
+    for problem in ("A quantity is a whole number", "'soon' is not a time", "is not 1 to 64 printable characters"):
+        assert problem in page
+    await browser.get("/orders/1")
+    early = {"seen": browser.hidden("seen"), **typed, "complete": "true"}
+    assert "only a shipped order can be completed" in await browser.submit("/orders/1/edit", early, 409)
+    await add_orders(console, Order(3, reference="R 3"))
+    await browser.get("/orders/1")
+    used = {"seen": browser.hidden("seen"), **typed, "reference": "R 3"}
+    assert "Order 3 already has this reference" in await browser.submit("/orders/1/edit", used, 409)
+    await browser.get("/orders/2")
+    shipped = {"seen": browser.hidden("seen"), "quantity": "5", "complete": "true"}
+    assert "Corrected order 2." in await browser.submit("/orders/2/edit", shipped)
+    assert Order(2, None, 5, None, True, Status.SHIPPED) == await console.store.orders.find(2)
+
+
+async def test_of_a_cancelled_order_the_page_offers_only_to_remove_the_reference(
+    console: Console, browser: Browser
+) -> None:
+    await add_orders(console, Order(1, 7, reference="R 1", status=Status.CANCELLED))
+    page = await browser.get("/orders/1")
+    assert "Remove “" in page
+    assert 'name="quantity"' not in page
+    seen = browser.hidden("seen")
+    assert "Corrected order 1." in await browser.submit("/orders/1/edit", {"seen": seen, "only": "reference"})
+    assert Order(1, 7, status=Status.CANCELLED) == await console.store.orders.find(1)
+    assert "Remove" not in await browser.get("/orders/1")
+    page = await browser.submit("/orders/1/edit", {"seen": seen, "petId": "7", "quantity": "3"})
+    assert "Order 1 is already cancelled and can no longer be corrected." in page
+
+
 async def test_orders_are_shipped_completed_and_cancelled(console: Console, browser: Browser) -> None:
     await add_orders(console, *(Order(number) for number in range(1, 5)))
     await browser.get("/orders")
@@ -257,7 +303,7 @@ async def test_a_conflict_is_reported_and_changes_nothing(console: Console, brow
     page = await browser.submit("/orders/cancel", {"order": "1", "confirmed": "yes"})
     assert "Nothing was changed. Order 1 has already shipped" in page
     page = await browser.submit("/orders/ship", {"order": ["1", "2", "99"]})
-    assert "Shipped 1 order. Order 1 is shipped; only a pending order can be shipped." in page
+    assert "Shipped 1 order. Order 1 has already shipped and cannot be shipped again; nothing is left to do." in page
     assert "There is no order 99" in page
 
 
@@ -434,7 +480,7 @@ async def test_an_order_that_was_not_changed_is_explained_with_a_link(console: C
     await console.store.orders.change(1, COMPLETE, Actor("operator:bob:2", START - 120))
     await browser.get("/orders")
     page = await browser.submit("/orders/ship", {"order": "1"})
-    reason = "Order 1 is shipped; only a pending order can be shipped."
+    reason = "Order 1 has already shipped and cannot be shipped again; nothing is left to do."
     assert f"Nothing was changed. {reason} Completed the order: operator bob:2, 2 min ago. Show it" in page
     assert 'class="notice notice-bad"' in browser.page
     assert 'href="/console/orders/1">Show it' in browser.page
@@ -499,9 +545,9 @@ async def test_the_page_of_an_order_shows_every_import_that_touched_it(console: 
 async def test_changes_are_found_by_an_index(file_store: Stores) -> None:
     async with file_store.opened() as store:
         for filters, index in (
-            (AuditFilters(request_id="abc-7f"), "audit_by_request"),
+            (AuditFilters(request_id="abc-7f"), "audit_by_order_request"),
             (AuditFilters(actor="operator:bob"), "audit_by_actor"),
-            (AuditFilters(action="key.create"), "audit_by_action"),
+            (AuditFilters(action="key.create"), "audit_by_other_action"),
             (AuditFilters(subjects=("order:7", "key:key_one")), "audit_by_subject"),
             (AuditFilters(since=START), "audit_by_time"),
             (AuditFilters(action="order.cancel"), "audit_by_time"),

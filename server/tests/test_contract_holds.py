@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from petstore_server.api.contracts import load_contract
 from petstore_server.api.errors import STATUS
 from petstore_server.api.routes import ANY_KEY, Route
+from petstore_server.api.v2.bodies import MAX_OPERATIONS
 from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, MAX_WAIT
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.texts import is_visible
@@ -129,6 +130,8 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Any, st
     from schemathesis.checks import CHECKS, load_all_checks
 
     load_all_checks()
+    checks = list(CHECKS.get_all())
+    of_batches = [check for check in checks if check.__name__ != "negative_data_rejection"]
     store = tmp_path_factory.mktemp("fuzzed") / "store.db"
     lines = "".join(f'{{"id":{number},"quantity":{number}}}\n' for number in range(-50, 200))
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
@@ -144,31 +147,46 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Any, st
                 base_url=f"{server.api}/{version}",
                 session=session,
                 headers={"Authorization": f"Bearer {key}", "X-Forwarded-For": address},
-                checks=list(CHECKS.get_all()),
+                checks=of_batches if is_batch(case) else checks,
             )
 
         yield call
         assert "request failed" not in server.log.read_text()
 
 
+def is_batch(case: Any) -> bool:
+    """Whether the request is a batch: a malformed operation in it is its own 400 within a 200."""
+    operations = case.body.get("operations") if isinstance(case.body, dict) else None
+    return (
+        isinstance(operations, list) and case.body.keys() == {"operations"} and 1 <= len(operations) <= MAX_OPERATIONS
+    )
+
+
 def correct(case: Any) -> None:
     """Change what a schema cannot rule out in a valid request, and what is lost on the way from an invalid one."""
-    query, headers, body = case.query or {}, case.headers or {}, case.body
+    query = case.query or {}
     if str(query.get("wait")) in map(str, range(MAX_WAIT + 1)):
         query["wait"] = 0  # it would take as long
-    if not case.meta.generation.mode.is_positive:
-        for name in query.keys() - LIST_ORDERS.all.keys() - LIST_CHANGES.all.keys() - GET_USAGE.all.keys():
-            query[name] = "x"  # an unknown parameter with an empty list would not be sent
-        if not isinstance(query.get("reference", []), list):
-            query["reference"] = ""  # a number would be sent as the text of one reference, which is valid
+    if case.meta.generation.mode.is_positive:
+        correct_valid(query, case.headers or {}, case.body)
         return
+    for name in query.keys() - LIST_ORDERS.all.keys() - LIST_CHANGES.all.keys() - GET_USAGE.all.keys():
+        query[name] = "x"  # an unknown parameter with an empty list would not be sent
+    if not isinstance(query.get("reference", []), list):
+        query["reference"] = ""  # a number would be sent as the text of one reference, which is valid
+
+
+def correct_valid(query: dict[str, Any], headers: Any, body: Any) -> None:
     # A cursor belongs to a page, a range must not end before it starts, and usage is kept for a limited time.
     for name in ("cursor", "after", "from", "shipDateFrom"):
         query.pop(name, None)
+    for name in ("If-Match", "If-None-Match"):
+        headers.pop(name, None)  # no generated ETag is that of an order, and 412 would count as a refusal
     if "Idempotency-Key" in headers:
         headers["Idempotency-Key"] = str(next(NUMBERS))  # the generated one was used before, for another body
     correct_values(query)
     if isinstance(body, dict):
+        body.pop("account", None)  # there is no account with a generated name
         correct_values(body)
 
 

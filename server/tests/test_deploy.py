@@ -155,7 +155,7 @@ def test_prometheus_scrapes_the_admin_port_and_sends_alerts() -> None:
 @for_all(FILES)
 def test_named_settings_exist(file: Path) -> None:
     named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", file.read_text()))
-    assert set() == named - {setting.name for setting in SETTINGS}
+    assert set() == named - {name for setting in SETTINGS for name in setting.names}
 
 
 def test_the_service_accepts_the_environment_file() -> None:
@@ -292,6 +292,10 @@ class PostgresTools:
         lines = ("sqlite:////var/lib/petstore/orders.db", url)
         (self._folder / "petstore.env").write_text("".join(f"PETSTORE_DATABASE_URL={line}\n" for line in lines))
 
+    def use_file(self, file: Path) -> None:
+        """Let the settings name a file with the URL."""
+        (self._folder / "petstore.env").write_text(f"PETSTORE_DATABASE_URL_FILE={file}\n")
+
     def back_up(self) -> subprocess.CompletedProcess[str]:
         return self.run(self._backup)
 
@@ -369,6 +373,16 @@ def test_no_other_user_sees_the_password_of_postgresql_during_a_backup_and_a_res
             assert not re.search("s3cr3t", each.read_text())
     finally:
         engine.remove()
+
+
+def test_the_tools_of_postgresql_read_the_file_that_the_settings_name(tmp_path: Path) -> None:
+    tools = PostgresTools(tmp_path, tmp_path, {})
+    tools.use_file(tmp_path / "url")
+    missing = tools.run("petstore-postgresql env")
+    assert 1 == missing.returncode
+    assert f"PETSTORE_DATABASE_URL_FILE names {tmp_path}/url, which cannot be read: No such file" in missing.stderr
+    (tmp_path / "url").write_text("postgresql://shop:s3cr3t@db.internal/petstore\n")
+    assert "PGPASSWORD=s3cr3t\n" in tools.run("petstore-postgresql env").stdout
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def get(documents: Documents, path: str, headers: dict[bytes, bytes] | None = No
 
 
 def header_lines(response: Response) -> dict[bytes, bytes]:
-    """The headers of a response, by name."""
+    """The headers of a response, by name in lower case."""
     pairs = [line.partition(b": ") for line in response.headers.split(b"\r\n")[:-1]]
     assert len({name for name, _, _ in pairs}) == len(pairs)
-    return {name: value for name, _, value in pairs}
+    return {name.lower(): value for name, _, value in pairs}
 
 
 def body(response: Response) -> bytes:

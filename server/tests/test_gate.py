@@ -115,7 +115,7 @@ async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(service: Se
 async def test_a_cancel_is_answered_by_what_became_of_the_order(service: Service, version: str) -> None:
 
     await service.orders(Order(-5), Order(2, status=Status.SHIPPED))
-    headers = bearer(await service.key(), **{"If-Match": '"x"'})  # is ignored
+    headers = bearer(await service.key(), **({"If-Match": '"x"'} if version == "v1" else {}))  # is ignored
     responses = []
     for order_id in ("-5", "-5", "2", "3", "%2D5", "007", "%201", "1%2F2", "9223372036854775808", "-0"):
         response = await service.client.delete(f"/{version}/store/orders/{order_id}", headers=headers)
@@ -600,7 +600,7 @@ async def test_the_admin_port_tells_liveness_readiness_and_metrics(service: Serv
             assert (
                 f'\npetstore_accounts_using{{operation="listOrders"}} {using}\n' in (await admin.get("/metrics")).text
             )
-        service.application.draining = True
+        service.application.gate.draining = True
         draining = await admin.get("/readyz")
         assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
         assert 200 == (await admin.get("/livez")).status_code

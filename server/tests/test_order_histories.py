@@ -235,9 +235,13 @@ class History:
         outcomes, changed = [], {}
         for row in step.orders:
             order = kept_of(current.get(row.id), row)
-            protected = order.id in self._placed and not step.replace_placed
+            before = current.get(row.id)
+            same = before is not None and before.account == row.account and before.reference in (None, row.reference)
+            protected = order.id in self._placed and not (step.replace_placed and same)
             others = [each for each in current.values() if each.id != order.id]
-            outcomes.append(self._imported(current.get(order.id), order, others, protected=protected))
+            outcome = self._imported(before, order, others, protected=protected)
+            is_other = outcome is ImportOutcome.PROTECTED and step.replace_placed
+            outcomes.append(ImportOutcome.OTHER_PLACED if is_other else outcome)
             if outcomes[-1] in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
                 current[order.id] = changed[order.id] = order
         importing = self._writer.orders.import_batch(step.orders, "import:1", BY, replace_placed=step.replace_placed)

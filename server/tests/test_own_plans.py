@@ -67,7 +67,7 @@ def sqlite_plan(url: str, statement: Query) -> Plan:
 
 async def postgres_plan(url: str, statement: Query) -> Plan:
     engine = PostgresEngine(url)
-    sql, parameters, in_order, _ = statement
+    sql, parameters, in_order, *_ = statement
     [(plans,)] = await engine.query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
     await engine.close()
     found = [node for node in nodes(plans[0]["Plan"]) if "orders" in str(node.get("Relation Name"))]

@@ -59,7 +59,7 @@ def insert(connection: psycopg.Connection, *orders: Order) -> None:
 
 def replace(connection: psycopg.Connection, order: Order) -> None:
     """Replace an order as the service does, in a transaction that goes on."""
-    perform(connection, dialect.update_orders([(*order_row(order), None)], (), 0.0))
+    perform(connection, dialect.update_orders([(*order_row(order), None)], 0.0))
 
 
 async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None:

@@ -195,8 +195,10 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
             slow.sendall(f"GET {ORDERS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
             assert slow.recv(1000).startswith(b"HTTP/1.1 200 ")
             assert 200 == admin.get(f"{server.admin}/readyz").status_code
+            assert 200 == admin.get(f"{server.api}/healthz").status_code
             server.process.send_signal(signal.SIGTERM)
             within(0, lambda: 503 == admin.get(f"{server.admin}/readyz").status_code)
+            assert 503 == admin.get(f"{server.api}/healthz").status_code
             assert "drain" in admin.get(f"{server.admin}/readyz").json()["reason"]
             with server.client(key) as client:
                 assert 200 == client.head(ORDERS).status_code  # it goes on accepting for the delay

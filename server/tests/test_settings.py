@@ -22,14 +22,98 @@ def test_the_defaults_are_valid() -> None:
     assert datetime(2027, 12, 1, tzinfo=UTC) == settings.pets_sunset
 
 
-def test_names_of_the_client_and_of_kubernetes_are_ignored() -> None:
-    names = ("PETSTORE_API_KEY", "PETSTORE_SERVICE_HOST", "PETSTORE_SERVICE_PORT", "PETSTORE_PORT_8080_TCP_ADDR")
-    read_settings(dict.fromkeys(names, "10.0.0.1"))
+def test_the_key_of_the_client_is_ignored() -> None:
+    read_settings({"PETSTORE_API_KEY": "secret"})
 
 
-def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
-    with pytest.raises(SettingsError, match=r"PETSTORE_PORT .*Kubernetes"):
-        read_settings({"PETSTORE_PORT": "tcp://10.0.0.1:8080"})
+@pytest.mark.parametrize("service", ["PETSTORE", "PETSTORE_ADMIN", "PETSTORE_REDIS", "PETSTORE_POSTGRES_PRIMARY"])
+def test_what_kubernetes_injects_for_services_is_ignored(service: str) -> None:
+    injected = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "8080",
+        "SERVICE_PORT_HTTP_API": "8080",
+        "PORT": "tcp://10.0.0.1:8080",
+        "PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "PORT_8080_TCP_PROTO": "tcp",
+        "PORT_8080_TCP_PORT": "8080",
+        "PORT_8080_TCP_ADDR": "10.0.0.1",
+        "PORT_53_UDP": "udp://10.0.0.1:53",
+    }
+    assert read_settings({}) == read_settings({f"{service}_{name}": text for name, text in injected.items()})
+
+
+def test_a_port_that_the_pod_sets_itself_is_used() -> None:
+    environ = {"PETSTORE_PORT": "9000", "PETSTORE_ADMIN_PORT": "tcp://10.0.0.1:8081", "PETSTORE_SERVICE_PORT": "80"}
+    settings = read_settings(environ)
+    assert (9000, 8081) == (settings.port, settings.admin_port)
+
+
+def test_an_option_is_never_taken_for_what_kubernetes_injects() -> None:
+    with pytest.raises(SettingsError, match="PETSTORE_PORT must be a whole number"):
+        read_settings({"PETSTORE_PORT": "9000"}, {"PETSTORE_PORT": "tcp://10.0.0.1:8080"})
+
+
+@pytest.mark.parametrize(
+    "name", ["PETSTORE_REDIS_PORT", "PETSTORE_SERVICE", "PETSTORE_SERVICE_HOSTS", "PETSTORE_PORT_TCP", "PETSTORE_PROT"]
+)
+def test_other_names_are_refused_and_in_a_pod_the_message_says_how_to_have_none_injected(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name} is not a setting of this service; ") as outside:
+        read_settings({name: "6379"})
+    assert "ubernetes" not in str(outside.value)
+    with pytest.raises(SettingsError, match=r"If Kubernetes injected it .* enableServiceLinks: false in the pod\.$"):
+        read_settings({name: "6379", "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+
+
+DATABASE, SECRET_URL = "PETSTORE_DATABASE_URL", "postgresql://me:s3cr3t@db.internal/petstore"
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_secret_is_read_from_a_file_without_the_line_end(tmp_path: Path, end: str) -> None:
+    (tmp_path / "url").write_bytes(f"{SECRET_URL}{end}".encode())
+    file = str(tmp_path / "url")
+    assert SECRET_URL == read_settings({f"{DATABASE}_FILE": file}).database_url
+    assert SECRET_URL == read_settings({f"{DATABASE}_FILE": file, DATABASE: ""}).database_url
+    assert "sqlite:///x.db" == read_settings({f"{DATABASE}_FILE": file}, {DATABASE: "sqlite:///x.db"}).database_url
+
+
+def test_every_setting_that_may_hold_a_secret_may_be_in_a_file_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    secret = {setting.name for setting in SETTINGS if setting.secret}
+    assert {DATABASE, "PETSTORE_REDIS_URL"} == secret
+    for setting in SETTINGS:
+        with pytest.raises(SettingsError, match="it is the text of " if setting.secret else "is not a setting of this"):
+            read_settings({f"{setting.name}_FILE": str(tmp_path / "file")})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, r"names \S+/url, which cannot be read: No such file or directory\.$"),
+        ("", r"names \S+/url, which is empty\.$"),
+        ("\n", r"names \S+/url, which is empty\.$"),
+        ("s3cr3t" * 4000, r"names \S+/url, which has more than 16 KiB\.$"),
+        ("s3cr3t\udcff", r"names \S+/url, which is not text in UTF-8\.$"),
+        ("mysql://me:s3cr3t@x", r"must be sqlite:///FILE, .*; it is the text of \S+/url\.$"),
+        (f"{SECRET_URL}\n\n", r"must be a valid URL; .*; it is the text of \S+/url\.$"),
+    ],
+)
+def test_an_error_names_the_file_of_a_secret_and_never_its_content(
+    tmp_path: Path, content: str | None, problem: str
+) -> None:
+    file = tmp_path / "url"
+    if content is not None:
+        file.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(SettingsError, match=f"^{DATABASE}.*{problem}") as caught:
+        read_settings({f"{DATABASE}_FILE": str(file)})
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_secret_that_is_set_twice_or_is_itself_in_place_of_its_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{DATABASE} and {DATABASE}_FILE are both set; remove one of them"):
+        read_settings({DATABASE: SECRET_URL, f"{DATABASE}_FILE": str(tmp_path / "url")})
+    for file in (SECRET_URL, "s3cr3t", "", "secrets/url"):
+        with pytest.raises(SettingsError, match=f"^{DATABASE}_FILE must be the absolute path of a file.$"):
+            read_settings({f"{DATABASE}_FILE": file})
 
 
 @pytest.mark.parametrize(

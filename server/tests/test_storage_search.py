@@ -174,7 +174,7 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
 
 
 async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(file_store: Stores) -> None:
-    work = dialect.update_orders([(1, "cancelled", *[None] * 6)], [], 0.0)
+    work = dialect.update_orders([(1, "cancelled", *[None] * 6)], 0.0)
     next(work)
     statement = work.send([(1, 1)])
     assert isinstance(statement, engine.Commands)
@@ -213,7 +213,7 @@ async def explained_page(database: PostgresEngine, work: engine.Work[Page]) -> P
         statement = next(work)
         while True:
             assert isinstance(statement, engine.Query)
-            sql, parameters, in_order, _ = statement
+            sql, parameters, in_order, *_ = statement
             [(plans,)] = await database.query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
             for node in nodes(plans[0]["Plan"]):
                 methods.add(node["Node Type"])

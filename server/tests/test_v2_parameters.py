@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
+from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
@@ -20,8 +21,6 @@ from petstore_server.api.v2.input import (
     NO_PARAMETERS,
     Parameters,
     Timestamp,
-    check_media_type,
-    read_new_order,
 )
 from petstore_server.api.v2.orders import read_listing
 from petstore_server.api.v2.tokens import Cursors
@@ -116,7 +115,7 @@ UNKNOWN = (
         ],
         *[(f"reference={text}", REFERENCE) for text in ("", "%20a", "a" * 65)],
         *[(f"status{value}", STATUS) for value in ("", "=Pending", "=pending,shipped", "=pending&status=")],
-        *[(f"complete={value}", "'complete' must be one of true, false.") for value in ("1", "True")],
+        *[(f"complete={value}", "'complete' must be true or false.") for value in ("1", "True")],
         *[(f"limit={value}", "'limit' must be a whole number from 1 to 1000.") for value in (0, 1001)],
         ("limit=1&limit=1", "'limit' is given more than once; give it once."),
         ("sort=petId", "'sort' must be one of id, -id, shipDate, -shipDate, updatedAt, -updatedAt."),
@@ -333,15 +332,28 @@ def test_any_other_body_is_refused_without_a_fault(content: bytes) -> None:
 
 def test_json_in_utf_8_is_accepted_and_any_other_media_type_or_coding_refused() -> None:
     accepted = (b"application/json", b"Application/JSON; charset=UTF-8", b'application/json;charset="utf-8"')
-    for content_type, coding in product(accepted, (None, b"identity")):
-        check_media_type(content_type, coding)
-    refused = [None, b"", b"text/plain", b"application/json-patch+json", b"application/x-www-form-urlencoded"]
+    for content_type, coding in product(accepted, ({}, {b"content-encoding": b"identity"})):
+        check_media_type({b"content-type": content_type, **coding})
+    refused = [
+        b"",
+        b"text/plain",
+        b"application/merge-patch+json",
+        b"application/json-patch+json",
+        b"application/x-www-form-urlencoded",
+    ]
     refused += [b"application/json; charset=latin-1", b"application/json, application/json"]
-    for other in refused:
+    compressed = {b"content-type": b"application/json", b"content-encoding": b"gzip"}
+    for headers in (compressed, {}, *({b"content-type": other} for other in refused)):
         with pytest.raises(UnsupportedMediaType):
-            check_media_type(other, None)
-    with pytest.raises(UnsupportedMediaType):
-        check_media_type(b"application/json", b"gzip")
+            check_media_type(headers)
+
+
+def test_a_correction_may_also_be_declared_as_a_merge_patch() -> None:
+    for content_type in (b"application/json", b"application/merge-patch+json", b"Application/Merge-Patch+JSON"):
+        check_media_type({b"content-type": content_type}, patch=True)
+    for other in (b"application/json-patch+json", b"text/plain"):
+        with pytest.raises(UnsupportedMediaType):
+            check_media_type({b"content-type": other}, patch=True)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,15 @@ def responded(server: Server) -> float:
     return sum(value for name, value in found.items() if name.startswith("petstore_requests_total"))
 
 
+def test_workers_read_the_file_with_a_secret_themselves(store: Path, redis: str, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text(f"{redis}\n")
+    settings = {"PETSTORE_REDIS_URL_FILE": str(tmp_path / "url"), "PETSTORE_BAN_GRACE_SECONDS": "600"}
+    with serving_as(store, ["--workers", "2"], settings, wait_for_redis) as server:
+        key, _ = new_key(store)
+        assert {"200": 60, "rate_limit_exceeded": 40} == send(server, key, 100)
+        assert redis not in Path(f"/proc/{workers(server)[0]}/environ").read_text()
+
+
 def test_both_workers_take_connections_and_count_as_one_and_metrics_sum_them(store: Path, server: Server) -> None:
     key, _ = new_key(store)
     assert 2 == len(workers(server))

@@ -33,7 +33,7 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _PROTECTION = (
-    f"content-security-policy: {_POLICY}\r\nreferrer-policy: no-referrer\r\nx-content-type-options: nosniff\r\n"
+    f"Content-Security-Policy: {_POLICY}\r\nReferrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n"
 )
 _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time; mostly the response is 304
 _GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, for a tenth more bytes
@@ -106,7 +106,7 @@ class Documents:
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
         if slash:
-            return Response(308, b"location: ../%s\r\ncontent-length: 0\r\n" % segments[-2].encode())
+            return Response(308, b"Location: ../%s\r\nContent-Length: 0\r\n" % segments[-2].encode())
         plain, zipped = prepared()
         return (zipped if accepts_gzip(headers) else plain).answer(headers)
 
@@ -114,11 +114,11 @@ class Documents:
 def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representation, Representation]:
     """The plain form, and what a client gets that accepts gzip: the plain form too where that is as short."""
     digest = sha256(body).hexdigest()[:32]
-    headers = f"cache-control: {caching}\r\n{_PROTECTION}".encode()
+    headers = f"Cache-Control: {caching}\r\n{_PROTECTION}".encode()
     compressed = gzip(body, _GZIP_LEVEL)
     if len(compressed) >= len(body):
         return (represent(digest, (body,), content_type, headers),) * 2
-    headers += b"vary: Accept-Encoding\r\n"
+    headers += b"Vary: Accept-Encoding\r\n"
     zipped = represent(digest, (compressed,), content_type, headers, zipped=True)
     return represent(digest, (body,), content_type, headers), zipped
 

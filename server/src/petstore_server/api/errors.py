@@ -105,13 +105,30 @@ class InternalError(DomainError):
 
 
 _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
-    400: (server.BadRequest, InvalidParameter, InvalidCursor, InvalidToken, InvalidBody, IdempotencyKeyMissing),
+    400: (
+        server.BadRequest,
+        InvalidParameter,
+        InvalidCursor,
+        InvalidToken,
+        InvalidBody,
+        IdempotencyKeyMissing,
+    ),
     401: (domain.MissingApiKey, domain.InvalidApiKey),
     403: (domain.InsufficientScope,),
     404: (domain.InvalidOrderId, domain.OrderNotFound, domain.PetNotFound, RouteNotFound),
     405: (MethodNotAllowed,),
-    409: (domain.OrderAlreadyShipped, domain.OrderAlreadyCancelled, domain.IdempotencyKeyInUse, domain.ReferenceInUse),
+    409: (
+        domain.OrderAlreadyShipped,
+        domain.OrderAlreadyCancelled,
+        domain.OrderNotShipped,
+        domain.OrderAlreadyComplete,
+        domain.AccountMismatch,
+        domain.IdentifierReserved,
+        domain.IdempotencyKeyInUse,
+        domain.ReferenceInUse,
+    ),
     410: (Gone, ChangesReset),
+    412: (domain.PreconditionFailed,),
     413: (server.PayloadTooLarge,),
     414: (server.UriTooLong,),
     415: (UnsupportedMediaType,),
@@ -125,31 +142,41 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
 STATUS = {error: status for status, errors in _ERRORS.items() for error in errors}
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
 
-_NO_STORE = b"cache-control: no-store\r\n"  # 404, 405 and 410 are cacheable by default
+_NO_STORE = b"Cache-Control: no-store\r\n"  # 404, 405 and 410 are cacheable by default
 
 
-def error_response(failure: DomainError | RequestError) -> Response:
-    """The response to an error in the table: its status, the Error body, and the headers of its kind."""
+def error_response(failure: DomainError | RequestError, *, of_order: bool = False) -> Response:
+    """The response to an error in the table: its status, the Error body, and the headers of its kind.
+
+    `of_order`: the path is that of an order, so references to others are relative to it.
+    """
     status = STATUS[type(failure)]
     body = msgspec.json.encode({"code": failure.code, "message": failure.message, "status": status})  # spec S2.3
-    return body_response((body,), len(body), "application/json", _NO_STORE + _headers(failure), status)
+    lines = _NO_STORE + _headers(failure, b"" if of_order else b"orders/")
+    return body_response((body,), len(body), "application/json", lines, status)
 
 
-def _headers(failure: DomainError | RequestError) -> bytes:
+def error_fields(failure: DomainError) -> dict[str, object]:
+    """The outcome of an operation of a batch that failed with an error in the table."""
+    fields = {"status": STATUS[type(failure)], "code": failure.code, "message": failure.message}
+    return fields | ({"orderId": failure.values[0]} if isinstance(failure, domain.ReferenceInUse) else {})
+
+
+def _headers(failure: DomainError | RequestError, orders: bytes) -> bytes:
     match failure:
         case domain.MissingApiKey():
-            return b'www-authenticate: Bearer realm="orders"\r\n'
+            return b'WWW-Authenticate: Bearer realm="orders"\r\n'
         case domain.InvalidApiKey():
-            return b'www-authenticate: Bearer realm="orders", error="invalid_token"\r\n'
+            return b'WWW-Authenticate: Bearer realm="orders", error="invalid_token"\r\n'
         case domain.InsufficientScope(values=(scope,)):
             challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
-            return f"www-authenticate: {challenge}\r\n".encode()
+            return f"WWW-Authenticate: {challenge}\r\n".encode()
         case MethodNotAllowed(values=(allow,)):
-            return f"allow: {allow}\r\n".encode()
+            return f"Allow: {allow}\r\n".encode()
         case RateLimitExceeded(values=(int(seconds),)):
-            return b"retry-after: %d\r\n" % seconds
-        case domain.ReferenceInUse(values=(order_id,)):
-            return f"location: orders/{order_id}\r\n".encode()
+            return b"Retry-After: %d\r\n" % seconds
+        case domain.ReferenceInUse(values=(int(order_id),)):
+            return b"Location: %s%d\r\n" % (orders, order_id)
         case domain.ServiceUnavailable() | domain.IdempotencyKeyInUse() | server.TooManyConnections() | Overloaded():
-            return b"retry-after: 1\r\n"
+            return b"Retry-After: 1\r\n"
     return b""

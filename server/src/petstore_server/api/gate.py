@@ -21,6 +21,7 @@ from petstore_server.api.access_log import AccessLog
 from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
 from petstore_server.api.headers import limit_headers
+from petstore_server.api.representation import body_response
 from petstore_server.api.routes import ANY_KEY, Call, Held, Match, Routes
 from petstore_server.domain import errors as domain
 from petstore_server.domain.keys import Principal
@@ -34,6 +35,11 @@ from petstore_server.telemetry.metrics import NOT_ADMITTED, Metrics
 
 MAX_CONCURRENT = 1024  # of all accounts together that are answered at the same time
 MAX_CONCURRENT_PER_ACCOUNT = 256
+
+HEALTH = b"/healthz"
+"""The path at which load balancers ask whether the process accepts requests."""
+
+_ACCEPTING = body_response((b"ok\n",), 3, "text/plain", b"Cache-Control: no-store\r\n")
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -85,6 +91,8 @@ class Gate:
     usage: UsageRecorder
     access_log: AccessLog | None
     new_request_id: Callable[[], bytes]
+    draining: bool = False
+    """Whether the process is about to stop."""
 
     async def respond(self, request: Request) -> Answer | None:
         """The response to a request; None if the rest of the request will not arrive."""
@@ -94,6 +102,8 @@ class Gate:
         sent = request.headers.get(b"x-request-id")
         request_id = sent if sent and _may_be_kept(sent) else self.new_request_id()
         match = self.routes.find(request.path)
+        if not match.version and request.path == HEALTH:
+            return self._health(request), b"X-Request-Id: %s\r\n" % request_id
         call = Call(request, request_id, match.segments, match.parameter)
         try:
             response = await (self._serve(call, match) if match.version else self._serve_document(call))
@@ -104,9 +114,10 @@ class Gate:
             response = self._error_response(call, error)
         more = b""
         if match.version:
-            if call.decision is None:  # the key could not be looked up
-                call.decision = await self.limiter.admit_address(self._address(request), charge=False)
-            more = limit_headers(call.decision)
+            # Without a decision, the key could not be looked up.
+            more = limit_headers(
+                call.decision or await self.limiter.admit_address(self._address(request), charge=False)
+            )
             if match.route is not None and match.route.notices and response.status not in NOT_ADMITTED:
                 more += match.route.notices
         seconds = perf_counter() - began - call.held
@@ -114,7 +125,7 @@ class Gate:
         self.usage.responded(call.principal, call.operation, response.status, call.action)
         if self.access_log is not None:
             self.access_log.responded(call, response, seconds)
-        return response, b"%sx-request-id: %s\r\n" % (more, request_id)
+        return response, b"%sX-Request-Id: %s\r\n" % (more, request_id)
 
     async def _serve(self, call: Call, match: Match) -> Response | Held:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
@@ -192,6 +203,14 @@ class Gate:
             await request.receive_body()
         return self.documents.response(call.segments, request.method, request.headers)
 
+    def _health(self, request: Request) -> Response:
+        """Whether the process accepts requests. It needs no key; nothing is counted or recorded."""
+        if request.fault is not None:
+            return errors.error_response(request.fault)
+        if request.method not in ("GET", "HEAD"):
+            return errors.error_response(errors.MethodNotAllowed("GET, HEAD"))
+        return errors.error_response(domain.ServiceUnavailable("draining")) if self.draining else _ACCEPTING
+
     async def _refuse(self, request: Request, refusal: RequestError) -> Answer:
         """The response where there is no request. It shows the window of the peer's address, and charges nothing."""
         call = Call(request, self.new_request_id(), [])
@@ -200,7 +219,7 @@ class Gate:
         response = errors.error_response(refusal)
         if self.access_log is not None:
             self.access_log.responded(call, response, None)
-        return response, b"%sx-request-id: %s\r\n" % (limit_headers(decision), call.request_id)
+        return response, b"%sX-Request-Id: %s\r\n" % (limit_headers(decision), call.request_id)
 
     def _error_response(self, call: Call, error: Exception) -> Response:
         """The response to an error; a defect, or an unusable store, is logged."""
@@ -210,7 +229,7 @@ class Gate:
             _log.error("request failed", extra=call.context(), exc_info=error)
             error = errors.InternalError()
         call.code = error.code
-        return errors.error_response(error)
+        return errors.error_response(error, of_order=bool(call.parameter))
 
     def _address(self, request: Request) -> str:
         return self.client_address(request.peer, request.headers)

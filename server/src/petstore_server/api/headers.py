@@ -32,7 +32,7 @@ def limit_headers(decision: Decision) -> bytes:
         headers = _ADDRESS_TEMPLATE % (remaining, reset, remaining, reset - second)
     if decision.outcome is ADMITTED:
         return headers
-    return headers + b"retry-after: %d\r\n" % decision.retry_after
+    return headers + b"Retry-After: %d\r\n" % decision.retry_after
 
 
 def _template(*windows: tuple[str, int, int], shown: int = 0) -> bytes:
@@ -40,8 +40,8 @@ def _template(*windows: tuple[str, int, int], shown: int = 0) -> bytes:
     policy = ", ".join(f'"{name}";q={limit};w={seconds}' for name, limit, seconds in windows)
     state = ", ".join(f'"{name}";r=%d;t=%d' for name, _, _ in windows)
     return (
-        f"x-ratelimit-limit: {windows[shown][1]}\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n"
-        f"ratelimit-policy: {policy}\r\nratelimit: {state}\r\n"
+        f"X-RateLimit-Limit: {windows[shown][1]}\r\nX-RateLimit-Remaining: %d\r\nX-RateLimit-Reset: %d\r\n"
+        f"RateLimit-Policy: {policy}\r\nRateLimit: {state}\r\n"
     ).encode()
 
 
@@ -62,4 +62,4 @@ def deprecation_notices(deprecated_at: datetime, sunset: datetime) -> bytes:
     """Header lines: Deprecation, Sunset, and links to what explains both, relative to `/v1/pets/{petId}`."""
     deprecation, sunset_date = deprecation_dates(deprecated_at, sunset)
     link = '<../../docs>; rel="deprecation"; type="text/html", <../../docs>; rel="sunset"; type="text/html"'
-    return f"deprecation: {deprecation}\r\nsunset: {sunset_date}\r\nlink: {link}\r\n".encode()
+    return f"Deprecation: {deprecation}\r\nSunset: {sunset_date}\r\nLink: {link}\r\n".encode()

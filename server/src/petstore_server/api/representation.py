@@ -12,10 +12,10 @@ from petstore_server.server.messages import Response
 
 Headers = Mapping[bytes, bytes]
 
-FOR_ONE_ACCOUNT = b"cache-control: private, no-cache\r\nvary: Accept-Encoding, Authorization\r\n"
+FOR_ONE_ACCOUNT = b"Cache-Control: private, no-cache\r\nVary: Accept-Encoding, Authorization\r\n"
 """Header lines of what only the account may keep, and asks for again each time."""
 
-_GZIPPED = b"content-encoding: gzip\r\n"
+_GZIPPED = b"Content-Encoding: gzip\r\n"
 _WORTH_COMPRESSING = 1024  # bytes; a shorter body fits one packet anyway
 
 _WEIGHT = re.compile(r"\s*(?:q\s*=\s*([01](?:\.\d*)?|\.\d+)\s*)?", re.ASCII)
@@ -41,7 +41,7 @@ def represent(
 ) -> Representation:
     """The representation with these chunks, which `digest` identifies. `headers` are more header lines."""
     etag = _etag(digest, zipped)
-    headers = b"etag: %s\r\n%s" % (etag, headers)
+    headers = b"ETag: %s\r\n%s" % (etag, headers)
     length = sum(map(len, chunks))
     whole = body_response(chunks, length, content_type, headers + (_GZIPPED if zipped else b""))
     return Representation(etag, whole, Response(304, headers))
@@ -50,8 +50,8 @@ def represent(
 def answer(request: Headers, body: bytes, headers: bytes = b"") -> Response:
     """The response with JSON that was made for one request. Equal bytes have the same ETag on every host."""
     zipped = len(body) >= _WORTH_COMPRESSING and accepts_gzip(request)
-    etag = _etag(sha256(body).hexdigest()[:32], zipped)
-    headers = b"etag: %s\r\n%s%s" % (etag, FOR_ONE_ACCOUNT, headers)
+    etag = _etag(etag_of(body), zipped)
+    headers = b"ETag: %s\r\n%s%s" % (etag, FOR_ONE_ACCOUNT, headers)
     if matches(request.get(b"if-none-match"), etag):
         return Response(304, headers)
     if zipped:
@@ -59,9 +59,14 @@ def answer(request: Headers, body: bytes, headers: bytes = b"") -> Response:
     return body_response((body,), len(body), "application/json", headers)
 
 
+def etag_of(body: bytes) -> str:
+    """The ETag of a body, without the quotes."""
+    return sha256(body).hexdigest()[:32]
+
+
 def uncached(request: Headers, body: bytes, headers: bytes = b"") -> Response:
     """The response with JSON that no cache may keep. `headers` are more header lines."""
-    headers = b"cache-control: no-store\r\nvary: Accept-Encoding, Authorization\r\n" + headers
+    headers = b"Cache-Control: no-store\r\nVary: Accept-Encoding, Authorization\r\n" + headers
     if len(body) >= _WORTH_COMPRESSING and accepts_gzip(request):
         body, headers = gzip(body, 1), headers + _GZIPPED
     return body_response((body,), len(body), "application/json", headers)
@@ -71,7 +76,7 @@ def body_response(
     chunks: Sequence[bytes], length: int, content_type: str, headers: bytes = b"", status: int = 200
 ) -> Response:
     """A response with a body of `length` bytes. `headers` are more header lines."""
-    described = b"content-type: %s\r\ncontent-length: %d\r\n" % (content_type.encode(), length)
+    described = b"Content-Type: %s\r\nContent-Length: %d\r\n" % (content_type.encode(), length)
     return Response(status, headers + described, chunks, length)
 
 

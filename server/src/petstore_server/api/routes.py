@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Final, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
+from petstore_server.api.trace_context import TraceContext, parse_traceparent
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.orders import REQUESTED_ACTIONS
@@ -52,11 +53,17 @@ class Call:
         """The principal, which the gate has set before it calls a handler."""
         return cast(Principal, self.principal)
 
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace of which the request is a part. Only the log and changes ask: a list does not pay for it."""
+        return parse_traceparent(self.request.headers.get(b"traceparent"))
+
     def context(self) -> dict[str, str | None]:
         """What a line of the log says of the request."""
-        principal = self.principal
+        principal, trace = self.principal, self.trace
         return {
             "request_id": self.request_id.decode("ascii"),
+            **({} if trace is None else trace._asdict()),
             "operation": self.operation,
             "account": principal.account if principal else None,
             "key": principal.key_id if principal else None,
@@ -64,7 +71,9 @@ class Call:
 
     def actor(self, at: float) -> Actor:
         """Who makes the change that this request asks for, `at` Unix seconds, for the audit log."""
-        return Actor(f"key:{self.caller.key_id}", at, self.request_id.decode("ascii"))
+        trace = self.trace
+        trace_id = None if trace is None else trace.trace_id
+        return Actor(f"key:{self.caller.key_id}", at, self.request_id.decode("ascii"), trace_id)
 
 
 class Held(NamedTuple):

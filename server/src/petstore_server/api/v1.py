@@ -16,7 +16,7 @@ from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 
-_CACHING = b"cache-control: private, no-cache\r\nvary: Authorization\r\n"
+_CACHING = b"Cache-Control: private, no-cache\r\nVary: Authorization\r\n"
 
 
 def routes(store: Store, clock: Callable[[], float], settings: Settings) -> list[Route]:

@@ -11,9 +11,9 @@ import click
 
 from petstore_server.domain.audit import check_operator_name
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
-from petstore_server.domain.orders import parse_order_id
+from petstore_server.domain.orders import check_reference, is_int64, parse_order_id
 from petstore_server.domain.texts import looks_like_key
-from petstore_server.domain.timestamps import parse_duration, parse_when
+from petstore_server.domain.timestamps import format_timestamp, parse_duration, parse_when
 
 T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -72,6 +72,17 @@ def key_id(text: str) -> str:
     return text
 
 
+def _int64(text: str) -> int:
+    if not is_int64(text):
+        raise ValueError("is not a whole number of at most 64 bits in plain digits")
+    return int(text)
+
+
+def _or_none(text: str, read: Callable[[str], T]) -> tuple[T | None]:
+    """The value, or None for an empty text; in a tuple, because None is an option that is not given."""
+    return (read(text) if text else None,)
+
+
 def _now() -> datetime:
     return datetime.fromtimestamp(time.time(), UTC)  # the clock of all commands, which tests set in one place
 
@@ -85,4 +96,7 @@ OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
 WHEN = Parsed("when", lambda text: parse_when(text, _now()))  # RFC 3339, a date, or a duration from now
 FUTURE = Parsed("when", lambda text: parse_when(text, _now()).timestamp())  # in Unix seconds
 PAST = Parsed("when", lambda text: parse_when(text, _now(), past=True).timestamp())  # durations before now
+WHEN_OR_NONE = Parsed("when", lambda text: _or_none(text, lambda text: format_timestamp(parse_when(text, _now()))))
+NUMBER_OR_NONE = Parsed("number", lambda text: _or_none(text, _int64))
+REFERENCE_OR_NONE = Parsed("reference", lambda text: _or_none(text, check_reference))
 DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))  # in seconds

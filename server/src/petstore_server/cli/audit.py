@@ -34,7 +34,7 @@ def audit(limit: int | None, **conditions: Any) -> None:
 
     With several options, changes that match all of them. With --json, one object per line. An import has one entry,
     which counts what it has done so far; with --full, one for each of its batches. A change that a request made ends
-    with the request's X-Request-Id.
+    with the request's X-Request-Id, and with the trace that the request named in `traceparent`.
 
     $ petstore audit --since 24h
     $ petstore audit --account acme --since 2026-11-01 --until 2026-12-01
@@ -58,6 +58,8 @@ def _line(entry: dict[str, Any]) -> str:
     change = f"{_short(entry['before'])} → {_short(entry['after'])}"
     if entry["requestId"] is not None:
         change += f"  request {entry['requestId']}"
+    if "traceId" in entry:
+        change += f"  trace {entry['traceId']}"
     actor = entry["actor"] + (f" of {entry['account']}" if "account" in entry else "")
     cells = (f"{printable(entry['at']):<27}", f"{printable(actor):<20}", f"{printable(entry['action']):<16}")
     return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4)

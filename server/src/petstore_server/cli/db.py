@@ -18,6 +18,7 @@ from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.operations.orders import claim_orders
 from petstore_server.runtime import maintenance
 from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.settings import read_secret
 from petstore_server.settings.values import HOLDS_PASSWORD, database_url
 from petstore_server.store import Store
 
@@ -160,8 +161,24 @@ def restore(file: Path, yes: bool) -> None:
     _set_owners()
 
 
+class _UrlOrFile(click.Option):
+    """An option whose environment variable may hold a secret, and may name a file as the settings do."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        return read_secret(os.environ, str(self.envvar))
+
+
 @db.command(writes=True)
-@click.option("--to", "target", required=True, metavar="URL", help=_TO, envvar="PETSTORE_COPY_TO_URL", show_envvar=True)
+@click.option(
+    "--to",
+    "target",
+    cls=_UrlOrFile,
+    required=True,
+    metavar="URL",
+    help=_TO,
+    envvar="PETSTORE_COPY_TO_URL",
+    show_envvar=True,
+)
 def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 

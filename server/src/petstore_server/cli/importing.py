@@ -42,6 +42,7 @@ def import_file(
     name: str | None,
     bounded: bool = False,
     replace_placed: bool = False,
+    assigned: bool = False,
     **options: Any,
 ) -> None:
     """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected."""
@@ -55,7 +56,8 @@ def import_file(
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
         collected = Rejects(rejects_file, bounded=bounded)
-        run = FileImport(kind, source, reading, collected, replace_placed, name or Path(file).name)
+        shown_name = name or Path(file).name
+        run = FileImport(kind, source, reading, collected, replace_placed, shown_name, assigned=assigned)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
         with _stop_reported(run, kind.noun, dry_run), shown as advance:
@@ -71,7 +73,7 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance, 
 
     async def work(store: Store) -> None:
         at_once = partial(rows_at_once, settings_here())
-        opened = scratch_store() if dry_run else nullcontext()
+        opened = scratch_store(store.orders.first_assigned) if dry_run else nullcontext()
         async with opened as scratch, aclosing(run.run(store, operator, scratch, at_once)) as batches:
             async for _ in batches:
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
@@ -84,11 +86,12 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance, 
 
 
 @asynccontextmanager
-async def scratch_store() -> AsyncIterator[Store]:
+async def scratch_store(first_assigned: int = 1) -> AsyncIterator[Store]:
     """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
     require_unshared(Path(gettempdir()), TEMPORARY)
     with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
         async with opened_store(f"sqlite:///{directory}/scratch.db", create=True, migrate=True) as store:
+            store.orders.first_assigned = first_assigned
             yield store
 
 
@@ -157,10 +160,10 @@ def _result(run: FileImport[Any], dry_run: bool) -> dict[str, Any]:
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
     reasons = list(run.rejects.summary())
     if wants_json():
-        changed = {"historyChanged": True} if run.history_changed else {}
-        write_json(_result(run, dry_run) | ({"reasons": reasons} if reasons else {}) | changed)
+        more = {"reasons": reasons, "warnings": run.warnings, "historyChanged": run.history_changed}
+        write_json(_result(run, dry_run) | {name: value for name, value in more.items() if value})
         return
-    log_to_stderr(*reasons)
+    log_to_stderr(*reasons, *run.warnings)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."
     done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged

@@ -9,14 +9,35 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, TEXT, WHEN, FileToWrite, Parsed, WholeNumber
+from petstore_server.cli.arguments import (
+    FILE_OR_STDIN,
+    NUMBER_OR_NONE,
+    ORDER_ID,
+    REFERENCE_OR_NONE,
+    TEXT,
+    WHEN,
+    WHEN_OR_NONE,
+    FileToWrite,
+    Parsed,
+    WholeNumber,
+)
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, operator, require_writable, with_store, written_file
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.lists import Filters
-from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
+from petstore_server.domain.orders import (
+    CANCEL,
+    COMPLETE,
+    INT64_MAX,
+    INT64_MIN,
+    ORDER_FIELDS,
+    Order,
+    Status,
+    correct,
+    ship,
+)
 from petstore_server.imports import options as checks
 from petstore_server.imports.options import EVERY_COLUMN, FORMATS, STDIN
 from petstore_server.operations import orders as operations
@@ -33,7 +54,8 @@ _ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", ch
 _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
 _OWNER = f"Only orders that this account owns; {WITHOUT_OWNER} for those without an owner."
-_PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
+_PLACED = "Also replace pending orders that were placed over the API, by rows with their account and reference."
+_ASSIGNED = "Also create orders under identifiers from PETSTORE_ASSIGNED_IDS_FROM on: to move an export."
 
 _FORMAT_HELP = "The format, if the name of the file does not show it."
 FORMAT = click.Option(["--format", "file_format"], type=click.Choice(FORMATS), help=_FORMAT_HELP)
@@ -52,6 +74,7 @@ ORDER_OPTIONS = (
     click.Option(["--timezone", "zone"], type=_ZONE, metavar="ZONE", help="Of times without an offset: Europe/Berlin."),
     click.Option(["--date-format"], type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
+    click.Option(["--assigned"], is_flag=True, help=_ASSIGNED),
     click.Option(["--bounded"], is_flag=True, hidden=True),  # of the console, which keeps what a check writes
 )
 
@@ -205,6 +228,29 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
     $ petstore orders complete 42
     """
     _change(order_ids, COMPLETE)
+
+
+@orders.command("edit", writes=True, context_settings=_NEGATIVE_IDS)
+@click.argument("order_id", type=ORDER_ID, metavar="ID")
+@click.option("--pet-id", type=NUMBER_OR_NONE, metavar="N", help="The pet's identifier.")
+@click.option("--quantity", type=NUMBER_OR_NONE, metavar="N", help="The quantity.")
+@click.option("--ship-date", type=WHEN_OR_NONE, help="The ship date.")
+@click.option("--reference", type=REFERENCE_OR_NONE, metavar="TEXT", help="The reference, once for each owner.")
+@click.option("--complete/--not-complete", "is_complete", default=None, help="Whether the order is complete.")
+def edit_order(order_id: int, is_complete: bool | None, **given: tuple[Any] | None) -> None:
+    """Correct the order ID, which is pending or has shipped. An empty text removes a value.
+
+    Of a cancelled order, only the reference can be removed.
+
+    $ petstore orders edit 42 --quantity 2
+    $ petstore orders edit 42 --ship-date 2026-11-20T09:30:00Z --reference ''
+    """
+    values = {name: value[0] for name, value in given.items() if value is not None}
+    if is_complete is not None:
+        values["complete"] = is_complete
+    if not values:
+        raise click.UsageError("Give an option for each value to correct.")
+    _change([order_id], correct(values))
 
 
 @orders.command("cancel", **_OF_SEVERAL, params=[ORDER_IDS])

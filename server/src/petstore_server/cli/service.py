@@ -55,7 +55,7 @@ def serve(demo: bool, **options: str | None) -> None:
     $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """
     given = {f"PETSTORE_{name.upper()}": value for name, value in options.items() if value is not None}
-    settings = read_settings({**os.environ, **given})
+    settings = read_settings(os.environ, given)
     with logged(settings.log_level):
         from petstore_server.cli.serving import serve_in_foreground
 

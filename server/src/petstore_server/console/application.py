@@ -52,6 +52,7 @@ HANDLERS: dict[str, tuple[Handler | None, Handler | None]] = {
     "/orders/complete": (None, partial(orders.change, "complete")),
     "/orders/cancel": (None, partial(orders.change, "cancel")),
     "/orders/{order}": (orders.show, None),
+    "/orders/{order}/edit": (None, orders.edit),
     "/imports": (imports.list_imports, None),
     "/imports/new": (imports.ask, imports.upload),
     "/imports/{upload}": (imports.show, None),

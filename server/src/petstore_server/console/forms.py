@@ -67,6 +67,12 @@ def one_of(kind: type[E], text: str) -> E:
     return kind(text)
 
 
+def changed_meanwhile(name: str, value: str) -> str:
+    """What is wrong with a field whose value another operator has changed to this one."""
+    now = f"is “{value}” now" if value else "is empty now"
+    return f"This was changed meanwhile, so nothing was done. The {name} {now}; submit the form again to replace that."
+
+
 def require_storable(texts: Iterable[str]) -> None:
     """Raises InvalidInput for a text that one of the engines cannot keep or look for."""
     if any("\0" in text for text in texts):

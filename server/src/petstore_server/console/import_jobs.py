@@ -29,6 +29,7 @@ from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.imports.files import UnreadableFile, format_of
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
+from petstore_server.settings import overriding
 
 KEPT_SECONDS = 3600.0  # for an upload that no operator works with
 MAX_JOBS = 8  # at a time: uploads take disk space
@@ -54,9 +55,11 @@ FIELDS = {
     "encoding": ("Encoding", "--encoding"),
     "ignore": ("Leave out columns that are not fields of an order", "--ignore-column"),
     "replace_placed": ("Also replace pending orders that were placed over the API", "--replace-placed"),
+    "assigned": ("Also create orders under identifiers that the service assigns", "--assigned"),
 }
 """The fields that say how to read a file: their labels, and the options of the command, which checks them."""
 
+_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed", "assigned": "--assigned"}
 _PHRASES = [  # of the command's messages, and what the form says instead
     (r"Invalid value for '--[a-z-]+': ", ""),
     (r", or pipe it: zcat .* -(?=\.)", ""),
@@ -135,7 +138,7 @@ class ImportJob:
     def options(self) -> list[str]:
         texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
         options = [f"--map={column.strip()}" for column in texts.pop("columns").split(",") if column.strip()]
-        for flag, option in (("ignore", f"--ignore-column={EVERY_COLUMN}"), ("replace_placed", "--replace-placed")):
+        for flag, option in _FLAGS.items():
             options += [option] if texts.pop(flag) else []
         options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]
         if self.state == "checking":
@@ -213,7 +216,7 @@ class ImportJobs:
         async with self._one_at_a_time:
             os.lseek(file, 0, os.SEEK_SET)
             options = [f"--name={job.name}", f"--as={operator}", *job.options()]
-            environ = {**os.environ, "PETSTORE_DATABASE_URL": self._database_url}
+            environ = overriding(os.environ, {"PETSTORE_DATABASE_URL": self._database_url})
             process = await _start_command(options, environ, file, rejects)
             await _finished(process, job)
 

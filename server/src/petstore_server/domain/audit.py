@@ -14,11 +14,15 @@ _MAX_NAME = 100
 
 
 class Actor(NamedTuple):
-    """Who makes a change (`key:<id>`, `operator:<user>` or SERVICE), when (Unix seconds), and in which request."""
+    """Who makes a change (`key:<id>`, `operator:<user>` or SERVICE), when (Unix seconds), and for which request.
+
+    `trace_id` is that of the trace of which the request is a part.
+    """
 
     name: str
     at: float
     request_id: str | None = None
+    trace_id: str | None = None
 
 
 class AuditPosition(NamedTuple):
@@ -43,6 +47,7 @@ class AuditEntry(NamedTuple):
     after: Any
     request_id: str | None = None
     account: str | None = None
+    trace_id: str | None = None
 
     @property
     def position(self) -> AuditPosition:

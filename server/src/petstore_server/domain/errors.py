@@ -109,18 +109,23 @@ class OrderConflict(Conflict):
 
 
 class OrderAlreadyShipped(OrderConflict):
+    """`consequence` completes the message for the change that was asked for."""
+
     code = "order_already_shipped"
-    message = "Order {} has already shipped and can no longer be cancelled; do not retry."
+    message = "Order {} has already shipped and {}."
+
+    def __init__(self, order_id: int, consequence: str = "can no longer be cancelled; do not retry") -> None:
+        super().__init__(order_id, consequence)
 
 
 class OrderAlreadyCancelled(OrderConflict):
+    """`consequence` completes the message for the change that was asked for."""
+
     code = "order_already_cancelled"
-    message = "Order {} is already cancelled; nothing is left to do."
+    message = "Order {} is already cancelled{}."
 
-
-class OrderNotPending(OrderConflict):
-    code = "order_not_pending"
-    message = "Order {} is {}; only a pending order can be shipped."
+    def __init__(self, order_id: int, consequence: str = "; nothing is left to do") -> None:
+        super().__init__(order_id, consequence)
 
 
 class OrderNotShipped(OrderConflict):
@@ -131,6 +136,32 @@ class OrderNotShipped(OrderConflict):
 class OrderAlreadyComplete(OrderConflict):
     code = "order_already_complete"
     message = "Order {} is already complete; nothing is left to do."
+
+
+class AccountMismatch(OrderConflict):
+    """Only a request that names the account of an order that an account placed may replace it (D22)."""
+
+    code = "account_mismatch"
+    message = "Order {} belongs to an account that the request does not name; name it to replace the order."
+
+
+class UnknownAccount(InvalidInput):
+    code = "unknown_account"
+    message = "The field 'account' does not name an account of this store; use a name that exists, or leave it out."
+
+
+class IdentifierReserved(Conflict):
+    """An order with this identifier can only be placed: the values are the identifier and the first of these (D22)."""
+
+    code = "identifier_reserved"
+    message = "There is no order {}, and the service assigns the identifiers from {} on; use a smaller number."
+
+
+class PreconditionFailed(DomainError):
+    """If-Match or If-None-Match excludes the change (RFC 9110 section 13.1); the value says why."""
+
+    code = "precondition_failed"
+    message = "Nothing was changed: {}."
 
 
 class NoIdentifierLeft(DomainError):

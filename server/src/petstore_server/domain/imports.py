@@ -76,8 +76,8 @@ def evaluate(
 ) -> tuple[list[ImportOutcome], dict[int, Record]]:
     """Return the outcome of each record, as if imported one after another, and the records to write, by id.
 
-    `completed` returns a record with what the store keeps of the one before. `any_new`: the rule accepts any record
-    with a new identifier.
+    The rule gets the record before and the imported one. `completed` returns this with what the store keeps of the one
+    before. `any_new`: the rule accepts any record with a new identifier.
     """
     if not existing and any_new:  # the common case, at a tenth of the cost
         changed = {record.id: record for record in records}
@@ -87,10 +87,9 @@ def evaluate(
     outcomes: list[ImportOutcome] = []
     for record in records:
         old = changed.get(record.id, existing.get(record.id))
-        new = completed(old, record)
-        outcome = rule(old, new)
+        outcome = rule(old, record)
         if outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
-            changed[record.id] = new
+            changed[record.id] = completed(old, record)
         outcomes.append(outcome)
     return outcomes, changed
 

@@ -39,10 +39,11 @@ class Scope(StrEnum):
     ORDERS_CANCEL = "orders:cancel"
     PETS_READ = "pets:read"
     ORDERS_WRITE = "orders:write"
+    ORDERS_MANAGE = "orders:manage"
 
 
 DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_READ})
-"""What a key may do unless it was given scopes by name. Experimental scopes are only granted by name (D9)."""
+"""What a key may do unless it was given scopes by name. Other scopes are only granted by name (D9)."""
 
 
 class KeyState(StrEnum):
@@ -185,6 +186,11 @@ class Principal:
     scopes: frozenset[Scope]
     expires_at: float | None = None
     owner: int | None = None
+
+    @property
+    def sees_accounts(self) -> bool:
+        """Whether orders are shown with the names of their owners: to the shop's own systems (D22)."""
+        return self.owner is None and Scope.ORDERS_MANAGE in self.scopes
 
     def holds(self, now: float) -> bool:
         """Whether the key has not expired at `now` (Unix seconds)."""

@@ -1,6 +1,6 @@
 """Filters, sorting and pages of orders (version 2, D20), with times in Unix microseconds; numbered pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -81,9 +81,11 @@ class Page(NamedTuple):
     def orders(self) -> list[TrackedOrder]:
         return [TrackedOrder(row[0], Status(row[1]), *row[2:5]) for row in self.rows]
 
-    def text(self) -> str:
-        """The orders as JSON texts, separated by commas."""
-        return ",".join([order_text(*row[:5]) for row in self.rows])
+    def text(self, accounts: Mapping[int, str] | None = None) -> str:
+        """The orders as JSON texts, separated by commas; with the names of their owners if `accounts` has these."""
+        if accounts is None:
+            return ",".join([order_text(*row[:5]) for row in self.rows])
+        return ",".join([order_text(*(*row[:5], accounts.get(row[7]))) for row in self.rows])
 
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:

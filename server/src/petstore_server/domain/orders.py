@@ -17,8 +17,11 @@ from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_t
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
-MAX_ASSIGNED_ID = INT64_MAX - (1 << 32)
-"""The largest identifier that a new order may get. Larger ones are only imported, and do not count as assigned."""
+MAX_ASSIGNED_ID = 2**53 - 1
+"""The largest identifier that a new order may get: JavaScript rounds larger integers.
+
+Orders under larger ones are imported or put, and these identifiers do not count as assigned.
+"""
 
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference", "account")
 """The fields of an order as files and the audit log have them: the columns of an export."""
@@ -76,28 +79,36 @@ class Order(NamedTuple):
 
 
 class TrackedOrder(NamedTuple):
-    """An order of version 2: the text of `Order.record`, and what that lacks. Timestamps are Unix microseconds."""
+    """An order of version 2: the text of `Order.record`, and what that lacks. Timestamps are Unix microseconds.
+
+    `account` is the name of the owner's account for a caller that sees it, and None for others.
+    """
 
     record: str
     status: Status
     updated_at: int
     created_at: int
     reference: str | None = None
+    account: str | None = None
 
     def text(self) -> str:
         """The Order of version 2 as JSON text: the fields of version 1, and those that only version 2 has."""
         return order_text(*self)
 
 
-def order_text(record: str, status: str, updated_at: int, created_at: int, reference: str | None) -> str:
+def order_text(
+    record: str, status: str, updated_at: int, created_at: int, reference: str | None, account: str | None = None
+) -> str:
     """The text of a TrackedOrder with these fields."""
     end = _text_end(status, updated_at, created_at)
-    return record[:-1] + end if reference is None else record[:-1] + reference_member(reference) + end
+    if reference is None and account is None:
+        return record[:-1] + end
+    return record[:-1] + text_member("reference", reference) + text_member("account", account) + end
 
 
-def reference_member(reference: str | None) -> str:
-    """What a reference adds to the JSON text of an order, after another member."""
-    return "" if reference is None else f',"reference":{json.dumps(reference, ensure_ascii=False)}'
+def text_member(name: str, value: str | None) -> str:
+    """What a text adds to the JSON text of an order, after another member: nothing without a value."""
+    return "" if value is None else f',"{name}":{json.dumps(value, ensure_ascii=False)}'
 
 
 @lru_cache(maxsize=4096)
@@ -108,7 +119,10 @@ def _text_end(status: str, updated_at: int, created_at: int) -> str:
 
 
 class Placement(NamedTuple):
-    """A request to place an order. `key` identifies it; `ship_date` is RFC 3339 in UTC with `Z`, or None."""
+    """A request to place an order. `key` identifies it; `ship_date` is RFC 3339 in UTC with `Z`, or None.
+
+    `account` is the name of the account if its key sees the owners of orders.
+    """
 
     account_id: int
     key: str
@@ -116,6 +130,7 @@ class Placement(NamedTuple):
     quantity: int
     ship_date: str | None
     reference: str | None = None
+    account: str | None = None
 
     @property
     def digest(self) -> bytes:
@@ -139,7 +154,7 @@ class Placement(NamedTuple):
     def placed(self, order_id: int, at: int, *, replayed: bool) -> "Placed":
         """The result for an identifier and a time in Unix microseconds: the same bytes for a repeated request."""
         order = self.order(order_id)
-        tracked = TrackedOrder(order.record(), order.status, at, at, order.reference)
+        tracked = TrackedOrder(order.record(), order.status, at, at, order.reference, self.account)
         return Placed(order_id, tracked.text().encode(), replayed)
 
 
@@ -160,6 +175,8 @@ def _cancel(order: Order) -> Order:
 
 
 def _complete(order: Order) -> Order:
+    if order.status is Status.CANCELLED:
+        raise errors.OrderAlreadyCancelled(order.id, " and cannot be completed")
     if order.status is not Status.SHIPPED:
         raise errors.OrderNotShipped(order.id, order.status)
     if order.complete:
@@ -170,20 +187,48 @@ def _complete(order: Order) -> Order:
 CANCEL = Transition("order.cancel", _cancel)  # pending → cancelled; changes nothing else in the record (D5)
 COMPLETE = Transition("order.complete", _complete)  # sets `complete` on a shipped order (D6)
 PLACE = "order.place"
-REQUESTED_ACTIONS = (CANCEL.action, PLACE)
+PUT = "order.put"
+SHIP = "order.ship"
+UPDATE = "order.update"
+REQUESTED_ACTIONS = (CANCEL.action, PLACE, SHIP, COMPLETE.action, UPDATE, PUT)
 """What requests with API keys do to single orders, as the audit log names it: most of its entries."""
 
 
 def ship(at: datetime) -> Transition[Order]:
     """Ship a pending order, with `shipDate` set to `at`, an aware datetime (D6)."""
-    ship_date = format_timestamp(at)
+    return ship_on(format_timestamp(at))
+
+
+def ship_on(ship_date: str) -> Transition[Order]:
+    """Ship a pending order. `ship_date` is RFC 3339 in UTC with `Z`."""
 
     def apply(order: Order) -> Order:
-        if order.status is not Status.PENDING:
-            raise errors.OrderNotPending(order.id, order.status)
+        if order.status is Status.SHIPPED:
+            raise errors.OrderAlreadyShipped(order.id, "cannot be shipped again; nothing is left to do")
+        if order.status is Status.CANCELLED:
+            raise errors.OrderAlreadyCancelled(order.id, " and cannot be shipped; do not send it")
         return order._replace(status=Status.SHIPPED, ship_date=ship_date)
 
-    return Transition("order.ship", apply)
+    return Transition(SHIP, apply)
+
+
+def correct(values: Mapping[str, Any]) -> Transition[Order]:
+    """Set fields of a pending or shipped order, by their names in Order; None removes a value (D22).
+
+    Of a cancelled order only the reference can be removed, so that a text can be erased.
+    """
+
+    def apply(order: Order) -> Order:
+        corrected = order._replace(**values)
+        if corrected == order:
+            return order
+        if order.status is Status.CANCELLED and corrected != order._replace(reference=None):
+            raise errors.OrderAlreadyCancelled(order.id, " and can no longer be corrected")
+        if corrected.complete and not order.complete and order.status is not Status.SHIPPED:
+            raise errors.OrderNotShipped(order.id, order.status)
+        return corrected
+
+    return Transition(UPDATE, apply)
 
 
 class ImportOutcome(StrEnum):
@@ -195,6 +240,8 @@ class ImportOutcome(StrEnum):
     OTHER_OWNER = "other owner"
     UNKNOWN_ACCOUNT = "unknown account"
     REFERENCE_IN_USE = "reference in use"
+    OTHER_PLACED = "other placed order"
+    RESERVED = "reserved identifier"
 
 
 def kept_of(existing: Order | None, incoming: Order) -> Order:

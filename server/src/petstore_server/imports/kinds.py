@@ -77,6 +77,10 @@ ORDERS = RecordKind[Order](
         "it was not changed.",
         ImportOutcome.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
         "--replace-placed replaces such orders.",
+        ImportOutcome.OTHER_PLACED: "The order was placed over the API, and the row does not name its account and "
+        "reference; it was not changed.",
+        ImportOutcome.RESERVED: "There is no order with this id, and the service assigns such ids "
+        "(PETSTORE_ASSIGNED_IDS_FROM); the row was not imported. --assigned imports such rows.",
         ImportOutcome.OTHER_OWNER: "The order belongs to another account than this row names; it was not changed.",
         ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported. "
         "Create the account, or leave out the column `account`.",

@@ -20,7 +20,7 @@ from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, InvalidField, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import ImportOutcome, possible_references
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, ImportOutcome, possible_references
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
@@ -36,6 +36,17 @@ HISTORY_CHANGED = (
 )
 _MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
+_LARGE = {
+    "id": (
+        MAX_ASSIGNED_ID,
+        f"identifiers are above {MAX_ASSIGNED_ID}; programs in JavaScript read them wrongly.",
+    ),
+    "quantity": (
+        2**31 - 1,
+        f"quantities are above {2**31 - 1}; generated programs in Go and Java cannot read lists with them.",
+    ),
+}
+"""The greatest values of fields that all programs of partners read rightly, and a sentence about greater ones."""
 Item = TypeVar("Item")
 
 
@@ -93,7 +104,10 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
 
 
 class FileImport(Generic[T]):
-    """One import of a file, whose name in the record is `file`; `replace_placed` as for `Orders.import_batch`."""
+    """One import of a file, whose name in the record is `file`.
+
+    `replace_placed` and `assigned` are as for `Orders.import_batch`.
+    """
 
     def __init__(
         self,
@@ -103,6 +117,8 @@ class FileImport(Generic[T]):
         rejects: Rejects,
         replace_placed: bool = False,
         file: str = "",
+        *,
+        assigned: bool = False,
     ) -> None:
         self.import_id = f"import-{secrets.token_hex(6)}"  # under which the store records it
         self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())[-_MAX_FILE_NAME:]
@@ -112,7 +128,8 @@ class FileImport(Generic[T]):
         self._kind = kind
         self._schema = Schema(kind, options)
         self._batches = read_batches(source, self._schema, options)
-        self._replace_placed = replace_placed
+        self._rules = {"replace_placed": replace_placed, "assigned": assigned}
+        self._large = dict.fromkeys(_LARGE, 0)
         self._accounts = dict[str, Account]()  # of the store, that a dry run has not copied
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
 
@@ -125,6 +142,11 @@ class FileImport(Generic[T]):
     def imported(self) -> int:
         """Rows that are in the store as the file has them."""
         return sum(self._counts.values())
+
+    @property
+    def warnings(self) -> list[str]:
+        """What programs of partners may read wrongly, in sentences."""
+        return [f"{count:,} {_LARGE[field][1]}" for field, count in self._large.items() if count]
 
     async def run(
         self,
@@ -216,9 +238,18 @@ class FileImport(Generic[T]):
             await self._copy(records, store, scratch, run["actor"])
         if self._kind is ORDERS:
             placed = await store.orders.placed([record.id for record in records]) if scratch else ()
-            run |= {"replace_placed": self._replace_placed, "placed": placed}
+            run |= {**self._rules, "placed": placed}
         outcomes: list[ImportOutcome] = await self._kind.part(scratch or store).import_batch(records, **run)
+        if self._kind is ORDERS:
+            self._note_large(records, outcomes)
         return outcomes
+
+    def _note_large(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
+        for field, (most, _) in _LARGE.items():
+            values = [getattr(record, field) or 0 for record in records]
+            if max(values, default=0) > most:
+                large = [at for at, value in enumerate(values) if value > most]
+                self._large[field] += sum(outcomes[at] in self._counts for at in large)
 
     async def _completed(self, records: list[T], store: Store) -> list[T]:
         """The records, with the fields that the file has no column for as the store has them.

@@ -22,7 +22,7 @@ ACTIONS = (
     *(f"account.{change}" for change in ("close", "create", "edit", "resume", "set_plan", "suspend")),
     *(f"console.{change}" for change in ("create_link", "end_sessions", "sign_in")),
     *(f"key.{change}" for change in ("ban", "create", "revoke", "rotate", "unban")),
-    *(f"order.{change}" for change in ("cancel", "complete", "place", "ship")),
+    *(f"order.{change}" for change in ("cancel", "complete", "place", "put", "ship", "update")),
     *sorted(IMPORT_ACTIONS),
     *(f"store.{change}" for change in ("backup", "copy", "restore")),
 )
@@ -139,6 +139,7 @@ def entry_fields(entry: AuditEntry) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
+        **({} if entry.trace_id is None else {"traceId": entry.trace_id}),
         "before": shown_fields(entry.before),
         "after": shown_fields(entry.after),
     }

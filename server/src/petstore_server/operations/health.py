@@ -21,6 +21,7 @@ Action = Literal[
     "migrate",
 ]
 _SOON = 7 * DAY  # seconds
+_MOST_LARGE = 1000  # orders with large identifiers that are counted at most
 _FEW_IDENTIFIERS = 1 << 32
 _BACKUP_AGE = 2 * DAY  # seconds
 _EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
@@ -99,7 +100,11 @@ def check_backups(last: float | None, now: float, *, with_tools: bool) -> CheckR
 
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
-    """Whether many identifiers are left for new orders, which get larger ones than all orders have."""
+    """Whether many identifiers are left for new orders, and whether programs in JavaScript can read all."""
+    if large := await store.orders.count_above(MAX_ASSIGNED_ID, _MOST_LARGE):
+        number = f"{large:,} or more" if large == _MOST_LARGE else f"{large:,}"
+        message = f"Orders with identifiers above {MAX_ASSIGNED_ID}: {number}; JavaScript rounds them."
+        yield CheckResult("large identifiers", "warn", message, "Tell partners, or import these orders under others.")
     last = await store.orders.last_identifier()
     left = max(0, MAX_ASSIGNED_ID - last)
     if left < _FEW_IDENTIFIERS:

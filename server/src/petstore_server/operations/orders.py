@@ -1,6 +1,5 @@
 """Orders: list them, change one or several, and export them in a form that can be imported again."""
 
-import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -9,7 +8,7 @@ from itertools import islice
 from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.domain.lists import MAX_LIMIT, NO_OWNER, Filters
-from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, reference_member
+from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, text_member
 from petstore_server.store import Store
 from petstore_server.store.orders import Claimed
 
@@ -99,8 +98,8 @@ async def claim_orders(store: Store, clock: Callable[[], float], after: int = 0)
 
 
 def _json_record(order: Order) -> bytes:
-    account = "" if order.account is None else f',"account":{json.dumps(order.account, ensure_ascii=False)}'
-    return f'{order.record()[:-1]},"status":"{order.status}"{reference_member(order.reference)}{account}}}'.encode()
+    texts = text_member("reference", order.reference) + text_member("account", order.account)
+    return f'{order.record()[:-1]},"status":"{order.status}"{texts}}}'.encode()
 
 
 def _csv_row(order: Order) -> bytes:

@@ -18,7 +18,9 @@ from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUME
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2 import orders, usage
+from petstore_server.api.v2.bodies import MAX_BATCH
 from petstore_server.api.v2.changes import Changes
+from petstore_server.api.v2.shop import BATCH_PATH
 from petstore_server.console.application import Console
 from petstore_server.console.recent_requests import SAMPLE_SECONDS
 from petstore_server.console.rendering import compile_templates
@@ -58,7 +60,6 @@ class Application:
         self, settings: Settings, backend: Backend, clock: Callable[[], float], token: Callable[[int], str]
     ) -> None:
         self.backend = backend
-        self.draining = False
         self._started_at = clock()
         self._users: dict[str, int] | None = None  # not known
         self.metrics = Metrics()
@@ -98,14 +99,15 @@ class Application:
 
     def drain(self) -> None:
         """Report from now on that this process is about to stop, and hold no request any more."""
-        self.draining = True
+        self.gate.draining = True
         self.changes.end()
 
     def public_server(self) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
         flow_of = self.authenticator.account_of
-        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of)
+        limits = {BATCH_PATH.encode(): MAX_BATCH}
+        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of, body_limits=limits)
         self._servers.append(server)
         return server
 
@@ -119,7 +121,7 @@ class Application:
 
     async def readiness(self) -> Readiness:
         """What /readyz reports: 503 while draining, or while orders cannot be served; degraded is ready (D19)."""
-        if self.draining:
+        if self.gate.draining:
             return DRAINING
         for task in self.background:
             if stalled := task.stalled():

@@ -213,7 +213,8 @@ async def opened_backend(
                 reason = error.reason.rstrip(".")
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
         share = None if shared is None else shared.newest
-        store = await opened.enter_async_context(opened_store(settings.database_url, share, migrate=True))
+        opening = opened_store(settings.database_url, share, migrate=True, first_assigned=settings.assigned_ids_from)
+        store = await opened.enter_async_context(opening)
         activity = UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder()
         backend = Backend(store, local, shared, activity, await store.access_version())
         if shared is not None:

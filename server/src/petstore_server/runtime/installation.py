@@ -48,10 +48,17 @@ def sqlite_path(url: str) -> Path:
 
 @asynccontextmanager
 async def opened_store(
-    url: str, share: "Share | None" = None, *, create: bool = False, migrate: bool = False, serial: bool = False
+    url: str,
+    share: "Share | None" = None,
+    *,
+    create: bool = False,
+    migrate: bool = False,
+    serial: bool = False,
+    first_assigned: int = 1,
 ) -> AsyncIterator[Store]:
     """The store, closed at the end; created or migrated if that is allowed. Raises SettingsError, StoreUnusable.
 
+    `first_assigned` is as for `Orders`.
     `serial`: the store does one thing after the other, without an event loop. Only SQLite can.
     """
     if is_sqlite(url):
@@ -63,6 +70,7 @@ async def opened_store(
         from petstore_server.engines import postgres
 
         store = await postgres.open_store(url, share, create=create, upgrade=migrate)
+    store.orders.first_assigned = first_assigned
     try:
         with suppress(ServiceUnavailable):  # what uses the store reports that
             await store.access_version()  # learns of damage
@@ -130,7 +138,8 @@ async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
 
 def named_store(settings: Settings, *, serial: bool = False) -> AbstractAsyncContextManager[Store]:
     """The store that the settings name, closed at the end."""
-    return opened_store(settings.database_url, partial(share_newest, settings), serial=serial)
+    share, first = partial(share_newest, settings), settings.assigned_ids_from
+    return opened_store(settings.database_url, share, serial=serial, first_assigned=first)
 
 
 async def share_newest(settings: Settings, name: str, number: int) -> int:

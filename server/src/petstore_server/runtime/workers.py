@@ -32,7 +32,7 @@ from petstore_server.runtime.application import Application, make_console, run_c
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import lock_for_serving, named_store
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
-from petstore_server.settings import Settings
+from petstore_server.settings import Settings, overriding
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import aggregate, build_info, exposition
 
@@ -270,7 +270,7 @@ async def serve_with_workers(
     `given` are settings in addition to the environment's. Raises WorkerFailed if a worker cannot start, StoreUnusable.
     """
     stop = stop_signals()
-    workers = Workers(listeners, {**os.environ, **given})
+    workers = Workers(listeners, overriding(os.environ, given))
     tasks = [asyncio.ensure_future(workers.start())]
     opened = contextlib.AsyncExitStack()
     server: AdminServer | None = None

@@ -21,8 +21,8 @@ REQUESTS_PER_TURN = 16
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _END = b"\r\n"
-_END_CLOSE = b"connection: close\r\n\r\n"
-_END_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"  # for HTTP/1.0, where closing is the default
+_END_CLOSE = b"Connection: close\r\n\r\n"
+_END_KEEP_ALIVE = b"Connection: keep-alive\r\n\r\n"  # for HTTP/1.0, where closing is the default
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._writer = ResponseWriter(self._transport, self._server.hold)
         peer = transport.get_extra_info("peername")  # of a Unix socket, it is not a pair
-        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None)
+        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None, self._server.body_limits)
         self._server.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

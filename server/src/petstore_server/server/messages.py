@@ -8,7 +8,7 @@ from typing import Any
 MAX_TARGET = 8 * 1024
 MAX_HEADERS = 32 * 1024
 MAX_BODY = 64 * 1024
-"""Bytes of a request; anything larger is 414, 431 or 413 (D3)."""
+"""Bytes of a request; anything larger is 414, 431 or 413 (D3). Some paths have another limit for the body."""
 
 MAX_HEADER_LINES = 100
 """Header lines of a request; more are 431 (D3)."""
@@ -55,8 +55,14 @@ class HeadersTooLarge(RequestError):
 
 
 class PayloadTooLarge(RequestError):
+    """The body has more than `most` bytes."""
+
     code = "payload_too_large"
-    message = f"The request body exceeds {MAX_BODY // 1024} KiB; send a smaller one, or none where none is needed."
+
+    def __init__(self, most: int = MAX_BODY) -> None:
+        super().__init__(
+            f"The request body exceeds {most // 1024} KiB; send a smaller one, or none where none is needed."
+        )
 
 
 class TooManyConnections(RequestError):
@@ -75,10 +81,11 @@ class Request:
 
     `path` and `query` are the parts of the request target as sent. `headers` has lower-case names; the values of a
     repeated header are joined by commas (RFC 9110 section 5.3). `peer` is the address of the other end of the
-    connection, None for a Unix socket. `fault` is what is wrong with a request that was parsed. `refusal` is the
+    connection, None for a Unix socket. `max_body` is the limit of the body in bytes. `fault` is what is wrong with a
+    request that was parsed. `refusal` is the
     response that it gets if it is not a request at all: malformed bytes, or a connection too many.
 
-    `body` holds the bytes received so far, up to MAX_BODY. `invite` asks for the body, where the client awaits a 100
+    `body` holds the bytes received so far, up to `max_body`. `invite` asks for the body, where the client awaits a 100
     response before it sends that. `complete` turns true when the whole request has arrived, `lost` when the rest of it
     will not arrive. `turn` identifies the turn of the event loop in which the request is answered: all requests with
     the same turn had been read when it began. It is None for a request that was read together with an earlier one of
@@ -88,13 +95,14 @@ class Request:
     """
 
     # In the class, because most requests have these values, and one is made for each.
-    fault: type[RequestError] | None = None
+    fault: RequestError | None = None
     refusal: RequestError | None = None
     http_1_0 = False
     keep_alive = True
     awaits_continue = False
     complete = True
     body = b""
+    max_body = MAX_BODY
     _oversized = False
     lost = False
     invite: Callable[[], None] | None = None
@@ -121,15 +129,15 @@ class Request:
         if self.lost:
             raise Disconnected
         if self._oversized:
-            raise PayloadTooLarge
+            raise PayloadTooLarge(self.max_body)
 
     def add_body(self, data: bytes) -> None:
-        """Take a part of the body; everything beyond MAX_BODY is dropped."""
+        """Take a part of the body; everything beyond `max_body` is dropped."""
         if self._oversized:
             return
-        if len(self.body) + len(data) > MAX_BODY:
+        if len(self.body) + len(data) > self.max_body:
             self._oversized = True
-            self.fault = self.fault or PayloadTooLarge
+            self.fault = self.fault or PayloadTooLarge(self.max_body)
             self.body = b""
             self._wake()
         else:

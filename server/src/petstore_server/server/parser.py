@@ -2,6 +2,8 @@
 
 import re
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from petstore_server.server.grammar import (
     MALFORMED,
@@ -51,8 +53,10 @@ class RequestParser:
     `starved` is true while nothing can be parsed until more arrives.
     """
 
-    def __init__(self, peer: str | None) -> None:
+    def __init__(self, peer: str | None, body_limits: Mapping[bytes, int] = MappingProxyType({})) -> None:
+        """`body_limits` has the paths with another limit than MAX_BODY for the bytes of a body."""
         self._peer = peer
+        self._body_limits = body_limits
         self.requests: deque[Request] = deque()
         self.incoming: Request | None = None
         self.begun = 0
@@ -239,7 +243,8 @@ class RequestParser:
             # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
             request.awaits_continue = not http_1_0 and headers.get(b"expect", b"").lower() == b"100-continue"
             request.complete = not (self._left or self._chunked)
-        if len(head) > MAX_TARGET or self._left > MAX_BODY or not is_host(headers.get(b"host")):
+            request.max_body = self._body_limits.get(path, MAX_BODY)
+        if len(head) > MAX_TARGET or self._left > request.max_body or not is_host(headers.get(b"host")):
             request.fault = self._fault(request, len(head) - len(first))
         elif self._unlike < _MAX_UNLIKE and known and request.keep_alive and not (framed or http_1_0):
             self._plain = (method, path, query, headers)
@@ -261,16 +266,16 @@ class RequestParser:
                 self._around = (before + _LINE_END + name + b":", _LINE_END + behind, name.lower())
                 self._similar = self._plain
 
-    def _fault(self, request: Request, header_bytes: int) -> type[RequestError] | None:
+    def _fault(self, request: Request, header_bytes: int) -> RequestError | None:
         """What is wrong with a request that is not malformed, if anything is."""
         host = request.headers.get(b"host")
         if not (request.http_1_0 if host is None else is_host.__wrapped__(host)):
-            return BadRequest
+            return BadRequest()
         if len(request.path) + len(request.query) + bool(request.query) > MAX_TARGET:
-            return UriTooLong
+            return UriTooLong()
         if header_bytes > MAX_HEADERS:
-            return HeadersTooLarge
-        return PayloadTooLarge if self._left > MAX_BODY else None
+            return HeadersTooLarge()
+        return PayloadTooLarge(request.max_body) if self._left > request.max_body else None
 
     def _take_body(self, request: Request) -> bool:
         """Take what has arrived of the body; return whether that was the rest."""

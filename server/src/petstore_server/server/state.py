@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from email.utils import formatdate
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from petstore_server.fair_queue import FairQueue
@@ -71,6 +72,7 @@ _log = logging.getLogger(__name__)
 class ServerState:
     """What connections read and change. `clock` gives Unix seconds.
 
+    `body_limits` has the paths with another limit than MAX_BODY for the bytes of a body.
     `flow_of` says whom a request is for: flows share each turn, however many connections each of them has.
 
     `respond` also gets what is refused before there is a request (`Request.refusal`). `connections` are those that are
@@ -85,8 +87,10 @@ class ServerState:
         max_connections: int,
         deadlines: Deadlines | None = None,
         flow_of: Callable[[Request], Hashable] = lambda _: None,
+        body_limits: Mapping[bytes, int] = MappingProxyType({}),
     ) -> None:
         self.respond = respond
+        self.body_limits = body_limits
         self.buffer = memoryview(bytearray(READ_BUFFER))
         self.deadlines = deadlines or Deadlines()
         self.draining = False  # a response is the last one of its connection
@@ -173,7 +177,7 @@ class ServerState:
         second = int(self._clock())
         if second != self._date_second:
             self._date_second = second
-            self.date_line = b"date: %s\r\n" % formatdate(second, usegmt=True).encode()
+            self.date_line = b"Date: %s\r\n" % formatdate(second, usegmt=True).encode()
 
     def report(self, error: BaseException | None) -> None:
         """Log a defect that ended a connection."""

@@ -1,20 +1,38 @@
 """The settings: one table of environment variables, from which they are read, checked and documented."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from petstore_server.settings import values
 from petstore_server.settings.values import UNPARSABLE_URL, Network, describe_url
 
-__all__ = ["SETTINGS", "UNPARSABLE_URL", "Network", "Settings", "SettingsError", "describe_url", "read_settings"]
+__all__ = [
+    "SETTINGS",
+    "UNPARSABLE_URL",
+    "Network",
+    "Settings",
+    "SettingsError",
+    "describe_url",
+    "overriding",
+    "read_secret",
+    "read_settings",
+]
 
 T = TypeVar("T")
 
-_FOREIGN = {"PETSTORE_API_KEY", "PETSTORE_COPY_TO_URL"}  # the client's, and an option of `db copy`
-_KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod next to a service named petstore
+# The client's, and an option of `db copy`.
+_FOREIGN = {"PETSTORE_API_KEY", "PETSTORE_COPY_TO_URL", "PETSTORE_COPY_TO_URL_FILE"}
+_FILE = "_FILE"  # the end of the name of a setting that names the file with a secret
+_MAX_SECRET = 16 * 1024  # bytes
+# What Kubernetes injects into each pod, for services whose names begin with petstore, as NAME=value.
+_KUBERNETES = re.compile(
+    r"PETSTORE_(\w+_)?(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT=(tcp|udp|sctp)://|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?=)",
+    re.ASCII,
+)
 
 _YEAR_SECONDS = 31_536_000
 _HOUR_SECONDS = 3600
@@ -27,17 +45,26 @@ class SettingsError(Exception):
 
 
 class Setting(NamedTuple):
-    """How a setting is read and documented. The ValueError of `read`, which makes the value, says what it must be."""
+    """How a setting is read and documented. The ValueError of `read`, which makes the value, says what it must be.
+
+    A `secret` one may hold a password, and may also be in a file, which NAME_FILE names.
+    """
 
     name: str
     default: str
     help: str
     read: Callable[[str], Any]
+    secret: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The environment variables from which it is read."""
+        return (self.name, self.name + _FILE) if self.secret else (self.name,)
 
 
-def _setting(default: str, meaning: str, read: Callable[[str], T]) -> T:
+def _setting(default: str, meaning: str, read: Callable[[str], T], *, secret: bool = False) -> T:
     """A field of Settings with the other fields of its Setting."""
-    setting: T = field(metadata={"default": default, "help": meaning, "read": read})
+    setting: T = field(metadata={"default": default, "help": meaning, "read": read, "secret": secret})
     return setting
 
 
@@ -49,11 +76,13 @@ class Settings:
         "sqlite:///petstore.db",
         "Where the store is: sqlite:///FILE (four slashes for an absolute path) or postgresql://….",
         values.database_url,
+        secret=True,
     )
     redis_url: str | None = _setting(
         "",
         "Where limits are counted, such as redis://host:6379/0; empty: in process.",
         values.redis_url,
+        secret=True,
     )
     host: str = _setting("127.0.0.1", "Address on which the API listens.", values.host)
     port: int = _setting("8080", "Port of the API; 0 takes a free one.", values.port)
@@ -105,9 +134,15 @@ class Settings:
         "Seconds after a first 429 in which further requests are not strikes: they may already have been sent.",
         values.seconds(_YEAR_SECONDS),
     )
+    assigned_ids_from: int = _setting(
+        "",
+        "Placed orders get identifiers from this number on, and no other order can be created under one of them; "
+        "empty: placed orders get those after the largest.",
+        values.identifier,
+    )
     drain_delay_seconds: float = _setting(
         "0",
-        "Seconds to keep accepting after SIGTERM while /readyz returns 503, so that load balancers notice.",
+        "Seconds to keep accepting after SIGTERM while /healthz and /readyz return 503, so that load balancers notice.",
         values.seconds(_HOUR_SECONDS),
     )
     pets_deprecated_at: datetime = _setting("2026-11-01", "When GET /v1/pets/{petId} was deprecated.", values.timestamp)  # noqa: RUF009 - as the others
@@ -142,19 +177,23 @@ SETTINGS = tuple(Setting(f"PETSTORE_{setting.name.upper()}", **setting.metadata)
 """Every setting; `docs/reference.md` is generated from this table."""
 
 
-def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Read the settings from environment variables. Raises SettingsError."""
-    _refuse_unknown_names(environ)
+def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from environment variables, and those `given` in their place. Raises SettingsError."""
+    in_kubernetes = "KUBERNETES_SERVICE_HOST" in environ
+    own = {
+        name: text
+        for name, text in environ.items()
+        if name.startswith("PETSTORE_") and not _KUBERNETES.match(f"{name}={text}")
+    }
+    environ = overriding(own, given or {})
+    _refuse_unknown_names(environ.keys(), in_kubernetes)
     read = []
     for setting in SETTINGS:
-        text = environ.get(setting.name, setting.default)
+        text = read_secret(environ, setting.name) if setting.secret else environ.get(setting.name)
         try:
-            read.append(setting.read(text))
+            read.append(setting.read(setting.default if text is None else text))
         except ValueError as error:
-            shown = repr(text)
-            if setting.name.endswith("_URL"):  # it may hold a password, so no part of its text is copied
-                shown = describe_url(text) if "://" in text else "not a URL"
-            raise SettingsError(f"{setting.name} {error}; it is {shown}.") from None
+            raise SettingsError(f"{setting.name} {error}; it is {_shown(setting, environ)}.") from None
     settings = Settings(*read)
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
@@ -166,14 +205,58 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
+def read_secret(environ: Mapping[str, str], name: str) -> str | None:
+    """The text of a setting that may hold a secret: its own, or that of the file which NAME_FILE names; or None.
+
+    The line end behind the text of a file is dropped. An empty setting counts as not set: an image may have a default.
+    Raises SettingsError, which has no part of the text.
+    """
+    if name + _FILE not in environ:
+        return environ.get(name)
+    file, setting = environ[name + _FILE], name + _FILE
+    if environ.get(name):
+        raise SettingsError(f"{name} and {setting} are both set; remove one of them.")
+    if not file.startswith("/"):  # it may be the secret itself
+        raise SettingsError(f"{setting} must be the absolute path of a file.")
+    try:
+        with Path(file).open("rb") as opened:
+            text = opened.read(_MAX_SECRET + 1).decode()
+    except OSError as error:
+        raise SettingsError(f"{setting} names {file}, which cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{setting} names {file}, which is not text in UTF-8.") from None
+    if len(text) > _MAX_SECRET:
+        raise SettingsError(f"{setting} names {file}, which has more than {_MAX_SECRET // 1024} KiB.")
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text:
+        raise SettingsError(f"{setting} names {file}, which is empty.")
+    return text
+
+
+def overriding(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The environment with these settings, in place of its own and of those in files."""
+    files = {name + _FILE for name in given}
+    return {name: text for name, text in environ.items() if name not in files} | {**given}
+
+
+def _shown(setting: Setting, environ: Mapping[str, str]) -> str:
+    """What an error shows of a value: nothing of one that may hold a password, except for the parts of a URL."""
+    if setting.name + _FILE in environ and setting.secret:
+        return f"the text of {environ[setting.name + _FILE]}"
+    text = environ.get(setting.name, setting.default)
+    if not setting.name.endswith("_URL"):
+        return repr(text)
+    return describe_url(text) if "://" in text else "not a URL"
+
+
+def _refuse_unknown_names(names: Iterable[str], in_kubernetes: bool) -> None:
     """Reject unknown names: a typo in PETSTORE_DATABASE_URL must not serve an empty store."""
-    known = {setting.name for setting in SETTINGS}
-    for name in sorted(environ):
-        if not name.startswith("PETSTORE_") or name in known or name in _FOREIGN or _KUBERNETES.match(name):
-            continue
+    known = {name for setting in SETTINGS for name in setting.names}
+    for name in sorted(set(names) - known - _FOREIGN):
         import difflib  # only for this
 
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "docs/reference.md lists them all."
+        if in_kubernetes:
+            hint += " If Kubernetes injected it for a service, set enableServiceLinks: false in the pod."
         raise SettingsError(f"{name} is not a setting of this service; {hint}")

@@ -74,11 +74,15 @@ def integer(lowest: int, highest: int) -> Callable[[str], int]:
     return read
 
 
+def identifier(value: str) -> int:
+    """From 2 to 9,007,199,254,740,991; or empty."""
+    if value and not (re.fullmatch(r"[1-9]\d{0,15}", value, re.ASCII) and 2 <= int(value) < 2**53):
+        raise ValueError(f"must be empty, or a whole number from 2 to {2**53 - 1}")
+    return int(value or 1)
+
+
 def port(value: str) -> int:
     """From 0 to 65,535."""
-    if value.startswith("tcp://"):
-        problem = "was set by Kubernetes for a service named petstore; rename it or set enableServiceLinks: false"
-        raise ValueError(problem)
     return integer(0, 65_535)(value)
 
 

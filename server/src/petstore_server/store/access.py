@@ -70,9 +70,10 @@ _WORKING = f"""
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE suspended_at IS NULL AND {_USABLE}
 """
 _LATEST = "NOT EXISTS (SELECT 1 FROM petstore.keys AS successor WHERE successor.rotated_from = keys.id)"
+_SEES_ALL_AND_MAY = f"{_WORKING} AND orders = '{VisibleOrders.ALL}' AND ' ' || scopes || ' ' LIKE %s"
 _CANCEL_ALL = f"""
-    SELECT count(DISTINCT accounts.id), min(accounts.name) {_WORKING}
-    AND orders = '{VisibleOrders.ALL}' AND ' ' || scopes || ' ' LIKE %s
+    SELECT count(DISTINCT accounts.id), min(accounts.name) {_SEES_ALL_AND_MAY}
+    AND accounts.id NOT IN (SELECT accounts.id {_SEES_ALL_AND_MAY})
 """
 _COUNT_KEYS = f"SELECT count(*) FROM petstore.keys WHERE account_id = %s AND {_USABLE} AND {_LATEST}"
 # As `ApiKey.is_banned` has it.
@@ -258,11 +259,13 @@ class Keys(Part):
         """What there is at `now`, and which keys without a successor expire before `soon` (Unix seconds)."""
         counts = "count(*), count(suspended_at), count(*) - count(closed_at)"
         [(accounts, suspended, are_open)] = yield Query(f"SELECT {counts} FROM petstore.accounts")
-        [cancelling] = yield Query(_CANCEL_ALL, (now, f"% {Scope.ORDERS_CANCEL} %"))
+        manage = now, f"% {Scope.ORDERS_MANAGE} %"
+        [(shops_own,)] = yield Query(f"SELECT count(DISTINCT accounts.id) {_SEES_ALL_AND_MAY}", manage)
+        [cancelling] = yield Query(_CANCEL_ALL, (now, f"% {Scope.ORDERS_CANCEL} %", *manage))
         [(working,)] = yield Query(f"SELECT count(*) {_WORKING}", (now,))
         sql = f"SELECT keys.id, accounts.name, expires_at {_WORKING} AND expires_at < %s AND {_LATEST}"
         expiring = yield Query(f"{sql} ORDER BY expires_at, keys.id", (now, soon))
-        return AccessSummary(accounts, suspended, working, expiring, are_open, *cancelling)
+        return AccessSummary(accounts, suspended, working, expiring, are_open - shops_own, *cancelling)
 
     @transaction
     def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:

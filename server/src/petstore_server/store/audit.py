@@ -8,7 +8,6 @@ import msgspec
 
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
 from petstore_server.domain.lists import MatchCount
-from petstore_server.domain.orders import REQUESTED_ACTIONS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.store.engine import (
     Command,
@@ -24,6 +23,7 @@ from petstore_server.store.engine import (
 )
 
 REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
+TRACE_ID = "trace_id"  # and the trace of which that was a part
 MAX_SCAN = 20_000  # entries examined for one page or count at most
 
 _ALL = AuditFilters()
@@ -38,11 +38,10 @@ _ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}  # by whe
 
 # The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
 # Each condition is the index's, word for word.
-_FROM_REQUESTS = " OR ".join([f"action = '{action}'" for action in REQUESTED_ACTIONS])
-_FROM_OTHERS = " AND ".join([f"action <> '{action}'" for action in REQUESTED_ACTIONS])
-_BY_REQUEST = f"\"after\"::json ->> 'request_id' = %s AND ({_FROM_REQUESTS})"
+_BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND substr(action, 1, 6) = 'order.'"
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
-_BY_ACTION = f"action = %s AND {_FROM_OTHERS}"
+_BY_ACTION = "action = %s AND substr(action, 1, 6) <> 'order.'"
+_OF_AN_ORDER = "order."  # how such actions begin
 
 _ACCOUNT = """
     (SELECT name FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE keys.id = substr(actor, 5))
@@ -59,6 +58,8 @@ def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
     after = change.after
     if actor.request_id is not None:
         after = {**(after or {}), REQUEST_ID: actor.request_id}
+        if actor.trace_id is not None:
+            after[TRACE_ID] = actor.trace_id
     return actor.at, actor.name, action, subject, as_json(change.before), as_json(after)
 
 
@@ -136,7 +137,7 @@ def _conditions(
 ) -> tuple[list[Condition], list[Condition]]:
     """The conditions that an index answers, with the position `last` after which entries come; and the others."""
     by_key = filters.actor is not None and filters.actor.startswith("key:")
-    of_request, prefix = filters.action in REQUESTED_ACTIONS, filters.actor_prefix
+    of_order, prefix = (filters.action or "").startswith(_OF_AN_ORDER), filters.actor_prefix
     times = [
         ("at >= %s", filters.since),
         ("at < %s", filters.until),
@@ -146,11 +147,11 @@ def _conditions(
         (_BY_REQUEST, filters.request_id),
         (f"subject IN {marks(filters.subjects)}", filters.subjects or None),
         (_BY_ACTOR, None if by_key else filters.actor),
-        (_BY_ACTION, None if of_request else filters.action),
+        (_BY_ACTION, None if of_order else filters.action),
     ]
     others = [
         ("actor = %s", filters.actor if by_key else None),
-        ("action = %s", filters.action if of_request else None),
+        ("action = %s", filters.action if of_order else None),
         (f"action NOT IN {marks(filters.without)}", filters.without or None),
         ("substr(actor, 1, length(%s)) = %s", None if prefix is None else (prefix, prefix)),
         *[(f"(subject IN {marks(names)} OR actor IN {marks(names)})", (*names, *names)) for names in filters.about],
@@ -167,8 +168,9 @@ def _given(conditions: Iterable[tuple[str, object]]) -> list[Condition]:
 def _entry(row: Row) -> AuditEntry:
     entry_id, at, actor, action, subject, before, after, account = row
     changed = from_json(after)
-    request_id = changed.pop(REQUEST_ID, None) if isinstance(changed, dict) else None
-    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id, account)
+    made_by = changed if isinstance(changed, dict) else {}
+    request_id, trace_id = made_by.pop(REQUEST_ID, None), made_by.pop(TRACE_ID, None)
+    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id, account, trace_id)
 
 
 def as_json(value: Any) -> str | None:

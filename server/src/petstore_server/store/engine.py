@@ -27,12 +27,15 @@ class Query(NamedTuple):
     `in_order`: an index has the rows in order. PostgreSQL might otherwise sort a range that its statistics think short.
     `briefly`: a bulk transaction waits for this lock, and for later ones, only as long as a request would: one
     second. On SQLite it makes no difference.
+    `last`: the transaction is committed with this statement, in one message to PostgreSQL; what it locks is locked only
+    while the server works. The transaction must not fail after it.
     """
 
     sql: str
     parameters: Sequence[Any] = ()
     in_order: bool = False
     briefly: bool = False
+    last: bool = False
 
 
 class Command(NamedTuple):
@@ -69,6 +72,10 @@ Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of s
 
 NOW = "extract(epoch FROM clock_timestamp())::double precision"
 """The time of the store's host in Unix seconds, which processes on other hosts share."""
+
+
+OWNER_NAME = "(SELECT name FROM petstore.accounts WHERE accounts.id = account_id)"
+"""The name of the account that owns an order."""
 
 
 LAST_CHANGE = """
@@ -220,13 +227,22 @@ class Dialect(Protocol):
         """Lock the orders that exist among these identifiers, and that no other transaction has locked.
 
         Of those in `owned`, (id, account), only the account's own are locked. Return (record, status, id, reference,
-        owner) of each that may be locked; only the id and the owner if another transaction has locked it.
+        owner, updated, created, placed) of each that may be locked, where times are Unix microseconds; only the id and
+        the owner if another transaction has locked it.
         """
 
-    def update_orders(
-        self, rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None
-    ) -> Work[None]:
-        """Write orders and audit entries at `now` (Unix seconds); `batch` is the batch of an import that changes them.
+    def change_orders(
+        self, changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
+    ) -> Work[tuple[int, Collection[int]]]:
+        """Write changed and new orders with audit entries at `now` (Unix seconds), as the last of a transaction.
+
+        A row is as for `update_orders` and `insert_orders`; one of `audit` begins with the identifier of the new order
+        that it is about, or None. Return the time of the change in Unix microseconds, and which of the new orders exist
+        already: nothing is written for these.
+        """
+
+    def update_orders(self, rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
+        """Write orders at `now` (Unix seconds); `batch` is the batch of an import that changes them.
 
         A row is `records.order_row` and the owner, which is set only if the order has none; without a record only the
         status is written.
@@ -239,13 +255,15 @@ class Dialect(Protocol):
         """
 
     def find_keys(self, keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
-        """Lock idempotency keys, (account, key), and references, (owner, reference).
+        """Lock idempotency keys, (account, key), and references, (owner or NO_OWNER, reference).
 
         Find the keys used after `since` (Unix seconds), and the first order of each owner with each reference.
         """
 
-    def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
-        """Store new orders under the next identifiers, with their idempotency keys and their audit entries.
+    def place_orders(self, rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:
+        """Store new orders under the next identifiers from `first` on, with their idempotency keys and audit entries.
+
+        It is the last statement of a transaction.
 
         A row is (pet, ship date, reference, end of the record, owner, key, digest, Unix seconds, actor, end of the
         audit entry), where an end is JSON text that follows the identifier. Return (identifier, Unix microseconds) of

@@ -1,22 +1,27 @@
 """Orders: changes and placed orders, which share commits; imports, which commit in batches; and reads of orders."""
 
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
+from petstore_server.domain.changes import NOT_YET, ChangedOrder, OrderChange, Put, StoredOrder
 from petstore_server.domain.errors import (
     IdempotencyKeyInUse,
     IdempotencyKeyReused,
+    IdentifierReserved,
     NoIdentifierLeft,
     OrderNotFound,
     ReferenceInUse,
+    UnknownAccount,
 )
 from petstore_server.domain.imports import Rejected, audit_change, evaluate, id_ranges
+from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import (
+    INT64_MAX,
     KEY_LIFETIME,
     MAX_ASSIGNED_ID,
     ORDER_FIELDS,
@@ -32,6 +37,7 @@ from petstore_server.domain.orders import (
 from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import (
     NO_KEYS,
+    OWNER_NAME,
     Command,
     Named,
     Part,
@@ -55,12 +61,11 @@ AUDITED_TOGETHER = 1000  # orders in a batch of an import
 
 _ALL = lists.Filters()
 _COLUMNS = "record, status, id, reference"  # for `read_order`
-_OWNER = "(SELECT name FROM petstore.accounts WHERE accounts.id = account_id)"
 _WITH_IDS = "FROM petstore.orders WHERE id = ANY(%s::bigint[])"
-_FIND_MANY = f"SELECT {_COLUMNS}, {_OWNER} {_WITH_IDS}"
+_FIND_MANY = f"SELECT {_COLUMNS}, {OWNER_NAME} {_WITH_IDS}"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
-LOCK = f"SELECT {_COLUMNS}, account_id {_WITH_IDS} ORDER BY id FOR UPDATE"
-_FIND_ORIGINS = f"SELECT {_COLUMNS}, {_OWNER}, account_id, placed, imported {_WITH_IDS}"
+LOCK = f"SELECT {_COLUMNS}, account_id, updated_at, created_at, placed {_WITH_IDS} ORDER BY id FOR UPDATE"
+_FIND_ORIGINS = f"SELECT {_COLUMNS}, {OWNER_NAME}, account_id, placed, imported {_WITH_IDS}"
 _PLACED = f"SELECT id {_WITH_IDS} AND placed = 1"
 _WITHOUT_OWNER = """
     SELECT id FROM petstore.orders WHERE placed = 1 AND account_id IS NULL AND id > %s ORDER BY id LIMIT %s
@@ -85,7 +90,7 @@ _SET_OWNERS = """
     WHERE id = new.order_id
 """
 _FIND_NAMED = f"""
-    SELECT {_COLUMNS}, {_OWNER} FROM petstore.orders
+    SELECT {_COLUMNS}, {OWNER_NAME} FROM petstore.orders
     WHERE account_id = (SELECT id FROM petstore.accounts WHERE name = %s) AND reference IN
 """
 _FORGET = """
@@ -95,7 +100,6 @@ _FORGET = """
 """
 _NO_IDENTIFIER = '{"id":0'  # how the JSON of an order begins that has no identifier yet
 
-OrderChange = tuple[int, Transition[Order], Actor, int | None]  # with the owner, if only its orders may be changed
 PlacementRequest = tuple[Placement, Actor]
 
 
@@ -107,6 +111,9 @@ class Claimed(NamedTuple):
 
 
 class Orders(Part):
+    first_assigned = 1
+    """The least identifier that a placed order gets. If it is greater than 1, others cannot be created from it on."""
+
     async def change(
         self,
         order_id: int,
@@ -122,7 +129,16 @@ class Orders(Part):
         commit, evenly by `account_id`; each has its own outcome. With an `owner`, the orders of others do not exist,
         and are not locked. Raises OrderNotFound, OrderConflict, DamagedRecord.
         """
-        return await self._engine.submit(self._change_all, (order_id, transition, actor, owner), account_id)
+        change = OrderChange(order_id, transition, actor, owner)
+        return (await self.request(change, account_id)).stored.order
+
+    async def request(self, change: OrderChange, account_id: int = 0) -> ChangedOrder:
+        """Carry out a change of one order, as `change` does; return the order after it.
+
+        A change that leads to an equal order changes nothing and is not recorded. Raises what `OrderChange.apply`
+        raises, UnknownAccount, IdentifierReserved, ReferenceInUse, DamagedRecord.
+        """
+        return await self._engine.submit(self._change_all, change, account_id)
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
         """Store a new order under the next identifier up to MAX_ASSIGNED_ID; return once it is durable (D20).
@@ -156,6 +172,12 @@ class Orders(Part):
         """Return the largest identifier ever assigned to an order; 0 before the first."""
         [(last,)] = await self._engine.query("SELECT last_order_id FROM petstore.clock WHERE one = 1")
         return int(last)
+
+    async def count_above(self, order_id: int, most: int) -> int:
+        """Return how many orders have greater identifiers, counted up to `most`."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE id > %s LIMIT %s) AS greater"
+        [(number,)] = await self._engine.query(sql, (order_id, most))
+        return int(number)
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""
@@ -207,7 +229,7 @@ class Orders(Part):
         # Their lists are found by the time of the last change.
         changed = [(key, rows[key], *[None] * 5, owner) for key, owner in owners.items() if owner in own]
         if changed:
-            yield from self._engine.dialect.update_orders(changed, (), now)
+            yield from self._engine.dialect.update_orders(changed, now)
         skipped = [order_id for order_id in ids if order_id not in rows]
         return Claimed(len(owners), skipped[0] - 1 if skipped else ids[-1])
 
@@ -220,6 +242,7 @@ class Orders(Part):
         *,
         replace_placed: bool = False,
         placed: Collection[int] = (),
+        assigned: bool = False,
         as_stored: bool = False,
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
@@ -227,28 +250,23 @@ class Orders(Part):
         """Import the orders in one transaction, and add to the import's record; return the outcome of each.
 
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
-        with `replace_placed`. `as_stored`: they are copies of stored ones, so none is refused. `file` is the name in
-        the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord if a stored one
-        cannot be read.
+        with `replace_placed`, by an order that names the same account and reference. `assigned`: orders are created
+        also under identifiers that the service assigns. `as_stored`: they are copies of stored ones, so none is
+        refused. `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes. Raises
+        DamagedRecord if a stored one cannot be read.
         """
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
-            kept = None if replace_placed else placed
-            outcomes += yield from self._import(batch, import_id, actor, kept, as_stored=as_stored)
+            rule = _ImportRule(placed, INT64_MAX if assigned else self.first_assigned, replace_placed=replace_placed)
+            outcomes += yield from self._import(batch, import_id, actor, None if as_stored else rule)
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(
-        self,
-        orders: Sequence[Order],
-        import_id: str,
-        actor: Actor,
-        placed: Collection[int] | None,
-        *,
-        as_stored: bool,
+        self, orders: Sequence[Order], import_id: str, actor: Actor, rule: "_ImportRule | None"
     ) -> Work[list[ImportOutcome]]:
-        """Import the orders; with `placed` None, also over those that were placed."""
+        """Import the orders by a rule; without one they are copies of stored ones."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
@@ -257,10 +275,10 @@ class Orders(Part):
             possible = possible_references(existing, orders)
             named = sorted({(owners[name], reference) for name, reference in possible if name in owners})
             found = yield from self._engine.dialect.find_keys([], named, 0.0)
-        kept = set() if placed is None else {*placed, *(row[2] for row in rows if row[6])}
-        without = all(order.account is None for order in orders)
-        rule = evaluate_import if as_stored else _ImportRule(owners, found, kept)
-        outcomes, changed = evaluate(orders, existing, rule, kept_of, any_new=without)
+        any_new = rule is None or (rule.accepts_any_new and all(order.account is None for order in orders))
+        if rule is not None:
+            rule.use(owners, found, [row[2] for row in rows if row[6]])
+        outcomes, changed = evaluate(orders, existing, rule or evaluate_import, kept_of, any_new=any_new)
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
@@ -276,39 +294,31 @@ class Orders(Part):
             inserted = [(*order_row(order), owners.get(order.account)) for order in new]
             yield from self._engine.dialect.insert_orders(inserted, last_id, actor.at, batch)
         if replaced:
-            updated = [(*_changed_row(existing[order.id], order)[:-1], owners.get(order.account)) for order in replaced]
-            yield from self._engine.dialect.update_orders(updated, (), actor.at, batch)
+            updated = [(*_changed_row(existing[order.id], order), owners.get(order.account)) for order in replaced]
+            yield from self._engine.dialect.update_orders(updated, actor.at, batch)
         return outcomes
 
-    def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[Order | Exception]]:
+    def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[ChangedOrder | Exception]]:
         """Apply the changes one after another; return each one's order after it, or the error that its caller gets.
 
         Everything is decided before anything is written: a change that fails, or has to wait, does not affect others.
         """
-        wanted = sorted({order_id for order_id, _, _, owner in changes if owner is None})
-        owned = sorted({(order_id, owner) for order_id, _, _, owner in changes if owner is not None})
-        stored = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted, owned))}
-        before: dict[int, Order] = {}
-        after: dict[int, Order] = {}
-        audit: list[Row] = []
-        outcomes: list[Order | Exception] = []
-        for order_id, transition, actor, owner in changes:
-            try:
-                row = _visible(order_id, stored.get(order_id), owner)
-                if order_id not in before:
-                    before[order_id] = after[order_id] = _locked(order_id, row)
-                order = transition.apply(after[order_id])
-                difference = _difference(after[order_id], order)
-                audit.append(audit_row(actor, transition.action, f"order:{order_id}", difference))
-                after[order_id] = order
-                outcomes.append(order)
-            except Exception as error:  # noqa: BLE001 - for its caller: even a defect must not affect the others
-                outcomes.append(error)
-        if audit:
-            rows = [_changed_row(before[key], order) for key, order in after.items() if order != before[key]]
-            now = max(actor.at for _, _, actor, _ in changes)
-            yield from self._engine.dialect.update_orders(rows, audit, now)
-        return outcomes
+        wanted = sorted({change.order_id for change in changes if change.owner is None})
+        owned = sorted({(change.order_id, change.owner) for change in changes if change.owner is not None})
+        rows = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted, owned))}
+        accounts = yield from _find_accounts(changes, rows.values())
+        batch, found, looked_up = _Batch(rows, accounts, self.first_assigned, NO_KEYS), NO_KEYS, set[Named]()
+        outcomes = [batch.outcome(change) for change in changes]
+        while not batch.references <= looked_up:  # with those that orders have, again
+            looked_up |= batch.references
+            found = yield from self._engine.dialect.find_keys([], sorted(looked_up), 0.0)
+            batch = _Batch(rows, accounts, self.first_assigned, found)
+            outcomes = [batch.outcome(change) for change in changes]
+        if not batch.audit:
+            return outcomes
+        now = max(change.actor.at for change in changes)
+        at, existing = yield from self._engine.dialect.change_orders(*batch.rows(), batch.audit, now)
+        return [_written(outcome, at, existing) for outcome in outcomes]
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
         """Place an order for each new key; return what was placed under each request's key, or the caller's error."""
@@ -319,7 +329,9 @@ class Orders(Part):
         new = _new_orders(requests, found)
         placed: Sequence[tuple[int, int]] = ()
         if new:
-            placed = yield from self._engine.dialect.place_orders([_placed_row(*each) for each in new.values()], now)
+            placed = yield from self._engine.dialect.place_orders(
+                [_placed_row(*each) for each in new.values()], self.first_assigned, now
+            )
         assigned = dict(zip(new, placed, strict=False))  # by key: the identifier, and the time
         named_by = {placement.owned_reference: key for key, (placement, _) in new.items()}
         return [_outcome(request, found, new, assigned, named_by) for request in requests]
@@ -346,18 +358,39 @@ def _owned_reference(order: Order, owners: Mapping[str | None, int]) -> Named | 
 
 
 class _ImportRule:
-    """Decides on each order of a batch of an import, one after another; `kept` are those that were placed."""
+    """Decides on each order of a batch of an import, one after another.
 
-    def __init__(self, owners: Mapping[str | None, int], found: PlacementKeys, kept: Collection[int]) -> None:
+    `placed` are orders that count as placed, and new ones from `reserved_from` on, if that is greater than 1, can only
+    be placed.
+    """
+
+    def __init__(self, placed: Collection[int], reserved_from: int, *, replace_placed: bool) -> None:
+        self._placed = set(placed)
+        self._reserved_from = reserved_from
+        self._replace_placed = replace_placed
+
+    @property
+    def accepts_any_new(self) -> bool:
+        """Whether any order without an owner can be created."""
+        return self._reserved_from in (1, INT64_MAX)
+
+    def use(self, owners: Mapping[str | None, int], found: PlacementKeys, placed: Iterable[int]) -> None:
+        """Take what a batch meets: accounts by name, the references that orders have, and the orders placed."""
         self._owners = owners
         self._busy = found.busy_references
         self._used = dict(found.references)  # the order with each, as the batch changes them
-        self._kept = kept
+        self._placed |= set(placed)
 
-    def __call__(self, old: Order | None, new: Order) -> ImportOutcome:
+    def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
+        new = kept_of(old, incoming)
         if new.account is not None and new.account not in self._owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
-        outcome = evaluate_import(old, new, new.id in self._kept)
+        if old is None and incoming.id >= self._reserved_from > 1:
+            return ImportOutcome.RESERVED
+        outcome = evaluate_import(old, new, new.id in self._placed)
+        if outcome is ImportOutcome.PROTECTED and old is not None and self._replace_placed:
+            same = old.account == incoming.account and old.reference in (None, incoming.reference)
+            outcome = ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
         before = None if old is None else _owned_reference(old, self._owners)
         named = _owned_reference(new, self._owners)
         if named == before or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
@@ -382,24 +415,133 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     return rows
 
 
-def _visible(order_id: int, row: Row | None, owner: int | None) -> Row:
-    """The row of `Dialect.lock_orders`. Raises OrderNotFound, also for an order of another owner."""
-    if row is None or owner not in (None, row[4]):
-        raise OrderNotFound(order_id)
-    return row
+class _Batch:
+    """Changes of orders that share a transaction, one after another: what they lead to.
+
+    `rows` are those of `Dialect.lock_orders`, `accounts` the names that are needed by the ids of accounts, and `found`
+    the references that orders have. `audit` are the entries of the changes, and `references` those that they give.
+    """
+
+    def __init__(
+        self, rows: Mapping[int, Row], accounts: Mapping[int, str], first_assigned: int, found: PlacementKeys
+    ) -> None:
+        self.audit: list[Row] = []
+        self.references = set[Named]()
+        self._rows = rows
+        self._accounts = accounts
+        self._owners = {name: account_id for account_id, name in accounts.items()}
+        self._first_assigned = first_assigned
+        self._busy = found.busy_references
+        self._used = dict(found.references)
+        self._orders: dict[int, StoredOrder] = {}  # as they are after the changes so far
+        self._before: dict[int, Order | None] = {}  # of each that is changed or new
+
+    def outcome(self, change: OrderChange) -> ChangedOrder | Exception:
+        """The order after the change, or the error that its caller gets."""
+        try:
+            return self._changed(change)
+        except Exception as error:  # noqa: BLE001 - for its caller: even a defect must not affect the others
+            return error
+
+    def rows(self) -> tuple[list[Row], list[Row]]:
+        """The rows of the orders that were changed, and of those that are new."""
+        changed, created = list[Row](), list[Row]()
+        for order_id, before in self._before.items():
+            order = self._orders[order_id].order
+            row = order_row(order) if before is None else _changed_row(before, order)
+            (created if before is None else changed).append((*row, self._owners.get(order.account or "")))
+        return changed, sorted(created)
+
+    def _changed(self, change: OrderChange) -> ChangedOrder:
+        self._check_account(change)
+        order_id, stored = change.order_id, self._stored(change)
+        order = change.apply(stored)
+        if stored is None:
+            if order_id >= self._first_assigned > 1:
+                raise IdentifierReserved(order_id, self._first_assigned)
+            before, difference, after = None, Change(None, order.fields()), StoredOrder(order, NOT_YET, NOT_YET)
+        elif order == stored.order:
+            return ChangedOrder(stored)
+        else:
+            before = stored.order
+            difference, after = _difference(before, order), stored._replace(order=order, updated_at=NOT_YET)
+        self._take_reference(before, order)
+        entry = audit_row(change.actor, change.transition.action, f"order:{order_id}", difference)
+        is_new = self._before.setdefault(order_id, before) is None
+        self.audit.append((order_id if is_new else None, *entry))
+        self._orders[order_id] = after
+        return ChangedOrder(after, created=stored is None)
+
+    def _check_account(self, change: OrderChange) -> None:
+        """Raise UnknownAccount if the change names an account that does not exist for its caller."""
+        name = change.transition.order.account if isinstance(change.transition, Put) else None
+        if name is not None and (name not in self._owners or change.owner not in (None, self._owners[name])):
+            raise UnknownAccount
+
+    def _stored(self, change: OrderChange) -> StoredOrder | None:
+        """The order as the caller sees it, after the changes so far; None if it does not exist."""
+        row, stored = self._rows.get(change.order_id), self._orders.get(change.order_id)
+        if change.owner is not None and (row is None or row[4] != change.owner):
+            return None
+        if stored is None and row is not None:
+            if row[0] is None:
+                raise TryAgain(f"another program keeps order {change.order_id} locked")
+            record, status, order_id, reference, owner, updated_at, created_at, placed = row
+            order = read_order(record, status, order_id, reference, self._accounts.get(owner))
+            stored = self._orders[change.order_id] = StoredOrder(order, updated_at, created_at, placed)
+        return stored
+
+    def _take_reference(self, before: Order | None, order: Order) -> None:
+        """Note the reference that an order gets. Raises ReferenceInUse if another order of the owner has it."""
+        old, new = (None if before is None else self._named(before)), self._named(order)
+        if old == new:
+            return  # what two orders have had since 1.0 stays
+        if new is not None:
+            self.references.add(new)
+            if new in self._busy:
+                raise TryAgain("another program is giving this reference to an order")
+            if self._used.setdefault(new, order.id) != order.id:
+                raise ReferenceInUse(self._used[new])
+        if old is not None and self._used.get(old) == order.id:
+            del self._used[old]
+
+    def _named(self, order: Order) -> Named | None:
+        """The owner and the reference of an order."""
+        if order.reference is None:
+            return None
+        row = self._rows.get(order.id)
+        owner = None if row is None else row[4]
+        return owner or self._owners.get(order.account or "", NO_OWNER), order.reference
 
 
-def _locked(order_id: int, row: Row) -> Order:
-    if row[0] is None:
-        raise TryAgain(f"another program keeps order {order_id} locked")
-    return read_order(*row[:4])
+def _find_accounts(changes: Sequence[OrderChange], rows: Iterable[Row]) -> Work[dict[int, str]]:
+    """The names of the accounts by id that the changes name, and of the owners of orders where one needs them."""
+    puts = [change.transition.order.account for change in changes if isinstance(change.transition, Put)]
+    names = sorted({name for name in puts if name is not None})
+    needed = puts or any(change.sees_account for change in changes)
+    owners = sorted({row[4] for row in rows if row[4] is not None}) if needed else []
+    if not names and not owners:
+        return {}
+    conditions = [("id = ANY(%s::bigint[])", (owners,))] + ([(f"name IN {marks(names)}", names)] if names else [])
+    where = " OR ".join([text for text, _ in conditions])
+    parameters = [value for _, values in conditions for value in values]
+    return dict((yield Query(f"SELECT id, name FROM petstore.accounts WHERE {where}", parameters)))
+
+
+def _written(outcome: ChangedOrder | Exception, at: int, existing: Collection[int]) -> ChangedOrder | Exception:
+    """The outcome of a change that was written `at`; `existing` are new orders that another transaction has added."""
+    if isinstance(outcome, Exception):
+        return outcome
+    if outcome.stored.order.id in existing:
+        return TryAgain(f"another program has added order {outcome.stored.order.id}")
+    return outcome._replace(stored=outcome.stored.written(at))
 
 
 def _changed_row(before: Order, after: Order) -> Row:
-    """The row to write; without a record where only the status changed."""
+    """The row to write, without the owner; without a record where only the status changed."""
     if before.status is not after.status and before._replace(status=after.status) == after:
-        return after.id, str(after.status), None, None, None, None, None, None
-    return *order_row(after), None
+        return after.id, str(after.status), None, None, None, None, None
+    return order_row(after)
 
 
 def _difference(before: Order, after: Order) -> Change:

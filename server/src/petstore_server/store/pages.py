@@ -16,7 +16,19 @@ from typing import NamedTuple
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
-from petstore_server.store.engine import LAST_CHANGE, Condition, Dialect, Part, Query, Row, Work, all_of, marks, one
+from petstore_server.store.engine import (
+    LAST_CHANGE,
+    OWNER_NAME,
+    Condition,
+    Dialect,
+    Part,
+    Query,
+    Row,
+    Work,
+    all_of,
+    marks,
+    one,
+)
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most
@@ -28,6 +40,10 @@ _PAGE = "record, status, updated_at, created_at, reference, id, ship_date, accou
 _FILTERED = ("status", "pet_id", "complete", "ship_date", "updated_at", "reference", "account_id")  # or sorted by
 _OF_AN_OWNER = ("id", "updated_at", "ship_date", "reference")  # columns of the indexes of owned orders
 _NOT_IN_INDEX = dict.fromkeys(("pet_id", "ship_date"), ("status", "updated_at"))  # so that a cancel need not write it
+
+
+_FIND = "SELECT record, status, updated_at, created_at, reference, account_id FROM petstore.orders WHERE id = %s"
+_FIND_WITH_ACCOUNT = _FIND.replace("reference,", f"reference, {OWNER_NAME},")
 
 
 class Walk(NamedTuple):
@@ -86,9 +102,17 @@ class Search(Part):
         walk = _walk_statement(walks[0], query, query.limit + 1, self._engine.dialect)
         return page_of(await self._engine.query(walk.sql, walk.parameters, walk.in_order), query)
 
-    async def find(self, order_id: int, owner: int | None = None) -> TrackedOrder:
-        """One order, of this owner if one is given. Raises OrderNotFound."""
-        sql = "SELECT record, status, updated_at, created_at, reference, account_id FROM petstore.orders WHERE id = %s"
+    async def text(self, page: Page, *, with_accounts: bool) -> str:
+        """The orders of a page as JSON texts, separated by commas; with the names of their owners."""
+        if not with_accounts:
+            return page.text()
+        owners = sorted({owner for owner in page.owners if owner is not None})
+        sql = "SELECT id, name FROM petstore.accounts WHERE id = ANY(%s::bigint[])"
+        return page.text(dict(await self._engine.query(sql, (owners,))) if owners else {})
+
+    async def find(self, order_id: int, owner: int | None = None, *, with_account: bool = False) -> TrackedOrder:
+        """One order, of this owner if one is given; with the name of its owner. Raises OrderNotFound."""
+        sql = _FIND_WITH_ACCOUNT if with_account else _FIND
         rows = [row for row in await self._engine.query(sql, (order_id,)) if owner in (None, row[-1])]
         record, status, *others, _ = one(rows, OrderNotFound, order_id)
         return TrackedOrder(record, STATUSES[status], *others)

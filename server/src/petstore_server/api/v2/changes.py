@@ -25,7 +25,7 @@ MAX_HELD_FOR_ACCOUNT = 32
 MAX_HELD_FOR_KEY = 4
 LOOK_SECONDS = 0.25
 
-_RETRY_AFTER = b"retry-after: 2\r\n"  # of a request that would have been held
+_RETRY_AFTER = b"Retry-After: 2\r\n"  # of a request that would have been held
 _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _FIRST = Position(0, INT64_MIN)  # before every change
 
@@ -40,7 +40,7 @@ class Changes:
         self._places = Counter[str | int]()  # that are taken, of each key by its id and of each account by its number
         self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
-        self._reading: dict[tuple[str, int, Clock, int | None], asyncio.Task[bytes | None]] = {}
+        self._reading: dict[tuple[str, int, Clock, int | None, bool], asyncio.Task[bytes | None]] = {}
         self._ended = False
 
     def routes(self) -> list[Route]:
@@ -69,7 +69,7 @@ class Changes:
         if token is None or token == NOW:
             now = clock.at if last is None else last
             token = token_of(clock.epoch, _FIRST if token is None else Position(now, INT64_MAX), owner)
-        body = await self.read(token, limit, clock, owner)
+        body = await self.read(token, limit, clock, owner, with_accounts=call.caller.sees_accounts)
         headers, caller = call.request.headers, call.caller
         if body is not None or not wait:
             return uncached(headers, body or _body("", token, more=False))
@@ -105,7 +105,7 @@ class Changes:
                     del self._held[woken]
                 if changed is not None:
                     clock = changed
-                    body = await self._shared(token, limit, clock, owner)
+                    body = await self._shared(token, limit, clock, owner, call.caller.sees_accounts)
                 elif self._fault is not None:
                     raise ServiceUnavailable(self._fault)
                 else:
@@ -141,19 +141,23 @@ class Changes:
                 elif woken in self._held:  # only others' orders have changed
                     self._held[woken] = clock, owner
 
-    async def _shared(self, token: str, limit: int, clock: Clock, owner: int | None) -> bytes | None:
+    async def _shared(
+        self, token: str, limit: int, clock: Clock, owner: int | None, with_accounts: bool
+    ) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""
-        key = token, limit, clock, owner
+        key = token, limit, clock, owner, with_accounts
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = asyncio.ensure_future(self.read(*key))
+            reading = self._reading[key] = asyncio.ensure_future(self.read(*key[:-1], with_accounts=with_accounts))
             reading.add_done_callback(lambda _: self._reading.pop(key))
         return await asyncio.shield(reading)
 
-    async def read(self, token: str, limit: int, clock: Clock, owner: int | None = None) -> bytes | None:
+    async def read(
+        self, token: str, limit: int, clock: Clock, owner: int | None = None, *, with_accounts: bool = False
+    ) -> bytes | None:
         """The body of the page after the token, with a clock that was read before; None if nothing has changed.
 
-        With an owner, of its orders only. Raises InvalidToken, ChangesReset.
+        With an owner, of its orders only; or with the names of owners. Raises InvalidToken, ChangesReset.
         """
         after = position_after(token, clock, owner)
         page = await self._store.search.page(PageQuery(Filters(owner=owner), _BY_CHANGE, limit, after))
@@ -163,7 +167,8 @@ class Changes:
             return None
         last = position_of(page.rows[-1], _BY_CHANGE.field)
         await self._store.engine.witness(clock.epoch, last.value or 0)
-        return _body(page.text(), token_of(clock.epoch, last, owner), more=page.next is not None)
+        text = await self._store.search.text(page, with_accounts=with_accounts)
+        return _body(text, token_of(clock.epoch, last, owner), more=page.next is not None)
 
 
 def _body(orders: str, token: str, *, more: bool) -> bytes:

@@ -1,30 +1,38 @@
-"""What version 2 accepts: the parameters of each operation and the fields of a new order, in tables (D20).
+"""What version 2 accepts in queries and headers: the parameters of each operation, in tables (D20).
 
 The tables are the one description: the checks and their messages follow from them, and tests compare them with the
-contract. Queries and bodies are strict: whatever a table does not allow is an error.
+contract. Queries are strict: whatever a table does not allow is an error.
 """
 
-import json
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from petstore_server.api.errors import InvalidBody, InvalidParameter, UnsupportedMediaType
+from petstore_server.api.errors import InvalidParameter
+from petstore_server.api.representation import etag_of
+from petstore_server.domain.changes import StoredOrder
 from petstore_server.domain.lists import DEFAULT_LIMIT, MAX_LIMIT, Sort, SortField
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status, check_reference, is_int64
-from petstore_server.domain.timestamps import microseconds, parse_timestamp, timestamp_text
+from petstore_server.domain.orders import (
+    INT64_MAX,
+    INT64_MIN,
+    REFERENCE_FORM,
+    Status,
+    check_account,
+    check_reference,
+    is_int64,
+)
+from petstore_server.domain.timestamps import microseconds, parse_timestamp
 from petstore_server.domain.usage import Granularity
 
 MAX_WAIT = 30  # seconds for which a request for changes is held
 
 _FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
 _OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")
+_TAG = r'(?:W/)?"([!#-~\x80-\xff]*)"'
+_TAGS = re.compile(rf"[ \t]*{_TAG}(?:[ \t]*,[ \t]*{_TAG})*[ \t]*")
 _SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
-_JSON = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE)
 
 
 # Kinds of values. Each reads a value from a text, or raises ValueError (Choice: KeyError); `allowed` ends "… must be".
@@ -105,7 +113,31 @@ class Reference:
         return check_reference(text, stored=self.stored)
 
 
-Kind = Choice | Integer | Timestamp | Text | Reference
+class Boolean:
+    """true or false."""
+
+    allowed = "true or false"
+
+    def from_text(self, text: str) -> bool:
+        return {"true": True, "false": False}[text]
+
+    def check(self, value: object) -> bool:
+        """Return the value if it is one of the two. Raises ValueError."""
+        if type(value) is not bool:
+            raise ValueError(self.allowed)
+        return value
+
+
+class AccountName:
+    """The name of an account, which may not exist."""
+
+    allowed = "the name of an account"
+
+    def from_text(self, text: str) -> str:
+        return check_account(text)
+
+
+Kind = Choice | Integer | Timestamp | Text | Reference | Boolean | AccountName
 
 
 class Parameter(NamedTuple):
@@ -155,7 +187,7 @@ class Parameters:
         if unknown is not None:
             known = f"they are {', '.join(self.all)}" if self.all else "it has none"
             raise InvalidParameter(
-                f"The query contains {_shown(unknown)}, which is not a parameter of this operation; {known}."
+                f"The query contains {shown(unknown)}, which is not a parameter of this operation; {known}."
             )
         values = self._defaults | {name: self.all[name].from_query(several) for name, several in given.items()}
         for start, end in self.ranges:
@@ -172,7 +204,7 @@ def decoded(text: bytes, plus: str = " ") -> str:
         raise InvalidParameter("The query is not percent-encoded UTF-8; encode each name and value.") from None
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A name that a client sent, for a message: only if it is short and plain. An API key is longer than that."""
     return f"'{name}'" if _SAFE_NAME.fullmatch(name) else "a name"
 
@@ -184,7 +216,7 @@ _SORTS = {sign + field: Sort(field, sign == "-") for field in SortField for sign
 LIST_ORDERS = Parameters(
     Parameter("status", Choice({str(status): status for status in Status}), repeatable=True),
     Parameter("petId", Integer()),
-    Parameter("complete", Choice({"true": True, "false": False})),
+    Parameter("complete", Boolean()),
     Parameter("shipDateFrom", Timestamp()),
     Parameter("shipDateTo", Timestamp()),
     Parameter("updatedFrom", Timestamp()),
@@ -212,66 +244,14 @@ GET_USAGE = Parameters(
 # A header (draft-ietf-httpapi-idempotency-key-header).
 IDEMPOTENCY_KEY = Parameter("Idempotency-Key", Text("[!-~]{1,255}", "1 to 255 visible ASCII characters"))
 
-ORDER_FIELDS: dict[str, Kind] = {
-    "petId": Integer(),
-    "quantity": Integer(minimum=1),
-    "shipDate": Timestamp(),
-    "reference": Reference(),
-}
-REQUIRED_FIELDS = ("petId", "quantity")
+IF_MATCH = Parameter("If-Match", Text(rf"\*|{_TAGS.pattern}", "an ETag of getOrder in quotes, or *"))
+IF_NONE_MATCH = Parameter("If-None-Match", Text(r"\*", "*"))
 
 
-def check_media_type(content_type: bytes | None, content_encoding: bytes | None) -> None:
-    """Raise UnsupportedMediaType unless the headers describe plain JSON in UTF-8."""
-    if not _JSON.fullmatch(content_type or b"") or (content_encoding or b"identity").lower() != b"identity":
-        raise UnsupportedMediaType
+def matches(if_match: str, *, sees_account: bool) -> Callable[[StoredOrder], bool]:
+    """Whether an order has one of the ETags of If-Match, as a caller who may see its account got it (RFC 9110, 13.1.1).
 
-
-def read_new_order(body: bytes) -> tuple[int, int, str | None, str | None]:
-    """Read the pet id, the quantity, the ship date (in canonical form) and the reference of placeOrder's body.
-
-    Raises InvalidBody, whose message names the field.
+    Proxies make a tag weak, or add `-gzip`: only the rest of it is compared. The text is one of IF_MATCH.
     """
-    try:
-        members = _DECODER.decode(body.decode("utf-8"))
-    except (ValueError, RecursionError):  # RecursionError: nested too deeply
-        raise InvalidBody(f"The body is not JSON in UTF-8; send an object such as {_EXAMPLE}.") from None
-    if type(members) is not dict:
-        raise InvalidBody(f"The body is not a JSON object; send one such as {_EXAMPLE}.")
-    unknown = next((name for name in members if name not in ORDER_FIELDS), None)
-    if unknown is not None:
-        known = ", ".join(ORDER_FIELDS)
-        raise InvalidBody(f"The body contains {_shown(unknown)}, which is not a field; the fields are {known}.")
-    pet_id, quantity, ship_date, reference = (_field(name, kind, members) for name, kind in ORDER_FIELDS.items())
-    return pet_id, quantity, (None if ship_date is None else timestamp_text(ship_date)), reference
-
-
-def _field(name: str, kind: Kind, members: dict[str, object]) -> Any:
-    if name in REQUIRED_FIELDS:
-        if name not in members:
-            raise InvalidBody(f"The body lacks the field '{name}'; it must be {kind.allowed}.")
-    elif members.get(name) is None:  # many programs write null for a field without a value
-        return None
-    value = members[name]
-    with suppress(KeyError, ValueError):
-        if isinstance(kind, Integer):
-            return kind.check(value)
-        if isinstance(value, str):
-            return kind.from_text(value)
-    raise InvalidBody(f"The field '{name}' must be {kind.allowed}.")
-
-
-def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        (repeated, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise InvalidBody(f"The body contains {_shown(repeated)} more than once; give each field once.")
-    return members
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_members,
-    parse_int=lambda text: int(text) if is_int64(text) else float(text),  # which no field allows, such as -0 (D4)
-    parse_constant=int,  # which raises ValueError: NaN and Infinity are not JSON
-)
-_EXAMPLE = '{"petId": 3, "quantity": 1}'
+    tags = {tag.removesuffix("-gzip") for tag in re.findall(_TAG, if_match)}
+    return lambda stored: not tags or etag_of(stored.tracked(with_account=sees_account).text().encode()) in tags

@@ -1,4 +1,4 @@
-"""Orders of version 2: pages and single orders, placing and cancelling (D20)."""
+"""Orders of version 2: pages and single orders, and placing (D20)."""
 
 import re
 from collections.abc import Callable
@@ -10,10 +10,12 @@ from petstore_server.api.errors import IdempotencyKeyMissing
 from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2 import input as v2_input
+from petstore_server.api.v2.bodies import check_media_type, read_new_order
+from petstore_server.api.v2.shop import Changes
 from petstore_server.api.v2.tokens import Cursors
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
-from petstore_server.domain.orders import CANCEL, PLACE, Placement, parse_order_id
+from petstore_server.domain.orders import PLACE, Placement, parse_order_id
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 
@@ -24,14 +26,14 @@ _LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  
 
 def routes(store: Store, clock: Callable[[], float]) -> list[Route]:
     """The routes of orders over a store. `clock` gives Unix seconds."""
-    handlers = _Handlers(store, clock)
+    handlers, changes = _Handlers(store, clock), Changes(store, clock)
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order, PLACE)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
-    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, handlers.cancel_order, CANCEL.action)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
-        Route(f"{_PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, "DELETE": cancel}),
+        Route(f"{_PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, **changes.operations()}),
+        *changes.routes(),
     ]
 
 
@@ -49,18 +51,20 @@ class _Handlers:
             cursors = self._cursors = Cursors(await self._store.engine.identity(), epoch)
         after = None if cursor is None else cursors.decode(cursor, listing.digest)
         page = await self._store.search.page(PageQuery(listing.filters, listing.sort, listing.limit, after))
+        text = await self._store.search.text(page, with_accounts=call.caller.sees_accounts)
         if page.next is None:
-            return answer(call.request.headers, f'{{"data":[{page.text()}]}}'.encode())
+            return answer(call.request.headers, f'{{"data":[{text}]}}'.encode())
         following = cursors.encode(page.next, listing.digest)
-        body = f'{{"data":[{page.text()}],"nextCursor":"{following}"}}'
-        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
+        body = f'{{"data":[{text}],"nextCursor":"{following}"}}'
+        link = b'Link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
         return answer(call.request.headers, body.encode(), link)
 
     async def get_order(self, call: Call) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.parameter)
         v2_input.NO_PARAMETERS.read(call.request.query)
-        order = await self._store.search.find(order_id, call.caller.owner)
+        caller = call.caller
+        order = await self._store.search.find(order_id, caller.owner, with_account=caller.sees_accounts)
         return answer(call.request.headers, order.text().encode())
 
     async def place_order(self, call: Call) -> Response:
@@ -71,7 +75,7 @@ class _Handlers:
         """
         v2_input.NO_PARAMETERS.read(call.request.query)
         headers = call.request.headers
-        v2_input.check_media_type(headers.get(b"content-type"), headers.get(b"content-encoding"))
+        check_media_type(headers)
         key = headers.get(b"idempotency-key")
         if key is None:
             raise IdempotencyKeyMissing
@@ -79,20 +83,14 @@ class _Handlers:
             key = key[1:-1]
         idempotency_key = v2_input.IDEMPOTENCY_KEY.read([key.decode("latin-1")])
         kept = sha256(idempotency_key.encode()).hexdigest()  # not the client's text, which may hold an API key
-        placement = Placement(call.caller.account_id, kept, *v2_input.read_new_order(call.request.body))
+        caller = call.caller
+        shown_account = caller.account if caller.sees_accounts else None
+        placement = Placement(caller.account_id, kept, *read_new_order(call.request.body), shown_account)
         placed = await self._store.orders.place(placement, call.actor(self._clock()))
-        lines = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
+        lines = b"Location: orders/%d\r\nCache-Control: no-store\r\n" % placed.order_id
         if placed.replayed:
-            lines += b"idempotency-replayed: true\r\n"
+            lines += b"Idempotency-Replayed: true\r\n"
         return body_response((placed.body,), len(placed.body), "application/json", lines, 201)
-
-    async def cancel_order(self, call: Call) -> Response:
-        """As in version 1, but for InvalidParameter."""
-        order_id, caller = parse_order_id(call.parameter), call.caller
-        v2_input.NO_PARAMETERS.read(call.request.query)
-        actor = call.actor(self._clock())
-        await self._store.orders.change(order_id, CANCEL, actor, caller.account_id, owner=caller.owner)
-        return Response(204)
 
 
 class Listing(NamedTuple):

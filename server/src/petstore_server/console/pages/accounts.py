@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import Form, account_path, one_of, whole_number
+from petstore_server.console.forms import Form, account_path, changed_meanwhile, one_of, whole_number
 from petstore_server.console.rendering import SEEN_ORDERS, minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
@@ -170,7 +170,7 @@ async def change_plan(visit: Visit) -> Response:
     try:
         return await _change(visit, form, transitions.set_plan(plan, limits), done, _PLAN_FIELDS)
     except ChangedMeanwhile:
-        form.errors["plan"] = _changed("plan", (await _account(visit)).plan)
+        form.errors["plan"] = changed_meanwhile("plan", (await _account(visit)).plan)
         return await show(visit, plan_form=form, status=409)
 
 
@@ -184,7 +184,7 @@ async def change_orders(visit: Visit) -> Response:
     try:
         return await _change(visit, form, transitions.edit(None, None, orders), done, ("orders",))
     except ChangedMeanwhile:
-        form.errors["orders"] = _changed("choice", (await _account(visit)).orders)
+        form.errors["orders"] = changed_meanwhile("choice", (await _account(visit)).orders)
         return await show(visit, orders_form=form, status=409)
 
 
@@ -200,13 +200,8 @@ async def edit(visit: Visit) -> Response:
         return await _change(visit, form, change, "Saved the contact and the note of {}.", mine)
     except ChangedMeanwhile:
         now = (await _account(visit)).fields()
-        form.errors |= {name: _changed(name, now[name]) for name in changed_since(form["seen"], now) & mine}
+        form.errors |= {name: changed_meanwhile(name, now[name]) for name in changed_since(form["seen"], now) & mine}
         return await show(visit, details_form=form, status=409)
-
-
-def _changed(name: str, value: str) -> str:
-    now = f"is “{value}” now" if value else "is empty now"
-    return f"This was changed meanwhile, so nothing was done. The {name} {now}; submit the form again to replace that."
 
 
 async def ask(question: str, visit: Visit) -> Response:

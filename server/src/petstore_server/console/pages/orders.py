@@ -1,27 +1,43 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from petstore_server.console.forms import Form, one_of, parse_position, position_links
+from petstore_server.console.forms import Form, changed_meanwhile, one_of, parse_position, position_links
 from petstore_server.console.rendering import actions, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
-from petstore_server.domain.audit import Transition
+from petstore_server.domain.audit import Transition, changed_since, unless_changed
 from petstore_server.domain.errors import (
     AccountNotFound,
+    ChangedMeanwhile,
     DomainError,
     InvalidInput,
     InvalidOrderId,
     OrderConflict,
+    OrderNotShipped,
+    ReferenceInUse,
     ServiceUnavailable,
     StatementFailed,
 )
 from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
-from petstore_server.domain.timestamps import file_stamp, microseconds
+from petstore_server.domain.orders import (
+    CANCEL,
+    COMPLETE,
+    Order,
+    Status,
+    TrackedOrder,
+    check_reference,
+    correct,
+    is_int64,
+    parse_order_id,
+    ship,
+)
+from petstore_server.domain.timestamps import file_stamp, format_timestamp, microseconds
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_history
@@ -81,19 +97,57 @@ async def _rows(visit: Visit, page: Page) -> list[tuple[Order, TrackedOrder]]:
     ]
 
 
-async def show(visit: Visit) -> Response:
-    """One order, and everything that happened to it."""
+async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Response:
+    """One order, and everything that happened to it. `form` has its corrections as they were submitted."""
     order_id = parse_order_id(visit.path["order"])
     tracked = await visit.require(visit.store.search.find(order_id))
     order = await visit.require(visit.store.orders.find(order_id))
     history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
+    path = f"/orders/{order_id}"
     return visit.page(
         "order.html",
+        status,
+        form=form or await visit.kept(f"{path}/edit") or Form(_as_typed(order)),
         order=order,
         tracked=tracked,
         allowed=[name for name, (_, transition) in _actions(visit).items() if transition.is_allowed(order)],
         history=history,
     )
+
+
+def _as_typed(order: Order) -> list[tuple[str, str]]:
+    """The fields of an order that can be corrected, as texts of the form."""
+    values = {name: getattr(order, field) for name, (field, _) in _CORRECTED.items()}
+    texts = {name: "" if value is None else str(value) for name, value in values.items()}
+    return list((texts | {"complete": texts["complete"].lower()}).items())
+
+
+async def edit(visit: Visit) -> Response:
+    """Correct fields of an order, unless the same were changed meanwhile. What was not typed again stays."""
+    order_id, form = parse_order_id(visit.path["order"]), await visit.form()
+    names = [form["only"]] if form["only"] in _CORRECTED else list(_CORRECTED)
+    typed = {name: form.read(name, partial(_CORRECTED[name][1], visit)) for name in names}
+    if form.errors:
+        return await show(visit, 400, form)
+    mine = changed_since(form["seen"], typed)
+    corrections = correct({_CORRECTED[name][0]: typed[name] for name in mine})
+    try:
+        await visit.store.orders.change(order_id, unless_changed(corrections, form["seen"], mine), visit.actor)
+    except ChangedMeanwhile:
+        now = await visit.require(visit.store.orders.find(order_id))
+        for name in changed_since(form["seen"], now.fields()) & mine:
+            form.errors[name] = changed_meanwhile("value", dict(_as_typed(now))[name])
+        return await show(visit, 409, form)
+    except ReferenceInUse as error:
+        form.errors["reference"] = error.message
+        return await show(visit, 409, form)
+    except OrderNotShipped as error:
+        form.errors["complete"] = error.message
+        return await show(visit, 409, form)
+    except OrderConflict as error:
+        lines = "Nothing was changed.", await _explain(visit, order_id, error)
+        return visit.redirect_with_notice(f"/orders/{order_id}", *lines, kind="bad")
+    return visit.redirect_with_notice(f"/orders/{order_id}", f"Corrected order {order_id}.")
 
 
 async def change(action: str, visit: Visit) -> Response:
@@ -206,6 +260,27 @@ def _pet_id(text: str) -> int | None:
     if text and not is_int64(text):
         raise InvalidInput("A pet id is a whole number in plain digits, such as 42.")
     return int(text) if text else None
+
+
+def _quantity(_: Visit, text: str) -> int | None:
+    if text and not is_int64(text):
+        raise InvalidInput("A quantity is a whole number in plain digits, such as 2.")
+    return int(text) if text else None
+
+
+def _ship_date(visit: Visit, text: str) -> str | None:
+    at = visit.when(text, past=False)
+    return None if at is None else format_timestamp(at)
+
+
+_CORRECTED: dict[str, tuple[str, Callable[[Visit, str], Any]]] = {
+    "petId": ("pet_id", lambda _, text: _pet_id(text)),
+    "quantity": ("quantity", _quantity),
+    "shipDate": ("ship_date", _ship_date),
+    "reference": ("reference", lambda _, text: check_reference(text) if text else None),
+    "complete": ("complete", lambda _, text: {"true": True, "false": False}.get(text)),
+}
+"""The fields of an order that can be corrected: their names in Order, and how what was typed is read."""
 
 
 def _microseconds(visit: Visit, text: str) -> int | None:

@@ -139,15 +139,21 @@ class Connection:
         """
         try:
             result = await self.run(work)
-            if not self._answered:  # a connection that was dead from the start must not look as if it died later
-                await self._send()
-            self._committing = True
-            self._unsent.append("COMMIT")
-            await self._send()
+            if not self._committing:
+                await self._commit()
         except BaseException:
             await self.roll_back()
             raise
         return result
+
+    async def _commit(self, query: Query | None = None) -> list[Row]:
+        """Commit with the last query of a transaction, if there is one; return its rows."""
+        if not self._answered:  # a connection that was dead from the start must not look as if it died later
+            await self._send()
+        self._committing = True
+        self._unsent += [*([] if query is None else [self._bound(query.sql, query.parameters)]), "COMMIT"]
+        rows = await self._send()
+        return rows[-1] if rows else []
 
     async def run(self, work: Work[Result]) -> Result:
         """Do the work in a transaction, which `roll_back` ends. Raises what the work raises, and psycopg.Error."""
@@ -157,7 +163,7 @@ class Connection:
                 statement = work.send(rows)
                 rows = []
                 if isinstance(statement, Query):
-                    [rows] = await self.rows([statement])
+                    rows = await self._commit(statement) if statement.last else (await self.rows([statement]))[0]
                 elif isinstance(statement, list):
                     rows = await self.rows(statement)
                 else:

@@ -4,8 +4,9 @@ A statement that writes orders advances the clock itself, and the commit follows
 locked while the server writes and commits, not while it waits for this process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.store.engine import Command, Named, PlacementKeys, Query, Row, Work
 from petstore_server.store.orders import LOCK
@@ -23,8 +24,8 @@ covering = False  # PostgreSQL reads the orders that have changed since the last
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
-    SELECT record, status, id, reference, account_id FROM free
-    UNION ALL SELECT NULL, NULL, id, NULL, account_id FROM petstore.orders
+    SELECT record, status, id, reference, account_id, updated_at, created_at, placed FROM free
+    UNION ALL SELECT NULL, NULL, id, NULL, account_id, NULL, NULL, NULL FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """
 # Of the owned ones, others' orders are not found, so none of them is locked.
@@ -43,32 +44,36 @@ _NEW = """
     ) AS new (id, status, pet_id, complete, ship_date, reference, record, owner)
 """
 # A row without a record changes the status only.
-_UPDATE = f"""
-    WITH tick AS (
-        UPDATE petstore.clock SET change = change + 1, at = {_LATER} WHERE one = 1 RETURNING change, at
-    ), changed AS (
-        UPDATE petstore.orders SET
-            status = new.status,
-            pet_id = CASE WHEN new.record IS NULL THEN orders.pet_id ELSE new.pet_id END,
-            complete = CASE WHEN new.record IS NULL THEN orders.complete ELSE new.complete END,
-            ship_date = CASE WHEN new.record IS NULL THEN orders.ship_date ELSE new.ship_date END,
-            reference = CASE WHEN new.record IS NULL THEN orders.reference ELSE new.reference END,
-            record = coalesce(new.record, orders.record),
-            updated_at = tick.at,
-            imported = coalesce(%s::bigint, orders.imported),
-            account_id = coalesce(orders.account_id, new.owner),
-            revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
-        FROM tick, {_NEW}
-        WHERE orders.id = new.id
-    )
-    INSERT INTO petstore.audit (at, actor, action, subject, before, after)
-    SELECT * FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
+_UPDATED = f"""
+    UPDATE petstore.orders SET
+        status = new.status,
+        pet_id = CASE WHEN new.record IS NULL THEN orders.pet_id ELSE new.pet_id END,
+        complete = CASE WHEN new.record IS NULL THEN orders.complete ELSE new.complete END,
+        ship_date = CASE WHEN new.record IS NULL THEN orders.ship_date ELSE new.ship_date END,
+        reference = CASE WHEN new.record IS NULL THEN orders.reference ELSE new.reference END,
+        record = coalesce(new.record, orders.record),
+        updated_at = tick.at,
+        imported = coalesce(%s::bigint, orders.imported),
+        account_id = coalesce(orders.account_id, new.owner),
+        revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
+    FROM tick, {_NEW}
+    WHERE orders.id = new.id
 """
-_INSERT = f"""
-    WITH tick AS (
-        UPDATE petstore.clock SET change = change + 1, at = {_LATER}, last_order_id = greatest(last_order_id, %s)
-        WHERE one = 1 RETURNING change, at
-    )
+_TICK = f"UPDATE petstore.clock SET change = change + 1, at = {_LATER} WHERE one = 1 RETURNING change, at"
+_UPDATE = f"WITH tick AS ({_TICK}) {_UPDATED}"
+_ENTRIES = """
+    unnest(
+        %s::bigint[], %s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]
+    ) AS entries (created, at, actor, action, subject, before, after)
+"""
+_RECORDED = f"""
+    INSERT INTO petstore.audit (at, actor, action, subject, before, after)
+    SELECT at, actor, action, subject, before, after FROM {_ENTRIES}
+"""
+_CHANGE = f"""
+    WITH tick AS ({_TICK}), changed AS ({_UPDATED}), recorded AS ({_RECORDED}) SELECT at, ARRAY[]::bigint[] FROM tick
+"""
+_INSERTED = f"""
     INSERT INTO petstore.orders
         (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported,
         account_id)
@@ -77,6 +82,15 @@ _INSERT = f"""
     FROM tick, {_NEW}
     ORDER BY id
 """
+_NUMBERED_TICK = _TICK.replace(" WHERE", ", last_order_id = greatest(last_order_id, %s) WHERE")
+# The clock's row is locked first, so no other transaction adds an order meanwhile; one that was added before stays.
+_CREATE = f"""
+    WITH tick AS ({_NUMBERED_TICK}), changed AS ({_UPDATED}),
+    inserted AS ({_INSERTED} ON CONFLICT (id) DO NOTHING RETURNING id),
+    recorded AS ({_RECORDED} WHERE created IS NULL OR created IN (SELECT id FROM inserted))
+    SELECT at, ARRAY(SELECT id FROM inserted) FROM tick
+"""
+_INSERT = f"WITH tick AS ({_NUMBERED_TICK}) {_INSERTED}"
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is.
 _LOCK_KEYS = """
     SELECT pg_try_advisory_xact_lock(hashtextextended(account_id || ' ' || key, 4801))
@@ -92,6 +106,10 @@ _USED_REFERENCES = """
     WHERE (account_id, reference) IN (SELECT * FROM unnest(%s::bigint[], %s::text[]) AS wanted (owner, text))
     GROUP BY account_id, reference
 """
+_USED_WITHOUT_OWNER = f"""
+    SELECT {NO_OWNER}, reference, min(id) FROM petstore.orders
+    WHERE account_id IS NULL AND reference = ANY(%s::text[]) GROUP BY reference
+"""
 _USED_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
     FROM unnest(%s::bigint[], %s::text[]) AS wanted (account_id, key)
@@ -101,8 +119,10 @@ _USED_KEYS = """
 """
 _PLACE = f"""
     WITH tick AS (
-        UPDATE petstore.clock SET change = change + 1, at = {_LATER}, last_order_id = last_order_id + %s
-        WHERE one = 1 AND last_order_id <= {MAX_ASSIGNED_ID} - %s RETURNING change, at, last_order_id - %s AS last_id
+        UPDATE petstore.clock SET
+            change = change + 1, at = {_LATER}, last_order_id = greatest(last_order_id, %s - 1) + %s
+        WHERE one = 1 AND greatest(last_order_id, %s - 1) <= {MAX_ASSIGNED_ID} - %s
+        RETURNING change, at, last_order_id - %s AS last_id
     ), placed AS (
         SELECT last_id + place AS id, tick.change, tick.at AS placed_at, new.*
         FROM tick, unnest(
@@ -131,7 +151,7 @@ _PLACE = f"""
 # Locks and privileges as for each change, without any: the statements are planned, and the clock is locked briefly. A
 # commit that does not wait for the disk releases it; `heartbeat` is one that does, and keeps no row locked.
 probe = (
-    f"SELECT set_config('synchronous_commit', 'off', true); EXPLAIN {_UPDATE}; EXPLAIN {_PLACE}; "
+    f"SELECT set_config('synchronous_commit', 'off', true); EXPLAIN {_CHANGE}; EXPLAIN {_PLACE}; "
     "SELECT 1 FROM petstore.clock WHERE one = 1 FOR NO KEY UPDATE"
 ).replace("%s", "NULL")
 heartbeat = "SELECT pg_logical_emit_message(true, 'petstore', '')"  # which is only written to the log
@@ -149,8 +169,22 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
     return (yield Query(_LOCK_OWNED_IF_FREE, (*some, len(wanted), *some)))
 
 
-def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-    yield Command(_UPDATE, [batch, *_columns(rows, 8), *_columns(audit, 6)])
+def change_orders(
+    changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
+) -> Work[tuple[int, Collection[int]]]:
+    values = [None, *_columns(changed, 8)]
+    if not created:
+        [(at, _)] = yield Query(_CHANGE, [*values, *_columns(audit, 7)], last=True)
+        return at, ()
+    ids = [row[0] for row in created]
+    last_id = max((order_id for order_id in ids if order_id <= MAX_ASSIGNED_ID), default=0)
+    parameters = [last_id, *values, None, *_columns(created, 8), *_columns(audit, 7)]
+    [(at, inserted)] = yield Query(_CREATE, parameters, last=True)
+    return at, set(ids).difference(inserted)
+
+
+def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
+    yield Command(_UPDATE, [batch, *_columns(rows, 8)])
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
@@ -163,6 +197,8 @@ def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) 
     if references:
         locks.append(Query(_LOCK_REFERENCES, named))
         used.append(Query(_USED_REFERENCES, named))
+        if without_owner := [reference for owner, reference in references if owner == NO_OWNER]:
+            used.append(Query(_USED_WITHOUT_OWNER, [without_owner]))
     results = yield [*locks, *used]
     busy = [_busy(names, rows) for names, rows in zip((keys, references), results[: len(locks)], strict=False)]
     keys_used, *found = results[len(locks) :]
@@ -179,9 +215,10 @@ def _busy(names: Sequence[Named], locks: Sequence[Row]) -> set[Named]:
     return {name for name, (locked,) in zip(names, locks, strict=True) if not locked}
 
 
-def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
+def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:
     count = len(rows)
-    placed: list[tuple[int, int]] = yield Query(_PLACE, [count, count, count, *_columns(rows, 10)])
+    parameters = [first, count, first, count, count, *_columns(rows, 10)]
+    placed: list[tuple[int, int]] = yield Query(_PLACE, parameters, last=True)
     return placed
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from petstore_server.domain.errors import StatementFailed
+from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.engines.sqlite.connections import ENVIRONMENT, plain_words
 from petstore_server.store.audit import INSERT_ENTRY
@@ -52,8 +53,8 @@ _ADVANCE = """
     RETURNING change, at
 """
 _ASSIGN = """
-    UPDATE clock SET change = change + 1, at = max(at + 1, ?1), last_order_id = last_order_id + ?2
-    WHERE last_order_id <= ?3 - ?2 RETURNING change, at, last_order_id - ?2
+    UPDATE clock SET change = change + 1, at = max(at + 1, ?1), last_order_id = max(last_order_id, ?4 - 1) + ?2
+    WHERE max(last_order_id, ?4 - 1) <= ?3 - ?2 RETURNING change, at, last_order_id - ?2
 """
 # SQLite rewrites each index of the columns that an UPDATE names, changed or not. Most changes are of the status.
 _SET_STATUS = "UPDATE orders SET status = ?, updated_at = ?, imported = coalesce(?, imported) WHERE id = ?"
@@ -83,13 +84,17 @@ _USED_REFERENCES = """
     CROSS JOIN orders ON account_id = wanted.value ->> 0 AND reference = wanted.value ->> 1
     GROUP BY account_id, reference
 """
+_USED_WITHOUT_OWNER = f"""
+    SELECT {NO_OWNER}, reference, min(id) FROM orders
+    WHERE account_id IS NULL AND reference IN (SELECT value FROM json_each(?)) GROUP BY reference
+"""
 _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at) VALUES (?, ?, ?, ?, ?)"
 
 
 # All orders in one row: SQLite makes the array, and one call reads it.
 _READ = """
-    SELECT json_group_array(json_array(record, status, id, reference, account_id)) FROM orders
-    WHERE id IN (SELECT value FROM json_each(?))
+    SELECT json_group_array(json_array(record, status, id, reference, account_id, updated_at, created_at, placed))
+    FROM orders WHERE id IN (SELECT value FROM json_each(?))
 """
 
 
@@ -104,12 +109,26 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
     return orders
 
 
-def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
+def change_orders(
+    changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
+) -> Work[tuple[int, Collection[int]]]:
+    last_id = max((row[0] for row in created if row[0] <= MAX_ASSIGNED_ID), default=0)
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
+    yield from _update(changed, change, at, None)
+    yield Commands(_INSERT, [(*row[:7], at, change, 0, None, row[7]) for row in created])
+    yield Commands(INSERT_ENTRY, [row[1:] for row in audit])
+    return at, ()
+
+
+def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
+    yield from _update(rows, change, at, batch)
+
+
+def _update(rows: Sequence[Row], change: int, at: int, batch: int | None) -> Work[None]:
     yield Commands(_SET_STATUS, [(row[1], at, batch, row[0]) for row in rows if row[6] is None])
     yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
     yield Commands(_SET_OWNER, [(row[7], row[0]) for row in rows if row[7] is not None])
-    yield Commands(INSERT_ENTRY, audit)
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
@@ -119,12 +138,14 @@ def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
     used = yield Query(_USED_KEYS, (json.dumps(keys), since))
-    with_references = (yield Query(_USED_REFERENCES, (json.dumps(references),))) if references else ()
+    with_references = (yield Query(_USED_REFERENCES, (json.dumps(references),))) if references else []
+    if without_owner := [reference for owner, reference in references if owner == NO_OWNER]:
+        with_references += yield Query(_USED_WITHOUT_OWNER, (without_owner,))
     return PlacementKeys((), (), {row[:2]: row[2:] for row in used}, {row[:2]: row[2] for row in with_references})
 
 
-def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
-    assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), MAX_ASSIGNED_ID))
+def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:
+    assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), MAX_ASSIGNED_ID, first))
     if not assigned:
         return []
     [(change, at, last_id)] = assigned
