@@ -34,6 +34,7 @@ NOT_CALLED: Mapping[str, str] = {}
 KNOWN: Mapping[tuple[str, str], str] = {
     ("typescript", "ids above 2^53"): "rounded",
     ("openapi-fetch", "ids above 2^53"): "rounded",
+    ("java", "one field changed"): "cannot remove a value",
 }
 """What no contract can mend, by tool and case; the page for partners says what to do."""
 

@@ -244,7 +244,12 @@ TOOLS = {
             **_JAVA,
         },
         generator="csharp",
-        settings={"library": "httpclient", "targetFramework": "net47", "packageName": "Petstore${NAME}"},
+        settings={
+            "library": "httpclient",
+            "targetFramework": "net47",
+            "packageName": "Petstore${NAME}",
+            "conditionalSerialization": True,
+        },
         types={"integer": "long"},
         build=_build_csharp,
     ),

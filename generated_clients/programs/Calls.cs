@@ -37,7 +37,8 @@ public static class Calls
 
     static OrderPlacement Placement(DateTime? shipDate = null, string reference = null)
     {
-        return new OrderPlacement(petId: 1, quantity: 1, shipDate: shipDate, reference: reference);
+        // Required fields are sent only if they are set as properties: the constructor does not note them.
+        return new OrderPlacement(shipDate: shipDate, reference: reference) { PetId = 1, Quantity = 1 };
     }
 
     static object Call(string version, string address, string name)
@@ -55,8 +56,9 @@ public static class Calls
             case "v2.shipOrder": return Second(address, Key).ShipOrder(7);
             case "v2.completeOrder": return Second(address, Key).CompleteOrder(7);
             case "v2.batchOrders":
-                var ship = new BatchOperation(BatchOperation.OperationEnum.Ship, 12);
-                return Second(address, Key).BatchOrders(new OrderBatch(new List<BatchOperation> { ship }));
+                var ship = new BatchOperation { Operation = BatchOperation.OperationEnum.Ship, OrderId = 12 };
+                var operations = new List<BatchOperation> { ship };
+                return Second(address, Key).BatchOrders(new OrderBatch(operations) { Operations = operations });
             case "v2.placeOrder": return Second(address, Key).PlaceOrder("k", Placement());
             case "v2.listChanges": return Second(address, Key).ListChanges(limit: 1000);
             case "v2.getUsage": return Usage(address, Key).GetUsage();
@@ -183,6 +185,7 @@ public static class Calls
         var changed = V2.UpdateOrder(1, new OrderCorrection(quantity: 5));
         Same(changed.Quantity + " " + changed.PetId + " " + changed.Reference, "5 1 Summer order + 2");
         Same(changed.ShipDate.ToUniversalTime(), ShippedAt);
+        Same(V2.UpdateOrder(1, new OrderCorrection { Reference = null }).Reference, null);
     }
 
     static void UnknownStatus()

@@ -89,7 +89,7 @@ def colliding_names(contract: Node) -> list[str]:
 
 def silent_objects(contract: Node) -> list[str]:
     """Objects that do not say whether they may have other fields."""
-    found = [(place, node) for place, node in schemas(contract) if node.get("type") == "object"]
+    found = [(place, node) for place, node in schemas(contract) if "object" in node.get("type", ())]
     return [shown(place) for place, node in found if "additionalProperties" not in node]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
-from petstore_server.api.v2.bodies import check_media_type, read_new_order
+from petstore_server.api.v2.bodies import check_media_type, read_new_order, read_ship_date
 from petstore_server.api.v2.input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
@@ -310,6 +310,17 @@ def test_a_text_with_the_form_of_a_timestamp_is_read_as_that_time(text: str) -> 
     with suppress(ValueError):
         same = datetime.fromisoformat(re.sub(r"\.[0-9]+", "", text.upper()))  # knows neither t and z nor long fractions
         assert Timestamp().from_text(text) // 1_000_000 == int(same.timestamp() // 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"null", b" null\n", b"{}", b'{"shipDate":null}'])
+def test_null_is_the_same_as_no_body_where_a_body_is_optional(content: bytes) -> None:
+    assert read_ship_date(content) is None
+
+
+@pytest.mark.parametrize("content", [b"[]", b"nul", b'"null"', b"0"])
+def test_another_value_than_an_object_is_refused_as_a_shipment(content: bytes) -> None:
+    with pytest.raises(InvalidBody):
+        read_ship_date(content)
 
 
 JSON: Any = st.recursive(
