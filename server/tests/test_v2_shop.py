@@ -1,6 +1,7 @@
 """The shop's own systems over HTTP: what each operation leads to, and what it leaves in the log (D22)."""
 
 import json
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -435,3 +436,26 @@ async def test_the_scope_is_granted_by_name_only(service: Service) -> None:
     ):
         assert (403, "insufficient_scope") == code(response)
         assert 'scope="orders:manage"' in response.headers["www-authenticate"]
+
+
+async def test_an_owner_learns_at_once_of_what_the_shop_does_with_its_orders(service: Service) -> None:
+    client, own, other = await shop(service), await partner(service), await partner(service)
+    await service.orders(Order(8, 1))
+    token, others = [(await each.get(CHANGES, after="now")).json()["next"] for each in (own, other)]
+    async with other.held(others, 30) as waiting:
+        for change in (
+            partial(client.put, 8, petId=2, account=own.account),  # which gives the order its owner
+            partial(client.update, 8, quantity=2),
+            partial(client.ship, 8),
+            partial(client.complete, 8),
+            partial(client.batch, {"operation": "update", "orderId": 8, "changes": {"quantity": 3}}),
+        ):
+            async with own.held(token) as held:
+                assert (await change()).is_success
+                page = (await held).json()
+            assert [(await own.get(f"{ORDERS}/8")).json()] == page["data"]
+            assert "account" not in page["data"][0]
+            token = page["next"]
+        assert not waiting.done()
+        await other.placed("a")
+        assert 1 == len((await waiting).json()["data"])
