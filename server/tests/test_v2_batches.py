@@ -169,8 +169,8 @@ async def test_a_malformed_operation_is_its_own_refusal(service: Service) -> Non
     assert [(400, "invalid_body")] * len(MALFORMED) + [(200, "shipped")] == [outcome(each) for each in results]
     assert all(len(each["message"]) < 300 for each in results[:-1])
     assert {1: Status.PENDING, 2: Status.SHIPPED} == await statuses(service)
-    alone = await client.results({"operation": "lose"})
-    assert [(400, "invalid_body")] == [outcome(each) for each in alone]
+    only = await client.results({"operation": "lose"})
+    assert [(400, "invalid_body")] == [outcome(each) for each in only]
 
 
 @embedded

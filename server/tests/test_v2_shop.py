@@ -62,7 +62,7 @@ async def shop(service: Service) -> Partner:
 
 
 def shown(response: httpx2.Response) -> dict[str, Any]:
-    """The order of a response without its times, whose ETag is checked to be new each time the order changes."""
+    """The order of a response, without its times."""
     assert response.headers["cache-control"] == "no-store"
     return {name: value for name, value in response.json().items() if name not in TIMES}
 
