@@ -228,7 +228,7 @@ def test_a_change_that_is_refused_after_a_lost_response_may_have_been_applied_be
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[APIStatusError], str]] = [
-    ("put", {"account": "nobody"}, APIStatusError, "invalid_body"),
+    ("put", {"account": "unknown"}, APIStatusError, "invalid_body"),
     ("update", {"complete": True}, ConflictError, "order_not_shipped"),
     ("complete", {}, ConflictError, "order_not_shipped"),
 ]

@@ -209,7 +209,7 @@ class Table:
         if shown and response.status in (200, 201, 404):
             assert (cell.visible or response.status == 201) == (shown in response.raw), note
         if response.status == 409:
-            assert f"location: orders/{cell.order_id}\r\n".encode() in response.raw, note
+            assert f"Location: orders/{cell.order_id}\r\n".encode() in response.raw, note
             assert b'"code":"reference_in_use"' in response.raw, note
 
     def _check_accounts(self, asked: Asked, response: "Received", note: str, *, sees_accounts: bool) -> None:
@@ -221,9 +221,9 @@ class Table:
     def _normal(self, asked: Asked, response: "Received", cell: Cell) -> bytes:
         """The response without its limit headers, and without what differs for any two orders."""
         raw = re.sub(rb"(?<![0-9])%d(?![0-9])" % cell.order_id, b"0", response.raw)
-        raw = re.sub(rb"(?m)^(x-ratelimit|ratelimit)[^\r]*\r\n", b"", raw)
+        raw = re.sub(rb"(?mi)^(x-ratelimit|ratelimit)[^\r]*\r\n", b"", raw)
         if response.status == 201 or asked.path == USAGE:  # times, a new identifier, and what was used
-            return re.sub(rb"[0-9]+", b"0", re.sub(rb"(?m)^etag[^\r]*\r\n", b"", raw))
+            return re.sub(rb"[0-9]+", b"0", re.sub(rb"(?mi)^etag[^\r]*\r\n", b"", raw))
         return raw
 
     async def _state(self) -> tuple[tuple[Any, ...], int]:

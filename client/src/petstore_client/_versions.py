@@ -100,7 +100,7 @@ class V2:
         """Cancel a pending order, as `Client.cancel_order` does.
 
         if_match: the `etag` of the order as you read it; if the order has changed since, PreconditionFailedError. None
-            is no condition: an Order of a list has no `etag`.
+            sets no condition: an Order of a list has no `etag`.
         """
         session, operation = self._client._session(), operations.CANCEL_ORDER_V2
         return self._client._run(operations.cancel_order(session, order_id, operation, if_match))
@@ -121,7 +121,8 @@ class V2:
     ) -> Order:
         """Put an order under your own number: create it, replace it while it is pending, or find it unchanged.
 
-        pet_id, quantity, ship_date, complete: the whole order; None is no value. ship_date is an aware datetime.
+        pet_id, quantity, ship_date, complete: the whole order; None leaves a field without a value. ship_date is an
+            aware datetime.
         status: "pending" (also for None), "shipped" or "cancelled".
         reference: the number of the order in the system of its owner, which has no other order with it.
         account: the name of the account that owns the order; None leaves the owner as it is. An order that an account

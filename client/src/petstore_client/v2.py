@@ -67,7 +67,7 @@ class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=True, dic
 
     @property
     def etag(self) -> str | None:
-        """The ETag of the response that this order alone came in, for `if_match`; None if it came in another way.
+        """The ETag of a response with this order only, for `if_match`; None if it came in another way.
 
         `get_order` and the calls that change one order return orders with it; lists, changes, `place_order` and
         batches do not. It is not a field: equal orders may differ in it.
