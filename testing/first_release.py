@@ -45,15 +45,14 @@ def make_store(stores: Stores) -> None:
         execute(stores, _ACCOUNT, name)
         digest = "randomblob(32)" if stores.is_sqlite else "sha256(name::bytea)"
         execute(stores, _KEY.format(digest=digest), name)
-    for order_id in OWNERS:
-        add_order(stores, order_id)
+    for order_id, owner in OWNERS.items():
+        add_order(stores, order_id, owner)
     execute(stores, _ENTRY, "key:key_acme", "order.cancel", "order:3")
     execute(stores, _ENTRY, "operator:key_acme", "order.ship", "order:4")
 
 
-def add_order(stores: Stores, order_id: int) -> None:
-    """Add one of its orders, as a process of 1.0.0 does that places it, or imports it."""
-    owner = OWNERS[order_id]
+def add_order(stores: Stores, order_id: int, owner: str | None) -> None:
+    """Add an order as a process of 1.0.0 does that places it for an account, or imports it."""
     reference = None if owner is None else f"PO-{order_id}"
     execute(stores, _ORDER, order_id, reference, Order(order_id).record(), order_id, int(order_id != 1))
     if owner is not None:

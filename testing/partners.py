@@ -1,9 +1,10 @@
 """Partners of a service: accounts that see all orders or only their own, and what they ask for over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -16,6 +17,7 @@ ORDERS = "/v2/store/orders"
 LIST = "/v1/store/orders"
 CHANGES = "/v2/store/changes"
 EVERY_SCOPE = frozenset(Scope)
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -43,6 +45,31 @@ class Partner:
         response = await self.place(key, reference)
         assert 201 == response.status_code
         return int(response.json()["id"])
+
+    async def put(self, order_id: int, headers: Mapping[str, str] = NO_HEADERS, **order: Any) -> httpx2.Response:
+        return await self.send("PUT", f"{ORDERS}/{order_id}", json=order, headers=headers)
+
+    async def update(self, order_id: int, headers: Mapping[str, str] = NO_HEADERS, **fields: Any) -> httpx2.Response:
+        return await self.send("PATCH", f"{ORDERS}/{order_id}", json=fields, headers=headers)
+
+    async def ship(self, order_id: int, headers: Mapping[str, str] = NO_HEADERS, **body: Any) -> httpx2.Response:
+        return await self.send("POST", f"{ORDERS}/{order_id}/ship", headers=headers, **({"json": body} if body else {}))
+
+    async def complete(self, order_id: int, headers: Mapping[str, str] = NO_HEADERS) -> httpx2.Response:
+        return await self.send("POST", f"{ORDERS}/{order_id}/complete", headers=headers)
+
+    async def cancel(self, order_id: int, headers: Mapping[str, str] = NO_HEADERS) -> httpx2.Response:
+        return await self.send("DELETE", f"{ORDERS}/{order_id}", headers=headers)
+
+    async def batch(self, *operations: Any) -> httpx2.Response:
+        return await self.send("POST", f"{ORDERS}/batch", json={"operations": operations})
+
+    async def results(self, *operations: Any) -> list[Any]:
+        """The results of a batch."""
+        response = await self.batch(*operations)
+        assert 200 == response.status_code, response.text
+        found: list[Any] = response.json()["results"]
+        return found
 
     @asynccontextmanager
     async def held(self, token: str, seconds: int = 30) -> AsyncIterator[asyncio.Task[httpx2.Response]]:

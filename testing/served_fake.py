@@ -19,7 +19,8 @@ def served(fake: FakePetstore) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # of a client that was interrupted
+            # A ConnectionError is of a client that was interrupted; a TransportError closes the connection.
+            with suppress(ConnectionError, httpx2.TransportError):
                 super().handle()
 
         def respond(self) -> None:
@@ -38,7 +39,7 @@ def served(fake: FakePetstore) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_DELETE = do_POST = respond  # noqa: N815 - the names that http.server looks for
+        do_GET = do_DELETE = do_POST = do_PUT = do_PATCH = respond  # noqa: N815 - the names that http.server looks for
 
         def log_message(self, *_: object) -> None:
             pass

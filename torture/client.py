@@ -35,6 +35,21 @@ class Connection:
     async def read(self, order_id: int) -> Response:
         return await self.request("GET", f"{ORDERS}/{order_id}")
 
+    async def change(self, action: str, order_id: int, body: object = None) -> Response:
+        """Ship, complete or update an order."""
+        content = b"" if body is None else json.dumps(body).encode()
+        method, end = ("PATCH", "") if action == "update" else ("POST", f"/{action}")
+        return await self.request(method, f"{ORDERS}/{order_id}{end}", content, "Content-Type: application/json")
+
+    async def batch(self, operation: dict[str, object]) -> Response:
+        """Send a batch of one operation; return its result as a response of its own."""
+        body = json.dumps({"operations": [operation]}).encode()
+        reply = await self.request("POST", f"{ORDERS}/batch", body, "Content-Type: application/json")
+        if reply.status != 200:
+            return reply
+        [result] = reply.json["results"]
+        return reply._replace(status=result["status"], body=json.dumps(result.get("order", result)).encode())
+
     async def request(self, method: str, target: str, body: bytes = b"", *lines: str) -> Response:
         """Send a request with these further header lines, and return its response. Raises NoReply."""
         length = [f"Content-Length: {len(body)}"] if body else []

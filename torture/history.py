@@ -7,8 +7,10 @@ from functools import cache
 from math import inf
 from typing import NamedTuple
 
-ABSENT, PENDING, CANCELLED = "absent", "pending", "cancelled"
-PLACE, CANCEL, READ = "place", "cancel", "read"
+ABSENT, PENDING, CANCELLED, SHIPPED = "absent", "pending", "cancelled", "shipped"
+PLACE, CANCEL, SHIP, READ = "place", "cancel", "ship", "read"
+EFFECTS = {PLACE: (ABSENT, PENDING), CANCEL: (PENDING, CANCELLED), SHIP: (PENDING, SHIPPED)}
+"""The states before and after an action that changes one."""
 UNKNOWN = "unknown"
 """The result of a request without a response, or with 503: it may have had its effect, or have it later."""
 
@@ -16,8 +18,8 @@ UNKNOWN = "unknown"
 class Operation(NamedTuple):
     """One request about one order: its begin and end in seconds, and what was returned.
 
-    The result of `place` is the state that it leaves, that of `cancel` CANCELLED if it was this request that did it,
-    "refused" if the order was cancelled before, and that of `read` the state.
+    The result is the state that it leaves. A request that changed no state, because it was refused for the state or
+    changes something else, is a `read` of the state that the response shows.
     """
 
     began: float
@@ -31,11 +33,9 @@ def next_states(state: str, operation: Operation) -> list[str]:
     _, _, action, result = operation
     if action == READ:
         return [state] if result == state else []
-    before, after = (ABSENT, PENDING) if action == PLACE else (PENDING, CANCELLED)
+    before, after = EFFECTS[action]
     if result == UNKNOWN:
         return [state, after] if state == before else [state]
-    if action == CANCEL and result != CANCELLED:
-        return [state] if state == (CANCELLED if result == "refused" else ABSENT) else []
     return [after] if state == before else []
 
 

@@ -96,7 +96,7 @@ def test_only_responses_that_the_account_was_charged_for_describe_its_windows() 
         if call.respond(status, limits(minute(0))):
             described.add(status)
         assert (status in described) is (call.gate.held_for(100.0) > 0.0)
-    assert {*range(200, 300), 304, 400, 403, 404, 409, 410, 415, 422, 429} == described
+    assert {*range(200, 300), 304, 400, 403, 404, 409, 410, 412, 415, 422, 429} == described
 
 
 @pytest.mark.parametrize("status", [200, 304, 404, 429])

@@ -60,7 +60,10 @@ class AsynchronousHook:
         *({"on_retry": wrong} for wrong in ("print", asynchronous)),
         {"on_rate_limit": functools.partial(asynchronous)},
         {"on_response": AsynchronousHook()},
-        *({"headers": {name: "1"}} for name in ("Authorization", "x-request-ID", "user-agent", "X-Bad Name")),
+        *(
+            {"headers": {name: "1"}}
+            for name in ("Authorization", "x-request-ID", "user-agent", "If-Match", "X-Bad Name")
+        ),
         *({"headers": {"X-Secret": wrong}} for wrong in ("secret\r\nX-Other: 1", "sécret", 1)),
         {"headers": [("X-Name", "1")]},
         *({"app_name": wrong} for wrong in ("", "acme\r\nX-Other: 1", "acme (sync)")),

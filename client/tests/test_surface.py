@@ -74,7 +74,9 @@ CONTRACT = read_yaml(CONTRACT_FILE)
 OPERATIONS: dict[str, dict[str, Any]] = {
     operation["operationId"]: operation for item in CONTRACT["paths"].values() for operation in item.values()
 }
-OTHER_NAMES = {"list_changes": "follow_changes", "from": "start", "to": "end"}
+OTHER_NAMES = {
+    "list_changes": "follow_changes", "from": "start", "to": "end", "creates_only": "create_only",
+}  # fmt: skip
 """Names of the client for those of the contract, where they differ."""
 
 
@@ -87,14 +89,33 @@ def snake(name: str) -> str:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_parameter_and_field_of_the_contract_is_one_of_the_client(name: str) -> None:
     components, operation = CONTRACT["components"], OPERATIONS[name]
-    parameters = [components["parameters"][each["$ref"].rpartition("/")[2]] for each in operation["parameters"]]
-    wanted = {snake(parameter["name"]) for parameter in parameters if parameter["name"] != "If-None-Match"}
-    if "requestBody" in operation:
-        wanted |= set(map(snake, components["schemas"]["OrderPlacement"]["properties"]))
+    references = {each["$ref"].rpartition("/")[2] for each in operation["parameters"]}
+    parameters = [components["parameters"][each] for each in references - {"CreatesOnly", "IfNoneMatch"}]
+    wanted = {snake(parameter["name"]) for parameter in parameters} | ({"create_only"} & set(map(snake, references)))
+    for content in operation.get("requestBody", {"content": {}})["content"].values():
+        schema = content["schema"]["$ref"].rpartition("/")[2]
+        wanted |= set(map(snake, components["schemas"][schema]["properties"]))
     taken = set(inspect.signature(getattr(V2, snake(name))).parameters) - {"self"}
     if "filters" in taken:
         taken = taken - {"filters"} | set(v2.Filters.__annotations__)
     assert wanted == taken
+
+
+BATCH = [v2.Put, v2.Update, v2.Ship, v2.Complete, v2.Cancel]
+
+
+@pytest.mark.parametrize("kind", BATCH)
+def test_an_operation_of_a_batch_has_the_arguments_of_its_method(kind: Any) -> None:
+    method = getattr(V2, f"{kind.__name__.lower()}_order")
+    taken = {parameter.name: parameter.default for parameter in inspect.signature(method).parameters.values()}
+    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    assert {**taken, "self": None} == {"self": None, **fields} | {"order_id": inspect.Parameter.empty}
+    assert ["order_id"] == [field.name for field in dataclasses.fields(kind) if not field.kw_only]
+
+
+def test_a_batch_has_every_operation_of_the_contract() -> None:
+    operations = CONTRACT["components"]["schemas"]["BatchOperation"]["properties"]["operation"]["enum"]
+    assert sorted(operations) == sorted(kind.__name__.lower() for kind in BATCH)
 
 
 def test_every_filter_is_an_option_of_the_command() -> None:

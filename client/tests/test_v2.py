@@ -371,7 +371,10 @@ def test_a_refused_placement_was_not_applied(
 
 
 def test_a_reference_in_use_leads_to_the_order_that_has_it(connect: Connect) -> None:
-    fake = FakePetstore([v2.Order(id=7, reference="PO-1", status="shipped", created_at=NOON, updated_at=NOON)])
+    first = v2.Order(
+        id=7, reference="PO-1", account="fake", status="shipped", created_at=NOON, updated_at=NOON
+    )  # fmt: skip
+    fake = FakePetstore([first])
     fake.then(Dropped(applied=True))
     with connect(fake) as petstore:
         for _ in range(2):
@@ -396,6 +399,7 @@ def test_a_reference_in_use_leads_to_the_order_that_has_it(connect: Connect) -> 
     [
         ("https://api.example/v2/store/orders/7", 7),
         ("orders/-7", -7),
+        ("7", 7),
         ("orders/7/x", None),
         ("orders/07", None),
         (f"orders/{'9' * 20}", None),

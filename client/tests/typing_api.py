@@ -8,6 +8,7 @@ from typing import Literal, assert_type
 import httpx2
 
 from petstore_client import (
+    APIStatusError,
     AsyncClient,
     Client,
     ErrorCode,
@@ -48,6 +49,15 @@ def blocking() -> None:
         for page in petstore.v2.follow_changes(after="now"):
             assert_type(page, v2.Changes)
         assert_type(petstore.v2.get_usage().windows[0].reset, datetime)
+        changed = petstore.v2.put_order(8, quantity=2, status="pending", create_only=True)
+        assert_type(changed, v2.Order)
+        assert_type(changed.etag, str | None)
+        assert_type(petstore.v2.update_order(8, quantity=None, reference=v2.UNSET, if_match=changed.etag), v2.Order)
+        assert_type(petstore.v2.ship_order(8, ship_date=changed.ship_date), v2.Order)
+        results = petstore.v2.batch_orders([v2.Complete(8), v2.Cancel(9, if_match=changed.etag)])
+        assert_type(results, list[v2.BatchResult])
+        petstore.v2.put_order(8, status="lost")  # type: ignore[arg-type]
+        v2.Update(8, status="shipped")  # type: ignore[call-arg]
         petstore.with_options(request_id="warehouse-17").cancel_order(7)
         if petstore.last_response is not None:
             assert_type(petstore.last_response.replayed, bool)
@@ -72,6 +82,8 @@ async def awaited() -> None:
         async for page in petstore.v2.follow_changes(wait=5):
             assert_type(page.data, list[v2.Order])
         assert_type(await petstore.v2.place_order(pet_id=3, quantity=1, reference="A-1"), v2.Order)
+        assert_type(await petstore.v2.complete_order(8), v2.Order)
+        assert_type((await petstore.v2.batch_orders([v2.Ship(8)]))[0].error, APIStatusError | None)
         await petstore.v2.list_orders(status="lost")  # type: ignore[arg-type]
         assert_type(await petstore.v2.get_usage(), v2.Usage)
 

@@ -19,7 +19,7 @@ from petstore_server.settings import read_settings
 from testing.documents import parse_yaml
 
 PATHS = [
-    *("/", "/docs", "/docs/guide", "/docs/client", "/docs/generated", "/docs/versions"),
+    *("/", "/docs", "/docs/guide", "/docs/shop", "/docs/client", "/docs/generated", "/docs/versions"),
     *("/docs/changelog", "/docs/page.css"),
     *("/docs/page.js", "/docs/guide.js", "/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js"),
     *("/docs/swagger-ui.css", "/docs/changelog.atom"),
@@ -109,7 +109,8 @@ class Links(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/docs", "/docs/guide", "/docs/client", "/docs/generated", "/docs/versions", "/docs/changelog"]
+    "path",
+    ["/", "/docs", "/docs/guide", "/docs/shop", "/docs/client", "/docs/generated", "/docs/versions", "/docs/changelog"],
 )
 def test_pages_load_and_link_only_files_of_this_server(documents: Documents, path: str) -> None:
     page = _page(documents, path)
@@ -158,7 +159,7 @@ def _guide(**environ: str) -> str:
     return body(get(Documents(read_settings(environ)), "/docs/guide")).decode()
 
 
-@pytest.mark.parametrize(("name", "first"), [("guide", "start"), ("client", "quick-start")])
+@pytest.mark.parametrize(("name", "first"), [("guide", "start"), ("shop", "the-operations"), ("client", "quick-start")])
 def test_a_page_has_one_list_of_contents(documents: Documents, name: str, first: str) -> None:
     page = body(get(documents, f"/docs/{name}")).decode()
     assert 1 == page.count(f'href="#{first}"')

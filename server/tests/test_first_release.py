@@ -1,6 +1,7 @@
 """A store of 1.0.0: brought to this version while programs use it, with the owners of its orders, and back."""
 
 import asyncio
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
+from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order, Placement
 from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening
@@ -38,6 +40,16 @@ ROWS = """
     FROM petstore.orders ORDER BY id
 """
 CLOCK = "SELECT change, at, last_order_id FROM petstore.clock"
+NEW_INDEXES = {
+    "own_orders_by_id",
+    "own_orders_by_updated_at",
+    "own_orders_by_ship_date",
+    "own_orders_by_reference",
+    "orders_without_owner",
+    "audit_by_order_request",
+    "audit_by_other_action",
+}
+ALL_INDEXES = NEW_INDEXES | {"audit_by_request", "audit_by_action"}
 
 
 @pytest.fixture(name="sqlite_stores")
@@ -110,7 +122,7 @@ async def test_a_server_sets_owners_in_the_background_for_some_seconds_at_a_time
     execute(old, "DELETE FROM petstore.orders WHERE id = 5")
     async with old.opened() as store:
         assert [2, 3, 4, 4] == [await backend.claim_some(store, time.time, after) for after in (0, 2, 3, 4)]
-        first_release.add_order(old, 5)  # by a process of 1.0.0 that still runs
+        first_release.add_order(old, 5, "zoo")  # by a process of 1.0.0 that still runs
         assert None is (await store.orders.find(5)).account
         assert 5 == await backend.claim_some(store, time.time, 4)
         assert OWNERS == await owners(store)
@@ -225,18 +237,52 @@ def test_a_migration_that_ends_before_any_statement_goes_on(
         await step(*arguments)
 
     monkeypatch.setattr(postgres_opening, "_migrate_further", ending)
-    for statements in range(9):  # with the note of the version
+    script = (first_release.MIGRATIONS / "postgres" / "0002_owners_and_actions.sql").read_text("utf-8")
+    steps = len(re.findall(r";$", script, re.MULTILINE)) + 1  # with the note of the version
+    assert 14 == steps
+    for statements in range(steps):
         left = statements
         with pytest.raises(KeyboardInterrupt):
             migrate(old_postgres.url)
         assert "has schema version 1, and this program needs 2" in refusal(old_postgres.url)
-    left = 9
+    left = steps
     assert (1, 2) == migrate(old_postgres.url)
     assert (2, 2) == migrate(old_postgres.url)
-    indexes = (
-        "SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'own_orders_%' OR indexname = 'orders_without_owner'"
-    )
-    assert [(5,)] == execute(old_postgres, indexes.replace("%", "%%"))
+    assert NEW_INDEXES == {name for (name,) in execute(old_postgres, "SELECT indexname FROM pg_indexes")} & ALL_INDEXES
+
+
+@pytest.mark.parametrize("imported", [MAX_ASSIGNED_ID + 1, INT64_MAX])
+def test_a_store_whose_identifiers_are_above_2_53_gets_small_new_ones(old: Stores, imported: int) -> None:
+    for order_id in (imported, MAX_ASSIGNED_ID + 5):
+        first_release.add_order(old, order_id, owner=None)
+    assert [(MAX_ASSIGNED_ID + 5,)] == execute(old, "SELECT last_order_id FROM petstore.clock")
+    rows = execute(old, ROWS)
+    migrate(old.url)
+    assert rows == execute(old, ROWS)
+
+    async def use() -> list[int]:
+        async with old.opened() as store:
+            placed = [await store.orders.place(Placement(1, key, 1, 1, None), BY) for key in ("a", "b")]
+            await store.orders.import_batch([Order(MAX_ASSIGNED_ID + 9)], "import:1", BY)
+            placed.append(await store.orders.place(Placement(1, "c", 1, 1, None), BY))
+            return [each.order_id for each in placed]
+
+    largest = max(OWNERS)
+    assert [largest + 1, largest + 2, largest + 3] == asyncio.run(use())
+
+
+def test_a_store_with_large_identifiers_only_begins_with_1(old: Stores) -> None:
+    execute(old, "DELETE FROM petstore.orders")
+    first_release.add_order(old, INT64_MAX, owner=None)
+    migrate(old.url)
+    assert [(0,)] == execute(old, "SELECT last_order_id FROM petstore.clock")
+
+
+def test_a_counter_below_2_53_stays(old: Stores) -> None:
+    first_release.add_order(old, MAX_ASSIGNED_ID, owner=None)
+    execute(old, "DELETE FROM petstore.orders WHERE id > 5")
+    migrate(old.url)
+    assert [(MAX_ASSIGNED_ID,)] == execute(old, "SELECT last_order_id FROM petstore.clock")
 
 
 @pytest.mark.parametrize("fault", ["killed", "full"])

@@ -15,7 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.v2 import changes, tokens
-from petstore_server.domain.errors import OrderConflict, OrderNotFound, ReferenceInUse
+from petstore_server.domain.changes import OrderChange, Put
+from petstore_server.domain.errors import (
+    AccountMismatch,
+    DomainError,
+    OrderAlreadyCancelled,
+    OrderAlreadyShipped,
+    OrderConflict,
+    OrderNotFound,
+    OrderNotShipped,
+    ReferenceInUse,
+    UnknownAccount,
+)
 from petstore_server.domain.lists import NO_OWNER, Filters, Position, Sort, SortField
 from petstore_server.domain.orders import (
     CANCEL,
@@ -27,6 +38,7 @@ from petstore_server.domain.orders import (
     Placed,
     Placement,
     Status,
+    correct,
     kept_of,
     ship,
 )
@@ -73,7 +85,20 @@ class ImportOrders(NamedTuple):
     replace_placed: bool = False
 
 
-Step = Place | Change | ImportOrders
+class PutOrder(NamedTuple):
+    """Put an order."""
+
+    order: Order
+
+
+class Correct(NamedTuple):
+    """Correct fields of an order."""
+
+    order_id: int
+    values: dict[str, Any]
+
+
+Step = Place | Change | ImportOrders | PutOrder | Correct
 
 # Most of the last start a piece of the list.
 IDS = st.integers(-4, 16) | st.sampled_from((INT64_MIN, *filter(starts_piece, range(-8_000, 8_000))))
@@ -88,10 +113,18 @@ ORDERS = st.builds(
     st.none() | st.sampled_from(REFERENCES),
     st.sampled_from((None, None, "zoo", "acme", "missing")),
 )
+CORRECTIONS = {
+    "pet_id": st.none() | st.sampled_from(PET_IDS),
+    "ship_date": st.none() | st.sampled_from(SHIP_DATES),
+    "complete": st.none() | st.booleans(),
+    "reference": st.none() | st.sampled_from(REFERENCES),
+}
 STEPS = st.one_of(
     st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple), st.booleans()),
     st.builds(Change, st.sampled_from(sorted(TRANSITIONS)), IDS),
     st.builds(Change, st.just("cancel"), IDS),
+    st.builds(PutOrder, ORDERS),
+    st.builds(Correct, IDS, st.fixed_dictionaries({}, optional=CORRECTIONS)),
     st.builds(
         Place,
         st.lists(st.sampled_from(PET_IDS), min_size=1, max_size=3).map(tuple),
@@ -175,8 +208,10 @@ class History:
             changed = await self._place(step)
         elif isinstance(step, Change):
             changed = await self._change(step)
-        else:
+        elif isinstance(step, ImportOrders):
             changed = await self._import(step)
+        else:
+            changed = await self._request(step)
         for order_id in changed:
             self._largest_id = max(self._largest_id, order_id)
         await self._read_times(changed)
@@ -230,6 +265,40 @@ class History:
             await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
         return {}
 
+    async def _request(self, step: PutOrder | Correct) -> dict[int, Order]:
+        order_id = step.order.id if isinstance(step, PutOrder) else step.order_id
+        before = self.model[order_id].order if order_id in self.model else None
+        expected = self._put(before, step.order) if isinstance(step, PutOrder) else corrected(before, step.values)
+        if isinstance(expected, Order) and self._has_reference(before, expected):
+            expected = ReferenceInUse
+        request = OrderChange(order_id, Put(step.order) if isinstance(step, PutOrder) else correct(step.values), BY)
+        if not isinstance(expected, Order):
+            with pytest.raises(expected):
+                await self._writer.orders.request(request)
+            return {}
+        found = await self._writer.orders.request(request._replace(sees_account=True))
+        assert (expected, before is None) == (found.stored.order, found.created)
+        return {} if expected == before else {order_id: expected}
+
+    def _put(self, before: Order | None, order: Order) -> Order | type[DomainError]:
+        """The order after a put, or the error: the outcome of an import of this one record."""
+        if order.account not in (None, *self._accounts):
+            return UnknownAccount
+        after = kept_of(before, order)
+        match imported(before, after, protected=order.id in self._placed and order.account is None):
+            case ImportOutcome.PROTECTED | ImportOutcome.OTHER_OWNER:
+                return AccountMismatch
+            case ImportOutcome.REJECTED:
+                return OrderAlreadyShipped if before and before.status is Status.SHIPPED else OrderAlreadyCancelled
+        return after
+
+    def _has_reference(self, before: Order | None, after: Order) -> bool:
+        """Whether another order of the owner has the reference that an order gets."""
+        if after.reference is None or (before is not None and named(before) == named(after)):
+            return False
+        others = (entry.order for entry in self.model.values() if entry.order.id != after.id)
+        return named(after) in map(named, others)
+
     async def _import(self, step: ImportOrders) -> dict[int, Order]:
         current = {order_id: entry.order for order_id, entry in self.model.items()}
         outcomes, changed = [], {}
@@ -282,6 +351,22 @@ def changed_order(order: Order, action: str) -> Order | None:
         return shipped if order.status is Status.PENDING else None
     completed = order._replace(complete=True)
     return completed if order.status is Status.SHIPPED and not order.complete else None
+
+
+def named(order: Order) -> tuple[str | None, str | None]:
+    """The owner and the reference, which one order has at most, unless it was imported without an owner."""
+    return order.account, order.reference
+
+
+def corrected(before: Order | None, values: dict[str, Any]) -> Order | type[DomainError]:
+    """The order after a correction, or the error."""
+    if before is None:
+        return OrderNotFound
+    after = before._replace(**values)
+    if before.status is Status.CANCELLED and after not in (before, before._replace(reference=None)):
+        return OrderAlreadyCancelled
+    newly_complete = after.complete is True and before.complete is not True
+    return OrderNotShipped if newly_complete and before.status is Status.PENDING else after
 
 
 def imported(existing: Order | None, order: Order, *, protected: bool) -> ImportOutcome:

@@ -22,7 +22,20 @@ from testing.stores import opened_at
 from testing.wire import Response
 from torture.client import LIST, ORDERS, Connection, NoReply
 from torture.cluster import Cluster, Faults, cluster
-from torture.history import ABSENT, CANCEL, CANCELLED, PENDING, PLACE, READ, UNKNOWN, History, Operation
+from torture.history import (
+    ABSENT,
+    CANCEL,
+    CANCELLED,
+    EFFECTS,
+    PENDING,
+    PLACE,
+    READ,
+    SHIP,
+    SHIPPED,
+    UNKNOWN,
+    History,
+    Operation,
+)
 from torture.plan import Check, Plan, Result
 from torture.power_commands import write_orders
 from torture.programs import petstore
@@ -35,7 +48,17 @@ CHANGES = "/v2/store/changes"
 _FIRST = datetime.min.replace(tzinfo=UTC), 0
 TIMEOUT = 3.0
 LIMIT = 300
-_CODES = {"order_already_cancelled": "refused", "order_not_found": ABSENT}
+COMPLETE, UPDATE = "complete", "update"
+_ACTIONS = {READ: 8, CANCEL: 4, SHIP: 4, UPDATE: 4, COMPLETE: 2}
+"""What is asked about an order, with how often."""
+_CODES = {
+    "order_already_cancelled": CANCELLED,
+    "order_already_shipped": SHIPPED,
+    "order_already_complete": SHIPPED,
+    "order_not_shipped": PENDING,
+    "order_not_found": ABSENT,
+}
+"""The states that refusals show."""
 _ENDED = (201, 204, 200, 404, 409)
 _OWN = re.compile(r"^petstore_limit_decisions_local_total(?:\{.*\})? (\S+)$", re.MULTILINE)
 _READ = (200, 304)
@@ -76,7 +99,7 @@ class Clients:
                 await self._place(account)
             else:
                 order_id = self._chance.choice(self._known[-8:])
-                action = CANCEL if self._chance.random() < 0.4 else READ
+                [action] = self._chance.choices([*_ACTIONS], [*_ACTIONS.values()])
                 if account in (0, self._owners[order_id]):
                     await self._about(connection, order_id, action)
                 else:
@@ -130,16 +153,19 @@ class Clients:
         connection.close()
 
     async def _about(self, connection: Connection, order_id: int, action: str) -> None:
-        """Cancel or read an order, once."""
+        """Change or read an order, once."""
         began = time.monotonic()
-        result = _result(await self._ask(connection, order_id, action))
+        reply = await self._ask(connection, order_id, action)
+        result, ended = _result(reply), time.monotonic()
         self.history.unknown += result == UNKNOWN
-        if result != UNKNOWN or action == CANCEL:
-            ended = inf if result == UNKNOWN else time.monotonic()
-            self.history.add(order_id, Operation(began, ended, action, result))
+        if result == UNKNOWN and action in EFFECTS:
+            self.history.add(order_id, Operation(began, inf, action, UNKNOWN))
+        elif reply is not None and result != UNKNOWN:
+            did = action if action in EFFECTS and reply.status < 300 else READ
+            self.history.add(order_id, Operation(began, ended, did, result))
 
     async def _about_others(self, connection: Connection, order_id: int, action: str) -> None:
-        """Cancel or read an order of another account: it must not be there."""
+        """Change or read an order of another account: it must not be there."""
         result = _result(await self._ask(connection, order_id, action))
         self.history.unknown += result == UNKNOWN
         if result not in (ABSENT, UNKNOWN):
@@ -147,8 +173,16 @@ class Clients:
 
     async def _ask(self, connection: Connection, order_id: int, action: str) -> Response | None:
         self.history.requests += 1
+        body = {"quantity": self._chance.randint(1, 5)} if action == UPDATE else None
         with suppress(NoReply):
-            return await (connection.cancel(order_id) if action == CANCEL else connection.read(order_id))
+            if action == READ:
+                return await connection.read(order_id)
+            if self._chance.random() < 0.3:
+                changes = {} if body is None else {"changes": body}
+                return await connection.batch({"operation": action, "orderId": order_id, **changes})
+            if action == CANCEL:
+                return await connection.cancel(order_id)
+            return await connection.change(action, order_id, body)
         return None
 
     def _connection(self, account: int = 0) -> Connection:

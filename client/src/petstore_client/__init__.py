@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
         NotFoundError,
         PermissionDeniedError,
         PetstoreError,
+        PreconditionFailedError,
         RateLimitError,
         ServerError,
         idempotency_key_of,
@@ -54,6 +55,6 @@ __all__ = [
     "V2", "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AsyncV2", "AuthenticationError",
     "CallOptions", "ChangesResetError", "Client", "Clock", "ConfigurationError", "ConflictError", "ErrorCode",
     "InvalidResponseError", "KeyBannedError", "NotFoundError", "Order", "PermissionDeniedError", "Pet", "PetstoreError",
-    "RateLimit", "RateLimitError", "RateLimitEvent", "RateWindow", "ResponseEvent", "RetryEvent", "ServerError",
-    "__version__", "idempotency_key_of",
+    "PreconditionFailedError", "RateLimit", "RateLimitError", "RateLimitEvent", "RateWindow", "ResponseEvent",
+    "RetryEvent", "ServerError", "__version__", "idempotency_key_of",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from petstore_client.errors import EndedBy, KeyBannedError, RateLimitError
 log = logging.getLogger("petstore_client")
 log.addHandler(logging.NullHandler())
 
-_OF_THE_ACCOUNT = frozenset({304, 400, 403, 404, 409, 410, 415, 422, 429})
+_OF_THE_ACCOUNT = frozenset({304, 400, 403, 404, 409, 410, 412, 415, 422, 429})
 _BANNED = "api_key_banned"
 _PATIENCE = 60.0  # seconds to wait for another request that has no timeout
 _MAX_PATIENCE = 86_400.0  # operating systems do not wait for an infinite time

@@ -7,15 +7,19 @@ allowed is up to the service, which says so (400 `invalid_parameter`, `invalid_b
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from operator import index
 from typing import Any, SupportsIndex
 from urllib.parse import quote, urlencode
 
+from petstore_client import v2
 from petstore_client.errors import ConfigurationError
 
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
+_TAG = r'(?:W/)?"[!#-~]*"'
+_ENTITY_TAGS = re.compile(rf"\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")  # in pairs as well: they cannot be encoded
 
 
@@ -54,16 +58,62 @@ def new_order(
     pet_id: object, quantity: object, ship_date: object, reference: object, idempotency_key: object
 ) -> tuple[bytes, str]:
     """The body of a request that places an order, and its key, a new one for None. Raises as `query` does."""
-    body: dict[str, object] = {"petId": integer("pet_id", pet_id), "quantity": integer("quantity", quantity)}
-    if ship_date is not None:
-        body["shipDate"] = timestamp("ship_date", ship_date)
-    if reference is not None:
-        body["reference"] = _text("reference", reference)
+    body = {"petId": integer("pet_id", pet_id), "quantity": integer("quantity", quantity)}
+    body |= _given({"ship_date": ship_date, "reference": reference})
     given = str(idempotency_key) if isinstance(idempotency_key, uuid.UUID) else idempotency_key
     key = uuid.uuid4().hex if given is None else _text("idempotency_key", given)
     if not _KEY.fullmatch(key):
         raise ConfigurationError("idempotency_key must be 1 to 255 visible ASCII characters, without spaces.")
     return json.dumps(body).encode(), key
+
+
+def change(operation: v2.BatchOperation) -> dict[str, Any]:
+    """The operation as `batchOrders` takes it. Raises as `query` does."""
+    values = {field.name: getattr(operation, field.name) for field in fields(operation)}
+    names = "order_id", "if_match", "create_only"
+    order_id, if_match, create_only = (values.pop(name, None) for name in names)
+    found = {"operation": _KINDS[type(operation)], "orderId": integer("order_id", order_id)}
+    match operation:
+        case v2.Put():
+            found["order"] = _given(values)
+        case v2.Update():
+            found["changes"] = _changes(values)
+        case v2.Ship():
+            found |= _given(values)
+    if if_match is not None:
+        found["ifMatch"] = entity_tags(if_match)
+    if create_only is not None and boolean("create_only", create_only):
+        found["ifNoneMatch"] = "*"
+    return found
+
+
+def entity_tags(if_match: object) -> str:
+    """The value of If-Match. Raises as `query` does."""
+    text = _text("if_match", if_match)
+    if not _ENTITY_TAGS.fullmatch(text):
+        raise ConfigurationError("if_match must be the etag of an order, in its quotes, or *; None: no condition.")
+    return text
+
+
+def changes(operations: Iterable[v2.BatchOperation]) -> list[tuple[v2.BatchOperation, dict[str, Any]]]:
+    """The operations of `batch_orders`, each with what it is in the API. Raises as `query` does."""
+    found = list(operations)
+    for each in found:
+        if type(each) not in _KINDS:
+            raise _wrong("An operation", "a Put, Update, Ship, Complete or Cancel of petstore_client.v2", each)
+    return [(each, change(each)) for each in found]
+
+
+def _given(values: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of an order that have a value, by their names in the API."""
+    return _changes({name: value for name, value in values.items() if value is not None})
+
+
+def _changes(values: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of an order that are not UNSET, by their names in the API. None removes a value."""
+    given = {name: value for name, value in values.items() if value is not v2.UNSET}
+    checks = {name: _FIELDS[name] for name in given}
+    return {api: None if given[name] is None else check(name, given[name]) for name, (api, check) in checks.items()}
 
 
 def _text(name: str, value: object) -> str:
@@ -86,15 +136,34 @@ def _texts(name: str, value: object) -> list[str]:
     return [_text(name, each) for each in value]
 
 
-def _boolean(name: str, value: object) -> str:
+def boolean(name: str, value: object) -> bool:
+    """A bool."""
     if not isinstance(value, bool):
         raise _wrong(name, "a bool", value)
-    return str(value).lower()
+    return value
+
+
+def _boolean(name: str, value: object) -> str:
+    return str(boolean(name, value)).lower()
 
 
 def _wrong(name: str, wanted: str, value: object) -> TypeError:
     return TypeError(f"{name} must be {wanted}, not a {type(value).__name__}.")
 
+
+_KINDS: dict[type, str] = {
+    v2.Put: "put", v2.Update: "update", v2.Ship: "ship", v2.Complete: "complete", v2.Cancel: "cancel",
+}  # fmt: skip
+_FIELDS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
+    "pet_id": ("petId", integer),
+    "quantity": ("quantity", integer),
+    "ship_date": ("shipDate", timestamp),
+    "complete": ("complete", boolean),
+    "status": ("status", _text),
+    "reference": ("reference", _text),
+    "account": ("account", _text),
+}
+"""The name in the API, and the check, of each field of an order."""
 
 _PARAMETERS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "status": ("status", _texts),

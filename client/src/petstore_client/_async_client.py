@@ -41,7 +41,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 
     @property
     def v2(self) -> "AsyncV2":
-        """Version 2 of the API (beta): filters, pages, changes, single orders, placing orders, usage."""
+        """Version 2 of the API (beta): finding, following, placing and managing orders, and usage."""
         return AsyncV2(self)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")

@@ -1,7 +1,8 @@
 """One call: its attempts, its waits, and what each response means. No I/O. See `_effects`."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from petstore_client import _http as http
@@ -10,6 +11,7 @@ from petstore_client._admission import Admission, Session, log, notify
 from petstore_client._effects import Effects, Emit, NotSent, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._limits import read_limits
+from petstore_client._options import MIN_TIMEOUT
 from petstore_client._stream import Inflater
 from petstore_client._types import ResponseEvent, RetryEvent
 
@@ -19,7 +21,7 @@ RETRIED_STATUSES = frozenset({500, 502, 503, 504})
 
 
 class Operation(NamedTuple):
-    """An operation of the interface. `version` is the path segment of the API version that has it.
+    """An operation of the interface, with its successful statuses. `version` is the path segment of its API version.
 
     An operation that changes orders has two more fields. `doubt` is a note for errors of calls that may have been
     applied. An Error record with one of the `conclusive` statuses shows that no attempt of the call was applied.
@@ -28,7 +30,7 @@ class Operation(NamedTuple):
     name: str
     method: str
     path: str
-    success: int
+    success: Collection[int]
     version: str = "v1"
     doubt: str = ""
     conclusive: frozenset[int] = frozenset()
@@ -70,7 +72,7 @@ class Call:
                 try:
                     reply = yield from self._send(0 if self.probes else self._hold)  # others wait for a probe
                     unchanged = reply.status == 304 and "If-None-Match" in self.headers
-                    http.check_success(reply, 304 if unchanged else self.operation.success, self.target)
+                    http.check_success(reply, {304} if unchanged else self.operation.success, self.target)
                     self.report_success()
                     result = yield from receive(reply)
                 except NotSent:
@@ -135,6 +137,14 @@ class Call:
         )  # fmt: skip
         self._session.observed.last_response = event
         notify(self._options.on_response, event)
+
+    def rest(self) -> Session:
+        """The session for a further request of the same call: it must end at the same deadline."""
+        options = self._options
+        if options.deadline is not None:
+            left = self._admission.deadline - self._clock.monotonic()
+            options = replace(options, deadline=max(MIN_TIMEOUT, left))
+        return self._session._replace(options=options)
 
     def _send(self, hold: int) -> Effects[Reply]:
         """Send once, to be held for `hold` seconds, and inform the gate. A response of 400 or above is raised.

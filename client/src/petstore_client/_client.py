@@ -58,7 +58,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
 
     @property
     def v2(self) -> "V2":
-        """Version 2 of the API (beta): filters, pages, changes, single orders, placing orders, usage."""
+        """Version 2 of the API (beta): finding, following, placing and managing orders, and usage."""
         return V2(self)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")

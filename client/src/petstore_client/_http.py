@@ -3,7 +3,7 @@
 import platform
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -32,12 +32,13 @@ _NOT_SENT = (
 _PERMANENT = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 _SPACE = re.compile(r"[\s\x00-\x1f]")
 _KEY = re.compile(r"[!-~]+", re.ASCII)
-_ORDER = re.compile(r"(?:.*/)?orders/(0|-?[1-9][0-9]{0,18})", re.ASCII)  # a Location, which a proxy may make absolute
+_ORDER = re.compile(r"(?:(?:.*/)?orders/)?(0|-?[1-9][0-9]{0,18})", re.ASCII)  # a Location, perhaps made absolute
 _KIND: dict[int, type[errors.APIStatusError]] = {
     401: errors.AuthenticationError,
     403: errors.PermissionDeniedError,
     404: errors.NotFoundError,
     409: errors.ConflictError,
+    412: errors.PreconditionFailedError,
 }
 
 
@@ -166,14 +167,14 @@ def reply_of(response: httpx2.Response) -> Reply:
     return Reply(response.status_code, response.headers, encoding)
 
 
-def check_success(reply: Reply, expected: int, target: Target) -> None:
+def check_success(reply: Reply, expected: Collection[int], target: Target) -> None:
     """Raise InvalidResponseError if a response below 400 is not the expected one, for example a login page."""
     status, kind = reply.status, _content_type(reply)
     if 300 <= status < 400 and status != 304:
         what = f"redirected to {target.key.redact(reply.headers.get('location', ''))[:200] or 'nowhere'}"
         why = "the client does not follow redirects, so that the key is not sent elsewhere; has the API moved?"
-    elif status != expected:
-        what, why = f"responded {status} instead of {expected}", "is the base URL right?"
+    elif status not in expected:
+        what, why = f"responded {status} instead of {' or '.join(map(str, expected))}", "is the base URL right?"
     elif status in (200, 201) and kind != "application/json":
         what = f"responded {status} with {kind} instead of JSON"
         why = "does the base URL lead to the API, or to a page or proxy in front of it?"
@@ -189,13 +190,21 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
     if record is None and status == 404:  # a 404 of this API says what is missing
         what = f"{target.base_url} responded 404 without the Error record of this API"
         return errors.InvalidResponseError(f"{what}; is the base URL right?", status)
-    code, message = (record.code, target.key.redact(record.message)) if record else ("", _foreign(reply, target))
-    kind = _KIND.get(status, errors.ServerError if status >= 500 else errors.APIStatusError)
-    if code == "changes_reset":
+    code, message = (record.code, record.message) if record else ("", _foreign(reply, target))
+    found = _ORDER.fullmatch(reply.headers.get("location", ""))
+    return status_error(ErrorBody(code, message, status), target, retry_after, int(found[1]) if found else None)
+
+
+def status_error(
+    record: ErrorBody, target: Target, retry_after: float | None = None, order_id: int | None = None
+) -> errors.APIStatusError:
+    """The exception for an Error record; with the order to which a conflict refers, if there is one."""
+    kind = _KIND.get(record.status, errors.ServerError if record.status >= 500 else errors.APIStatusError)
+    if record.code == "changes_reset":
         kind = errors.ChangesResetError
-    error = kind(code, message, status, retry_after)
-    if isinstance(error, errors.ConflictError) and (found := _ORDER.fullmatch(reply.headers.get("location", ""))):
-        error.order_id = int(found[1])
+    error = kind(record.code, target.key.redact(record.message), record.status, retry_after)
+    if isinstance(error, errors.ConflictError):
+        error.order_id = order_id
     return error
 
 

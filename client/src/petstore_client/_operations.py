@@ -9,7 +9,7 @@ import msgspec
 
 from petstore_client import errors, v2
 from petstore_client._admission import Session
-from petstore_client._arguments import integer, query
+from petstore_client._arguments import entity_tags, integer, query
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit, Sleep
 from petstore_client._http import MAX_SMALL_BODY, Reply
@@ -22,15 +22,15 @@ RecordT = TypeVar("RecordT", bound=Record)
 _CANCELLED = "It may have been applied; if so, a later attempt responds order_already_cancelled."
 _PLACED = "The order may have been placed; repeat the call with the idempotency_key of this error to find out."
 
-LIST_ORDERS = Operation("listOrders", "GET", "/store/orders", 200)
-CANCEL_ORDER = Operation("cancelOrder", "DELETE", "/store/orders/{id}", 204, "v1", _CANCELLED, frozenset({404, 409}))
-GET_PET = Operation("getPet", "GET", "/pets/{id}", 200)
+LIST_ORDERS = Operation("listOrders", "GET", "/store/orders", {200})
+CANCEL_ORDER = Operation("cancelOrder", "DELETE", "/store/orders/{id}", {204}, "v1", _CANCELLED, frozenset({404, 409}))
+GET_PET = Operation("getPet", "GET", "/pets/{id}", {200})
 LIST_PAGE = LIST_ORDERS._replace(version="v2")
-CANCEL_ORDER_V2 = CANCEL_ORDER._replace(version="v2")
-GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
-PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACED, frozenset({409, 422}))
-LIST_CHANGES = Operation("listChanges", "GET", "/store/changes", 200, "v2")
-GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
+CANCEL_ORDER_V2 = CANCEL_ORDER._replace(version="v2", conclusive=frozenset({404, 409, 412}))
+GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", {200}, "v2")
+PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", {201}, "v2", _PLACED, frozenset({409, 422}))
+LIST_CHANGES = Operation("listChanges", "GET", "/store/changes", {200}, "v2")
+GET_USAGE = Operation("getUsage", "GET", "/usage", {200}, "v2")
 
 MAX_PAGE_BYTES = 1 << 22  # no page of 1000 orders, and no usage history, is longer
 
@@ -69,13 +69,17 @@ def iter_orders(enter: Callable[[], Session]) -> Effects[None]:
     yield from call.run(lambda reply: _receive_orders(call, reply))
 
 
-def cancel_order(session: Session, order_id: SupportsIndex, operation: Operation = CANCEL_ORDER) -> Effects[None]:
+def cancel_order(
+    session: Session, order_id: SupportsIndex, operation: Operation = CANCEL_ORDER, if_match: str | None = None
+) -> Effects[None]:
     """Cancel an order.
 
     If an earlier attempt whose response was lost may have been carried out, `order_already_cancelled` shows that it
     was. On a first attempt, or after only 429s, another client was faster: a conflict.
     """
     call = Call(session, operation, integer("An identifier", order_id))
+    if if_match is not None:
+        call.headers["If-Match"] = entity_tags(if_match)
 
     def receive(reply: Reply) -> Effects[None]:
         try:
@@ -96,7 +100,7 @@ def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datet
     call = Call(session, GET_PET, integer("An identifier", pet_id))
 
     def receive(reply: Reply) -> Effects[tuple[Pet, datetime | None]]:
-        pet = yield from _read_record(call, reply, Pet)
+        pet = yield from read_record(call, reply, Pet)
         return pet, _sunset(reply)
 
     return call.run(receive)
@@ -104,12 +108,12 @@ def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datet
 
 def list_page(session: Session, **arguments: object) -> Effects[v2.Page]:
     """One page of orders."""
-    return _get(Call(session, LIST_PAGE, text=query(arguments)), v2.Page)
+    return get(Call(session, LIST_PAGE, text=query(arguments)), v2.Page)
 
 
 def get_order(session: Session, order_id: SupportsIndex) -> Effects[v2.Order]:
     """One order."""
-    return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), v2.Order, MAX_SMALL_BODY)
+    return get_one(Call(session, GET_ORDER, integer("An identifier", order_id)))
 
 
 def place_order(session: Session, body: bytes, key: str) -> Effects[v2.Order]:
@@ -117,12 +121,12 @@ def place_order(session: Session, body: bytes, key: str) -> Effects[v2.Order]:
     call = Call(session, PLACE_ORDER)
     call.content = body
     call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
-    return _get(call, v2.Order, MAX_SMALL_BODY)
+    return get_one(call)
 
 
 def get_usage(session: Session, **arguments: object) -> Effects[v2.Usage]:
     """The limits and requests of the account."""
-    return _get(Call(session, GET_USAGE, text=query(arguments)), v2.Usage)
+    return get(Call(session, GET_USAGE, text=query(arguments)), v2.Usage)
 
 
 def iter_pages(enter: Callable[[], Session], **arguments: object) -> Effects[None]:
@@ -149,7 +153,7 @@ def follow_changes(
             hold = 0 if after == NOW else wait  # without a response to `now`, a repeated request would begin later
             call = Call(session, LIST_CHANGES, text=query({"after": after, **more}), hold=hold)
             began = clock.monotonic()
-            page = yield from _get(call, v2.Changes)
+            page = yield from get(call, v2.Changes)
             earliest = clock.monotonic() + (read_limits(call.reply.headers, clock.now()).retry_after or 0.0)
             if page.data:
                 yield Emit([page])
@@ -166,11 +170,23 @@ def follow_changes(
             raise
 
 
-def _get(call: Call, kind: type[RecordT], longest: int = MAX_PAGE_BYTES) -> Effects[RecordT]:
-    return call.run(lambda reply: _read_record(call, reply, kind, longest))
+def get_one(call: Call) -> Effects[v2.Order]:
+    """The one order in the response, with its ETag."""
+
+    def receive(reply: Reply) -> Effects[v2.Order]:
+        order = yield from read_record(call, reply, v2.Order)
+        vars(order)["etag"] = reply.headers.get("etag")
+        return order
+
+    return call.run(receive)
 
 
-def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = MAX_SMALL_BODY) -> Effects[RecordT]:
+def get(call: Call, kind: type[RecordT], longest: int = MAX_PAGE_BYTES) -> Effects[RecordT]:
+    """The record in the response, of at most `longest` bytes."""
+    return call.run(lambda reply: read_record(call, reply, kind, longest))
+
+
+def read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = MAX_SMALL_BODY) -> Effects[RecordT]:
     """The record in a successful response of at most `longest` bytes. Raises InvalidResponseError."""
     body = yield from call.read_small(reply, longest)
     try:

@@ -19,8 +19,8 @@ Timeout = float | httpx2.Timeout | None
 MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 86_400.0  # seconds; sockets and operating systems reject others
 
 _OWN_HEADERS = re.compile(
-    "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-none-match|te|"
-    "transfer-encoding|upgrade|user-agent|x-request-id",
+    "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-match|"
+    "if-none-match|te|transfer-encoding|upgrade|user-agent|x-request-id",
     re.IGNORECASE,
 )
 _NUMBERS: tuple[tuple[str, Any, str], ...] = (

@@ -2,15 +2,33 @@
 
 import functools
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, Protocol, SupportsIndex, Unpack, cast
 
+from petstore_client import _arguments as arguments
 from petstore_client import _operations as operations
+from petstore_client import _shop as shop
 from petstore_client._admission import Session
 from petstore_client._arguments import integer, new_order, query
 from petstore_client._effects import Effects, T
-from petstore_client.v2 import Changes, Filters, Granularity, Order, Page, Usage
+from petstore_client.v2 import (
+    UNSET,
+    BatchOperation,
+    BatchResult,
+    Changes,
+    Complete,
+    Filters,
+    Granularity,
+    Order,
+    Page,
+    Put,
+    Ship,
+    Status,
+    UnsetType,
+    Update,
+    Usage,
+)
 
 P = ParamSpec("P")
 
@@ -78,9 +96,131 @@ class V2:
         """One order. Raises NotFoundError."""
         return self._client._run(operations.get_order(self._client._session(), order_id))
 
-    def cancel_order(self, order_id: SupportsIndex) -> None:
-        """Cancel a pending order, as `Client.cancel_order` does."""
-        return self._client._run(operations.cancel_order(self._client._session(), order_id, operations.CANCEL_ORDER_V2))
+    def cancel_order(self, order_id: SupportsIndex, *, if_match: str | None = None) -> None:
+        """Cancel a pending order, as `Client.cancel_order` does.
+
+        if_match: the `etag` of the order as you read it; if the order has changed since, PreconditionFailedError. None
+            sets no condition: an Order of a list has no `etag`.
+        """
+        session, operation = self._client._session(), operations.CANCEL_ORDER_V2
+        return self._client._run(operations.cancel_order(session, order_id, operation, if_match))
+
+    def put_order(
+        self,
+        order_id: SupportsIndex,
+        *,
+        pet_id: SupportsIndex | None = None,
+        quantity: SupportsIndex | None = None,
+        ship_date: datetime | None = None,
+        complete: bool | None = None,
+        status: Status | None = None,
+        reference: str | None = None,
+        account: str | None = None,
+        if_match: str | None = None,
+        create_only: bool = False,
+    ) -> Order:
+        """Put an order under your own number: create it, replace it while it is pending, or find it unchanged.
+
+        pet_id, quantity, ship_date, complete: the whole order; None leaves a field without a value. ship_date is an
+            aware datetime.
+        status: "pending" (also for None), "shipped" or "cancelled".
+        reference: the number of the order in the system of its owner, which has no other order with it.
+        account: the name of the account that owns the order; None leaves the owner as it is. An order that an account
+            placed is replaced only if this names its account.
+        if_match: as in `cancel_order`.
+        create_only: raise PreconditionFailedError if the order exists, instead of replacing it.
+
+        The key needs the scope `orders:manage`. The request is repeated if its response was lost; what is equal then
+        stays as it is. If that finds something else, `may_have_been_applied` is True, because another program may have
+        changed the order since.
+
+        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` (also for an unknown account),
+        PreconditionFailedError, and ConflictError `order_already_shipped`, `order_already_cancelled`,
+        `account_mismatch`, `identifier_reserved` or `reference_in_use`; NotFoundError if the account sees only its own
+        orders, and this is none of them.
+        """
+        return self._change(
+            Put(
+                order_id, pet_id=pet_id, quantity=quantity, ship_date=ship_date, complete=complete, status=status,
+                reference=reference, account=account, if_match=if_match, create_only=create_only,
+            )
+        )  # fmt: skip
+
+    def update_order(
+        self,
+        order_id: SupportsIndex,
+        *,
+        pet_id: SupportsIndex | UnsetType | None = UNSET,
+        quantity: SupportsIndex | UnsetType | None = UNSET,
+        ship_date: datetime | UnsetType | None = UNSET,
+        complete: bool | UnsetType | None = UNSET,
+        reference: str | UnsetType | None = UNSET,
+        if_match: str | None = None,
+    ) -> Order:
+        """Correct fields of a pending or shipped order.
+
+        pet_id, quantity, ship_date, complete, reference: the new values; None removes a value, and UNSET of
+            `petstore_client.v2`, the default, leaves it. ship_date is an aware datetime.
+        if_match: as in `cancel_order`.
+
+        Of a cancelled order only the reference can be removed. The scope and repetitions are as for `put_order`. Raises
+        PermissionDeniedError, NotFoundError, APIStatusError 400 `invalid_body`, PreconditionFailedError, and
+        ConflictError `order_already_cancelled`, `order_not_shipped` (`complete=True` of a pending order) or
+        `reference_in_use`.
+        """
+        return self._change(
+            Update(
+                order_id, pet_id=pet_id, quantity=quantity, ship_date=ship_date, complete=complete,
+                reference=reference, if_match=if_match,
+            )
+        )  # fmt: skip
+
+    def ship_order(
+        self, order_id: SupportsIndex, *, ship_date: datetime | None = None, if_match: str | None = None
+    ) -> Order:
+        """Ship a pending order.
+
+        ship_date: when it was shipped, an aware datetime; None is the present time of the service.
+        if_match: as in `cancel_order`.
+
+        The key needs the scope `orders:manage`, and after a lost response `orders:read`: the request is repeated, and
+        if the order has shipped then, the call succeeds and reads the order. Raises PermissionDeniedError,
+        NotFoundError, PreconditionFailedError, and ConflictError `order_already_shipped`, or
+        `order_already_cancelled`: do not send it.
+        """
+        return self._change(Ship(order_id, ship_date=ship_date, if_match=if_match))
+
+    def complete_order(self, order_id: SupportsIndex, *, if_match: str | None = None) -> Order:
+        """Mark a shipped order as complete.
+
+        if_match: as in `cancel_order`.
+
+        The scopes and repetitions are as for `ship_order`. Raises PermissionDeniedError, NotFoundError,
+        PreconditionFailedError, and ConflictError `order_not_shipped`, `order_already_complete` or
+        `order_already_cancelled`.
+        """
+        return self._change(Complete(order_id, if_match=if_match))
+
+    def batch_orders(self, operations: Iterable[BatchOperation]) -> list[BatchResult]:
+        """Carry out many operations, and return the outcome of each, in their order. An outcome is not raised.
+
+        operations: any number of Put, Update, Ship, Complete and Cancel of `petstore_client.v2`. A Cancel needs the
+            scope `orders:cancel` too.
+
+        Up to 500 operations, or 256 KiB, are one request; the requests are sent one after another. Each is a call of
+        its own: it is retried, and `deadline` applies to it. Operations on the same order are carried out in their
+        sequence. Those that the service cannot carry out (503) are sent again, with the later ones on the same orders.
+        After a lost response the outcomes are those of the single calls.
+
+        If a request fails as a whole, its exception is raised, and its `batch_results` are the outcomes of the requests
+        before. All operations may be sent again: what is done is then unchanged, or a ConflictError `order_already_…`.
+        Raises PermissionDeniedError.
+        """
+        changes = arguments.changes(operations)
+        return self._client._run(shop.batch_orders(self._client._session, changes))
+
+    def _change(self, operation: BatchOperation) -> Order:
+        return self._client._run(shop.change_order(self._client._session(), arguments.change(operation)))
 
     def place_order(
         self,
@@ -100,7 +240,7 @@ class V2:
         idempotency_key: 1 to 255 visible ASCII characters, or a UUID; None makes a new key for this call. Pass the key
             of an earlier call to repeat that call.
 
-        Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
+        The key needs the scope `orders:write`.
 
         Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, and
         ConflictError `idempotency_key_in_use` or `reference_in_use`. Every exception, a KeyboardInterrupt or
@@ -149,4 +289,8 @@ class AsyncV2:
     list_orders, iter_orders = _awaited(V2.list_orders), _iterated(V2.iter_orders)
     get_order, cancel_order = _awaited(V2.get_order), _awaited(V2.cancel_order)
     place_order, get_usage = _awaited(V2.place_order), _awaited(V2.get_usage)
+    put_order, update_order = _awaited(V2.put_order), _awaited(V2.update_order)
+    ship_order, complete_order = _awaited(V2.ship_order), _awaited(V2.complete_order)
+    batch_orders = _awaited(V2.batch_orders)
+    _change = V2._change
     follow_changes = _iterated(V2.follow_changes)

@@ -1,22 +1,27 @@
 """The exceptions of the client, subclasses of PetstoreError. They can be pickled, and contain no API key."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
+
+if TYPE_CHECKING:
+    from petstore_client.v2 import BatchResult
 
 __all__ = [
     "APIConnectionError", "APIStatusError", "APITimeoutError", "AuthenticationError", "ChangesResetError",
     "ConfigurationError", "ConflictError", "EndedBy", "ErrorCode", "InvalidResponseError", "KeyBannedError",
-    "NotFoundError", "PermissionDeniedError", "PetstoreError", "RateLimitError", "ServerError", "idempotency_key_of",
+    "NotFoundError", "PermissionDeniedError", "PetstoreError", "PreconditionFailedError", "RateLimitError",
+    "ServerError", "idempotency_key_of",
 ]  # fmt: skip
 
 ErrorCode = Literal[
-    "api_key_banned", "bad_request", "changes_reset", "gone", "headers_too_large", "idempotency_key_in_use",
-    "idempotency_key_missing", "idempotency_key_reused", "insufficient_scope", "internal_error", "invalid_api_key",
-    "invalid_body", "invalid_cursor", "invalid_order_id", "invalid_parameter", "method_not_allowed", "missing_api_key",
-    "not_found", "order_already_cancelled", "order_already_shipped", "order_not_found", "payload_too_large",
-    "pet_not_found", "rate_limit_exceeded", "reference_in_use", "service_unavailable", "unsupported_media_type",
-    "uri_too_long",
+    "account_mismatch", "api_key_banned", "bad_request", "changes_reset", "gone", "headers_too_large",
+    "idempotency_key_in_use", "idempotency_key_missing", "idempotency_key_reused", "identifier_reserved",
+    "insufficient_scope", "internal_error", "invalid_api_key", "invalid_body", "invalid_cursor", "invalid_order_id",
+    "invalid_parameter", "method_not_allowed", "missing_api_key", "not_found", "order_already_cancelled",
+    "order_already_complete", "order_already_shipped", "order_not_found", "order_not_shipped", "payload_too_large",
+    "pet_not_found", "precondition_failed", "rate_limit_exceeded", "reference_in_use", "service_unavailable",
+    "unsupported_media_type", "uri_too_long",
 ]  # fmt: skip
 """The codes of versions 1 and 2 of the API. A later server may send others."""
 
@@ -36,10 +41,11 @@ class PetstoreError(Exception):
     """Base class of the exceptions of this client: every failure of a call is one.
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
-    `may_have_been_applied` is True if the order may have been cancelled, or placed, by an attempt whose response was
-    lost, or by another request with the same idempotency key. `idempotency_key` is the key of a failed `place_order`:
-    another call with the same arguments and this key does not place a second order. `ended_by` names the option that
-    prevented another attempt, or is None.
+    `may_have_been_applied` is True if an order may have been changed or placed by an attempt whose response was lost,
+    or by another request with the same idempotency key. `idempotency_key` is the key of a failed `place_order`: another
+    call with the same arguments and this key does not place a second order. `ended_by` names the option that prevented
+    another attempt, or is None. `batch_results` are the known outcomes of a failed `batch_orders`, those of its first
+    operations; it is empty for other calls.
 
     str() escapes characters that could control a terminal or forge a line of a log; `message` is unchanged.
     """
@@ -48,6 +54,7 @@ class PetstoreError(Exception):
     may_have_been_applied: bool = False
     idempotency_key: str | None = None
     ended_by: EndedBy | None = None
+    batch_results: "Sequence[BatchResult]" = ()
 
     def __str__(self) -> str:
         text = self._text()
@@ -125,11 +132,20 @@ class NotFoundError(APIStatusError):
 class ConflictError(APIStatusError):
     """409: the order has shipped (`order_already_shipped`) or is already cancelled (`order_already_cancelled`).
 
-    Or an order of the account has the reference (`reference_in_use`): `order_id` is its identifier, otherwise None. Or,
-    after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
+    Or an order of the same account has the reference (`reference_in_use`): `order_id` is its identifier, otherwise
+    None. Or, after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
+    The shop's own systems also get `order_not_shipped`, `order_already_complete`, `account_mismatch` (the order belongs
+    to an account that the call does not name) and `identifier_reserved` (the service assigns this identifier).
     """
 
     order_id: int | None = None
+
+
+class PreconditionFailedError(APIStatusError):
+    """412 `precondition_failed`: the order has changed since the ETag in `if_match`; read it again.
+
+    Or it exists already, and the call was to create it (`create_only`).
+    """
 
 
 class ChangesResetError(APIStatusError):

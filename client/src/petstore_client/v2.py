@@ -1,17 +1,19 @@
 """The records and types of version 2 of the API (beta), which `client.v2` uses."""
 
 from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from typing import Literal, SupportsIndex, TypedDict
+from typing import Any, Literal, Self, SupportsIndex, TypedDict
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from petstore_client._types import Order as OrderV1
 from petstore_client._types import Record, Timestamp
+from petstore_client.errors import APIStatusError
 
 __all__ = [
-    "Ban", "Changes", "Filters", "Granularity", "Order", "Page", "Sort", "Status", "Usage", "UsageEntry", "UsageKey",
-    "UsageWindow",
+    "UNSET", "Ban", "BatchOperation", "BatchResult", "Cancel", "Changes", "Complete", "Filters", "Granularity", "Order",
+    "Page", "Put", "Ship", "Sort", "Status", "UnsetType", "Update", "Usage", "UsageEntry", "UsageKey", "UsageWindow",
 ]  # fmt: skip
 
 Status = Literal["pending", "shipped", "cancelled"]
@@ -47,11 +49,13 @@ class Filters(TypedDict, total=False):
     sort: Sort
 
 
-class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=True, dict=True):
     """An order of version 2: the fields of version 1, its status and the times of its creation and last change.
 
-    `status` is one of `Status`; a later server may send others. `created_at` is when the order was first imported or
-    placed. `reference` is the partner's own number of the order, or None. All datetimes are aware.
+    `status` is one of `Status`; a later server may send others. `created_at` is when the order was first imported, put
+    or placed. `reference` is the number of the order in the system of its owner, or None. `account` is the name of the
+    account that owns it: only a key with the scope `orders:manage` of an account that sees all orders gets it. All
+    datetimes are aware.
     """
 
     id: int
@@ -59,6 +63,29 @@ class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     created_at: Timestamp = field(name="createdAt")
     updated_at: Timestamp = field(name="updatedAt")
     reference: str | None = None
+    account: str | None = None
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag of a response with this order only, for `if_match`; None if it came in another way.
+
+        `get_order` and the calls that change one order return orders with it; lists, changes, `place_order` and
+        batches do not. It is not a field: equal orders may differ in it.
+        """
+        return self.__dict__.get("etag")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _restored, (super().__reduce__(), self.etag)
+
+
+def _restored(reduced: tuple[Any, tuple[Any, ...]], etag: str | None) -> Order:
+    """The order that was pickled."""
+    order: Order = reduced[0](*reduced[1])
+    vars(order)["etag"] = etag
+    return order
 
 
 class Page(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -131,3 +158,81 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     windows: list[UsageWindow]
     history: list[UsageEntry]
     orders: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """An operation of `batch_orders`: what `put_order` does, with the same arguments."""
+
+    order_id: SupportsIndex
+    _: KW_ONLY
+    pet_id: SupportsIndex | None = None
+    quantity: SupportsIndex | None = None
+    ship_date: datetime | None = None
+    complete: bool | None = None
+    status: Status | None = None
+    reference: str | None = None
+    account: str | None = None
+    if_match: str | None = None
+    create_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An operation of `batch_orders`: what `update_order` does, with the same arguments."""
+
+    order_id: SupportsIndex
+    _: KW_ONLY
+    pet_id: SupportsIndex | UnsetType | None = UNSET
+    quantity: SupportsIndex | UnsetType | None = UNSET
+    ship_date: datetime | UnsetType | None = UNSET
+    complete: bool | UnsetType | None = UNSET
+    reference: str | UnsetType | None = UNSET
+    if_match: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ship:
+    """An operation of `batch_orders`: what `ship_order` does, with the same arguments."""
+
+    order_id: SupportsIndex
+    _: KW_ONLY
+    ship_date: datetime | None = None
+    if_match: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """An operation of `batch_orders`: what `complete_order` does, with the same arguments."""
+
+    order_id: SupportsIndex
+    _: KW_ONLY
+    if_match: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """An operation of `batch_orders`: what `cancel_order` does, with the same arguments."""
+
+    order_id: SupportsIndex
+    _: KW_ONLY
+    if_match: str | None = None
+
+
+BatchOperation = Put | Update | Ship | Complete | Cancel
+"""An operation of `batch_orders`, on one order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """The outcome of one `operation` of `batch_orders`.
+
+    `status` is the HTTP status that a call of its own would have got. `error` is the exception that the call would have
+    raised; None if the operation succeeded. `order` is the order after the operation; None with an error, after a
+    cancel, and if it could not be read after a lost response.
+    """
+
+    operation: BatchOperation
+    status: int
+    order: Order | None = None
+    error: APIStatusError | None = None

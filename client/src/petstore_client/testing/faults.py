@@ -185,4 +185,4 @@ def error(
     """A response with the Error record."""
     body = msgspec.json.encode({"code": code, "message": message, "status": status})
     wait = {} if retry_after is None else {"retry-after": str(retry_after)}
-    return Raw(status, {**JSON, **wait, **(more or {})}, pieces=(body,))
+    return Raw(status, {**JSON, "cache-control": "no-store", **wait, **(more or {})}, pieces=(body,))

@@ -1,6 +1,5 @@
-"""What the fake service does with an admitted request. It reads parameters less strictly than the real service."""
+"""What the fake service does with an admitted request. It reads input less strictly than the real service."""
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +11,21 @@ import msgspec
 
 from petstore_client import v2
 from petstore_client._types import UNDECODABLE, Order, Timestamp, read_timestamp
+from petstore_client.testing.changes import Refusal, etag_of, first_with, seen
 from petstore_client.testing.faults import JSON, Raw, ServiceRaw, error
+from petstore_client.testing.shop import (
+    IDENTIFIER,
+    batch,
+    cancel,
+    cancel_conditionally,
+    complete,
+    identifier,
+    put,
+    ship,
+    update,
+)
 from petstore_client.testing.store import Store
 
-_IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
     "petId": lambda order, text: order.pet_id == int(text),
     "complete": lambda order, text: bool(order.complete) is (text == "true"),
@@ -23,7 +33,7 @@ _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
     "shipDateTo": lambda order, text: order.ship_date is not None and order.ship_date < read_timestamp(text),
     "updatedFrom": lambda order, text: order.updated_at >= read_timestamp(text),
 }
-KEY = v2.UsageKey(id="fake", scopes=["orders:read", "orders:cancel", "orders:write", "pets:read"])
+_REVALIDATED = {"cache-control": "private, no-cache", "vary": "Accept-Encoding, Authorization"}
 Place = tuple[int, int, int]
 """Where an order is in the sort order, as a key that sorts ascending."""
 
@@ -39,51 +49,44 @@ class NewOrder(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 def perform(store: Store, request: httpx2.Request, version: str, path: str, now: float) -> Raw:
     """The response to a request at this time, in Unix seconds."""
-    match [version, request.method, *path.split("/")[1:]]:
-        case ["v1", "GET", "store", "orders"]:
-            return _represent(request, sorted(store.orders.values(), key=lambda order: order.id or 0))
-        case ["v2", "GET", "store", "orders"]:
-            return _list(store, request)
-        case ["v2", "POST", "store", "orders"]:
-            return _place(store, request, now)
-        case ["v2", "GET", "store", "orders", number] | ["v1" | "v2", "DELETE", "store", "orders", number]:
-            return _missing(store, number) or _one(store, request, int(number))
-        case ["v1", "GET", "pets", number]:
-            return _pet(store, number)
-        case ["v2", "GET", "store", "changes"]:
-            return _changes(store, request)
-        case ["v2", "GET", "usage"]:
-            return _usage(store, request, now)
+    target = f"{version} {request.method} {path}"
+    for pattern, scope, operation in _ROUTES:
+        found = re.fullmatch(pattern, target)
+        if found is None:
+            continue
+        if scope and scope not in store.key.scopes:
+            challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
+            more = {"www-authenticate": challenge}
+            return error(403, "insufficient_scope", f"This API key lacks the scope '{scope}'.", more=more)
+        try:
+            return operation(store, request, found.groupdict().get("id", ""), now)
+        except Refusal as refusal:  # whose Location is relative to the path
+            orders = "" if request.method in ("PUT", "PATCH") else "orders/"
+            location = {} if refusal.order_id is None else {"location": f"{orders}{refusal.order_id}"}
+            return error(refusal.status, refusal.code, refusal.message, more=location)
     return error(404, "not_found", "There is no such path.")
 
 
-def _missing(store: Store, number: str) -> Raw | None:
-    """The response if there is no such order; identifiers are written as the service demands (D4)."""
-    if not _IDENTIFIER.fullmatch(number) or not -(2**63) <= int(number) < 2**63:
-        return error(404, "invalid_order_id", "An order identifier is a whole number of at most 64 bits.")
-    return None if int(number) in store.orders else error(404, "order_not_found", f"There is no order {number}.")
+def _list_all(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
+    return represent(request, sorted(store.orders.values(), key=lambda order: order.id or 0))
 
 
-def _one(store: Store, request: httpx2.Request, number: int) -> Raw:
-    """One order, which is cancelled if the method is DELETE."""
-    if request.method == "GET":
-        return _represent(request, store.tracked[number])
-    for state, numbers in (("shipped", store.shipped), ("cancelled", store.cancelled)):
-        if number in numbers:
-            return error(409, f"order_already_{state}", f"Order {number} is already {state}.")
-    store.cancelled.add(number)
-    return Raw(204, {})
+def _get(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
+    order = store.tracked.get(identifier(number))
+    if order is None:
+        raise Refusal(404, "order_not_found", f"There is no order {number}.")
+    return represent(request, seen(store, order))
 
 
-def _pet(store: Store, number: str) -> Raw:
+def _pet(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
     notices = {"deprecation": "@1793491200", "sunset": store.sunset}
-    pet = store.pets.get(int(number)) if _IDENTIFIER.fullmatch(number) else None
+    pet = store.pets.get(int(number)) if IDENTIFIER.fullmatch(number) else None
     if pet is None:
         return error(404, "pet_not_found", "There is no pet with this identifier.", more=notices)
     return Raw(200, {**JSON, **notices}, pieces=(msgspec.json.encode(pet),))
 
 
-def _list(store: Store, request: httpx2.Request) -> Raw:
+def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """One page of the orders that match. It examines at most `work_limit` orders, so it may be short, even empty."""
     given = parse_qsl(request.url.query.decode())
     query = dict(given)
@@ -100,14 +103,14 @@ def _list(store: Store, request: httpx2.Request) -> Raw:
     for number, (place, order) in enumerate(rest[: store.work_limit], 1):
         known = (not states or order.status in states) and (not references or order.reference in references)
         if known and _matches(order, query):
-            found.append(order)
+            found.append(seen(store, order))
         cursor = ".".join(map(str, place)) if number < len(rest) else None
         if len(found) == int(query["limit"]):
             break
-    return _represent(request, v2.Page(data=found, next_cursor=cursor))
+    return represent(request, v2.Page(data=found, next_cursor=cursor))
 
 
-def _changes(store: Store, request: httpx2.Request) -> Raw:
+def _changes(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """The orders that have changed after a token, which is the history and the place of the last one."""
     query = dict(parse_qsl(request.url.query.decode()))
     after = query.get("after", f"{store.history}.0.0.{-(2**63)}")
@@ -122,9 +125,10 @@ def _changes(store: Store, request: httpx2.Request) -> Raw:
     found = [each for each in places if each[0] > tuple(place)]
     page = found[: int(query.get("limit", 100))]
     token = ".".join(map(str, (history, *page[-1][0]))) if page else after
-    changes = v2.Changes(data=[order for _, order in page], next=token, more=len(found) > len(page))
+    changes = v2.Changes(data=[seen(store, order) for _, order in page], next=token, more=len(found) > len(page))
     idle = "" if page else token
-    headers, body = {**JSON, "cache-control": "no-store"}, msgspec.json.encode(changes)
+    headers = {**JSON, "cache-control": "no-store", "vary": "Accept-Encoding, Authorization"}
+    body = msgspec.json.encode(changes)
     return ServiceRaw(200, headers, pieces=(body,), idle=idle)
 
 
@@ -144,7 +148,7 @@ def _matches(order: v2.Order, query: dict[str, str]) -> bool:
     return all(test(order, query[name]) for name, test in _MATCHES.items() if name in query)
 
 
-def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
+def _place(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """Store an order, or respond as the first time to a key that was used before. References are unique."""
     key = re.sub(r'^"(.+)"$', r"\1", request.headers["idempotency-key"])  # in quotes, it is the same key
     if key in store.placed:
@@ -156,34 +160,56 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
         new = msgspec.json.decode(request.content, type=NewOrder)
     except UNDECODABLE as wrong:
         return error(400, "invalid_body", f"The body is not an order: {wrong}.")
-    known = [each.id for each in store.tracked.values() if new.reference and each.reference == new.reference]
-    if known:
-        message = f"Order {min(known)} already has this reference; if it is the same order, do not place it again."
-        return error(409, "reference_in_use", message, more={"location": f"orders/{min(known)}"})
+    account = store.accounts[0]
+    known = first_with(store, new.reference, account)
+    if known is not None:
+        message = f"Order {known} already has this reference; if it is the same order, do not place it again."
+        raise Refusal(409, "reference_in_use", message, known)
     number = store.highest_id + 1
     ship_date = new.ship_date and new.ship_date.astimezone(UTC)
-    store.references[number] = new.reference
+    store.references[number], store.owners[number] = new.reference, account
+    store.placed_ids.add(number)
     store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
     store.track(now)
-    headers = {**JSON, "location": f"orders/{number}"}
-    raw = Raw(201, headers, pieces=(msgspec.json.encode(store.tracked[number]),))
+    headers = {**JSON, "location": f"orders/{number}", "cache-control": "no-store"}
+    raw = Raw(201, headers, pieces=(msgspec.json.encode(seen(store, store.tracked[number])),))
     store.placed[key] = (request.content, raw)
     return raw
 
 
-def _usage(store: Store, request: httpx2.Request, now: float) -> Raw:
+def _usage(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """The account's windows, with an empty history."""
     windows = [
         v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_timestamp=each.ends(now))
         for each in store.limits.windows
     ]
-    return _represent(request, v2.Usage(plan="enterprise", orders="all", key=KEY, windows=windows, history=[]))
+    return represent(request, v2.Usage(plan="enterprise", orders="all", key=store.key, windows=windows, history=[]))
 
 
-def _represent(request: httpx2.Request, content: object) -> Raw:
+def represent(request: httpx2.Request, content: object) -> Raw:
     """200 with the content and its ETag, or 304."""
     body = msgspec.json.encode(content)
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    etag = etag_of(body)
     if request.headers.get("if-none-match") == etag:
-        return Raw(304, {"etag": etag})
-    return Raw(200, {**JSON, "etag": etag}, pieces=(body,))
+        return Raw(304, {"etag": etag, **_REVALIDATED})
+    return Raw(200, {**JSON, "etag": etag, **_REVALIDATED}, pieces=(body,))
+
+
+_ORDERS = "/store/orders"
+_ROUTES: tuple[tuple[str, str, Callable[[Store, httpx2.Request, str, float], Raw]], ...] = (
+    (f"v1 GET {_ORDERS}", "orders:read", _list_all),
+    (f"v1 DELETE {_ORDERS}/(?P<id>[^/]*)", "orders:cancel", cancel),
+    ("v1 GET /pets/(?P<id>[^/]*)", "pets:read", _pet),
+    (f"v2 GET {_ORDERS}", "orders:read", _list),
+    (f"v2 POST {_ORDERS}", "orders:write", _place),
+    (f"v2 POST {_ORDERS}/batch", "orders:manage", batch),
+    (f"v2 GET {_ORDERS}/(?P<id>[^/]*)", "orders:read", _get),
+    (f"v2 DELETE {_ORDERS}/(?P<id>[^/]*)", "orders:cancel", cancel_conditionally),
+    (f"v2 PUT {_ORDERS}/(?P<id>[^/]*)", "orders:manage", put),
+    (f"v2 PATCH {_ORDERS}/(?P<id>[^/]*)", "orders:manage", update),
+    (f"v2 POST {_ORDERS}/(?P<id>[^/]*)/ship", "orders:manage", ship),
+    (f"v2 POST {_ORDERS}/(?P<id>[^/]*)/complete", "orders:manage", complete),
+    ("v2 GET /store/changes", "orders:read", _changes),
+    ("v2 GET /usage", "", _usage),
+)
+"""Each path with its version and method, the scope that it needs, and what responds."""

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import httpx2
 
+from petstore_client import v2
 from petstore_client._async_client import AsyncClient
 from petstore_client._client import Client
 from petstore_client._options import InMemory, Options, substitutes
@@ -50,6 +51,10 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     `ban_seconds` say when and for how long its key is banned for requests that come too early. A page of version 2
     examines at most `work_limit` orders, so it may be short, even empty. `sunset` is the header of `get_pet`.
 
+    `scopes` are those of the key: add "orders:manage" for the shop's own systems. `accounts` are the names of the
+    store's accounts: the key belongs to the first, which sees all orders, and others may own orders. Placed orders get
+    identifiers from `assigned_ids_from` on, or after the largest.
+
     `requests` lists all requests, `cancelled` holds the cancelled orders, `early` counts requests that arrived before
     the Retry-After of a 429 had elapsed, and `bans` counts bans. Several threads may send requests to one fake.
     """
@@ -67,6 +72,9 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         clock: Clock | None = None,
         sunset: str = "Wed, 01 Dec 2027 00:00:00 GMT",
         work_limit: int = 3000,
+        scopes: Iterable[str] = ("orders:read", "orders:cancel", "orders:write", "pets:read"),
+        accounts: Iterable[str] = ("fake",),
+        assigned_ids_from: int | None = None,
     ) -> None:
         self.clock: Clock = clock or FakeClock()
         self.orders = {order.id: order for order in orders}
@@ -80,7 +88,10 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._lock = threading.RLock()  # held in each step of a request, never while it waits
         self._faults: deque[Fault] = deque()
         self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
-        self._store = Store(self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit)
+        self._store = Store(
+            self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit,
+            v2.UsageKey(id="fake", scopes=list(scopes)), list(accounts), assigned_ids_from,
+        )  # fmt: skip
         self._store.track(self.clock.now())
         _fakes.add(self)
 

@@ -10,12 +10,15 @@ from petstore_client._types import Order, Pet
 from petstore_client.testing.faults import Raw
 from petstore_client.testing.limits import Limits
 
+MAX_ASSIGNED_ID = 2**53 - 1  # larger identifiers are imported or put, and do not count as assigned
+
 
 @dataclass(eq=False)
 class Store:
     """What the service holds. Tests change the first four; `track` notes what has changed.
 
     `tracked` has the orders of version 2, and `placed`, by idempotency key, the request body and the response.
+    `accounts` are the names of all accounts; the first is that of the `key`.
     """
 
     orders: dict[int | None, Order]
@@ -25,8 +28,13 @@ class Store:
     limits: Limits
     sunset: str
     work_limit: int
+    key: v2.UsageKey
+    accounts: list[str]
+    assigned_ids_from: int | None
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
+    placed_ids: set[int] = field(default_factory=set)
     references: dict[int, str | None] = field(default_factory=dict)
+    owners: dict[int, str | None] = field(default_factory=dict)
     history: int = 1  # another one after a restore
     tracked: dict[int, v2.Order] = field(default_factory=dict)
     highest_id: int = 0
@@ -34,27 +42,46 @@ class Store:
 
     def track(self, now: float) -> None:
         """Note which orders have changed since the last time: all of them changed now, in Unix seconds."""
-        changed_at = max(datetime.fromtimestamp(now, UTC), self.last_change + timedelta(microseconds=1))
+        changed_at = self._after_the_last(now)
         for number, order in [(number, order) for number, order in self.orders.items() if number is not None]:
             if isinstance(order, v2.Order):
                 self._adopt(number, order)
-            status = "shipped" if number in self.shipped else "cancelled" if number in self.cancelled else "pending"
-            known = self.tracked.get(number)
-            reference = self.references.get(number)
-            fields = {**asdict(self.orders[number]), "id": number, "status": status, "reference": reference}
-            if known is None or any(getattr(known, name) != value for name, value in fields.items()):
-                self.last_change = changed_at
-                created_at = known.created_at if known else changed_at
-                self.tracked[number] = v2.Order(**fields, updated_at=changed_at, created_at=created_at)
+            self._track(number, changed_at)
         for number in self.tracked.keys() - self.orders.keys():
             del self.tracked[number]
-        self.highest_id = max(self.highest_id, *self.tracked, 0)
+        assigned = (number for number in self.tracked if number <= MAX_ASSIGNED_ID)
+        self.highest_id = max(self.highest_id, *assigned, (self.assigned_ids_from or 1) - 1)
+
+    def write(self, order: v2.Order, now: float) -> v2.Order:
+        """Set an order that is changed now, and return it with the time."""
+        self._set(order.id, order)
+        self._track(order.id, self._after_the_last(now))
+        return self.tracked[order.id]
+
+    def _after_the_last(self, now: float) -> datetime:
+        return max(datetime.fromtimestamp(now, UTC), self.last_change + timedelta(microseconds=1))
+
+    def _track(self, number: int, changed_at: datetime) -> None:
+        status = "shipped" if number in self.shipped else "cancelled" if number in self.cancelled else "pending"
+        known = self.tracked.get(number)
+        more = {"reference": self.references.get(number), "account": self.owners.get(number)}
+        fields = {**asdict(self.orders[number]), "id": number, "status": status, **more}
+        if known is None or any(getattr(known, name) != value for name, value in fields.items()):
+            self.last_change = changed_at
+            created_at = known.created_at if known else changed_at
+            self.tracked[number] = v2.Order(**fields, updated_at=changed_at, created_at=created_at)
 
     def _adopt(self, number: int, order: v2.Order) -> None:
-        """Take an order of version 2 with its status and its timestamps; version 1 shows the rest of it."""
+        """Take an order of version 2 with its status and its timestamps."""
+        self._set(number, order)
+        self.tracked[number] = order
+        if order.account is not None and order.account not in self.accounts:
+            self.accounts.append(order.account)
+        self.last_change = max(self.last_change, order.updated_at)
+
+    def _set(self, number: int, order: v2.Order) -> None:
+        """Set what tests see: the order of version 1 and the sets of its states; and the rest of it."""
+        self.orders[number] = Order(**{name: getattr(order, name) for name in Order.__struct_fields__})
         for status, numbers in (("shipped", self.shipped), ("cancelled", self.cancelled)):
             (numbers.add if order.status == status else numbers.discard)(number)
-        self.orders[number] = Order(**{name: getattr(order, name) for name in Order.__struct_fields__})
-        self.tracked[number] = order
-        self.references[number] = order.reference
-        self.last_change = max(self.last_change, order.updated_at)
+        self.references[number], self.owners[number] = order.reference, order.account

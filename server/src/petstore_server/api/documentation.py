@@ -50,13 +50,9 @@ _TYPES = {
 _OWN_FILES = ("page.css", "page.js", "guide.js")
 _SWAGGER_FILES = ("favicon-32x32.png", "swagger-ui-bundle.js", "swagger-ui.css")
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
-_GUIDE_PAGES = (
-    "guide",
-    "client",
-    "generated",
-    "versions",
-    "changelog",
-)  # the Markdown files and, under `/docs`, the pages
+_GUIDE_PAGES = ("guide", "shop", "client", "generated", "versions", "changelog")
+"""The Markdown files and, under `/docs`, the pages."""
+
 _RELEASE = re.compile(
     r"^## (?P<heading>(?P<title>[^\n]+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)",
     re.MULTILINE | re.DOTALL,

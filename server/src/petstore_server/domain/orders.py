@@ -357,7 +357,7 @@ def _status_field(value: object) -> Status:
 
 def check_account(text: str) -> str:
     """Return the text if it may be the name of an account. Raises ValueError with the reason."""
-    if not text or looks_like_key(text):
+    if not text or not is_printable(text) or looks_like_key(text):
         raise ValueError("is not the name of an account")
     return text
 

@@ -21,7 +21,6 @@ from petstore_server.domain.errors import (
 from petstore_server.domain.imports import Rejected, audit_change, evaluate, id_ranges
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import (
-    INT64_MAX,
     KEY_LIFETIME,
     MAX_ASSIGNED_ID,
     ORDER_FIELDS,
@@ -258,7 +257,7 @@ class Orders(Part):
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
-            rule = _ImportRule(placed, INT64_MAX if assigned else self.first_assigned, replace_placed=replace_placed)
+            rule = _ImportRule(placed, 1 if assigned else self.first_assigned, replace_placed=replace_placed)
             outcomes += yield from self._import(batch, import_id, actor, None if as_stored else rule)
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
@@ -318,7 +317,7 @@ class Orders(Part):
             return outcomes
         now = max(change.actor.at for change in changes)
         at, existing = yield from self._engine.dialect.change_orders(*batch.rows(), batch.audit, now)
-        return [_written(outcome, at, existing) for outcome in outcomes]
+        return [_written(change, outcome, at, existing) for change, outcome in zip(changes, outcomes, strict=True)]
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
         """Place an order for each new key; return what was placed under each request's key, or the caller's error."""
@@ -372,7 +371,7 @@ class _ImportRule:
     @property
     def accepts_any_new(self) -> bool:
         """Whether any order without an owner can be created."""
-        return self._reserved_from in (1, INT64_MAX)
+        return self._reserved_from == 1
 
     def use(self, owners: Mapping[str | None, int], found: PlacementKeys, placed: Iterable[int]) -> None:
         """Take what a batch meets: accounts by name, the references that orders have, and the orders placed."""
@@ -528,13 +527,17 @@ def _find_accounts(changes: Sequence[OrderChange], rows: Iterable[Row]) -> Work[
     return dict((yield Query(f"SELECT id, name FROM petstore.accounts WHERE {where}", parameters)))
 
 
-def _written(outcome: ChangedOrder | Exception, at: int, existing: Collection[int]) -> ChangedOrder | Exception:
-    """The outcome of a change that was written `at`; `existing` are new orders that another transaction has added."""
-    if isinstance(outcome, Exception):
-        return outcome
-    if outcome.stored.order.id in existing:
-        return TryAgain(f"another program has added order {outcome.stored.order.id}")
-    return outcome._replace(stored=outcome.stored.written(at))
+def _written(
+    change: OrderChange, outcome: ChangedOrder | Exception, at: int, existing: Collection[int]
+) -> ChangedOrder | Exception:
+    """The outcome of a change that was written `at`; `existing` are new orders that another transaction has added.
+
+    What was decided about one of these, a refusal too, is decided again: the order is another one.
+    """
+    decided_by = outcome.values[0] if isinstance(outcome, ReferenceInUse) else change.order_id
+    if {decided_by, change.order_id}.intersection(existing):
+        return TryAgain(f"another program has added order {decided_by}")
+    return outcome if isinstance(outcome, Exception) else outcome._replace(stored=outcome.stored.written(at))
 
 
 def _changed_row(before: Order, after: Order) -> Row:

@@ -67,7 +67,7 @@ class Changes:
 
     async def cancel_order(self, call: Call) -> Response:
         """As in version 1, but for InvalidParameter, and PreconditionFailed with If-Match."""
-        await self._change(call, CANCEL)
+        await self._change(call, _order_id(call), CANCEL)
         return Response(204)
 
     async def put_order(self, call: Call) -> Response:
@@ -76,13 +76,13 @@ class Changes:
         Raises InvalidOrderId, InvalidParameter, UnsupportedMediaType, InvalidBody, OrderNotFound, OrderAlreadyShipped,
         OrderAlreadyCancelled, AccountMismatch, ReferenceInUse, IdentifierReserved, PreconditionFailed.
         """
-        order_id, headers = parse_order_id(call.parameter), call.request.headers
+        order_id, headers = _order_id(call), call.request.headers
         bodies.check_media_type(headers)
         order = bodies.read_put_order(call.request.body, order_id)
         creates_only = b"if-none-match" in headers
         if creates_only:
             v2_input.IF_NONE_MATCH.read([headers[b"if-none-match"].decode("latin-1")])
-        return await self._answer(call, _put(call, order, creates_only=creates_only))
+        return await self._answer(call, order_id, _put(call, order, creates_only=creates_only))
 
     async def update_order(self, call: Call) -> Response:
         """Correct fields of a pending or shipped order (RFC 7396).
@@ -90,8 +90,9 @@ class Changes:
         Raises InvalidOrderId, InvalidParameter, UnsupportedMediaType, InvalidBody, OrderNotFound, OrderNotShipped,
         OrderAlreadyCancelled, ReferenceInUse, PreconditionFailed.
         """
+        order_id = _order_id(call)
         bodies.check_media_type(call.request.headers, patch=True)
-        return await self._answer(call, correct(bodies.read_corrections(call.request.body)))
+        return await self._answer(call, order_id, correct(bodies.read_corrections(call.request.body)))
 
     async def ship_order(self, call: Call) -> Response:
         """Ship a pending order, now or with the ship date given.
@@ -99,9 +100,10 @@ class Changes:
         Raises InvalidOrderId, InvalidParameter, UnsupportedMediaType, InvalidBody, OrderNotFound, OrderAlreadyShipped,
         OrderAlreadyCancelled, PreconditionFailed.
         """
-        if call.request.body:
+        order_id, body = _order_id(call), call.request.body
+        if body:
             bodies.check_media_type(call.request.headers)
-        return await self._answer(call, self._shipment(bodies.read_ship_date(call.request.body)))
+        return await self._answer(call, order_id, self._shipment(bodies.read_ship_date(body)))
 
     async def complete_order(self, call: Call) -> Response:
         """Mark a shipped order as complete.
@@ -109,7 +111,7 @@ class Changes:
         Raises InvalidOrderId, InvalidParameter, OrderNotFound, OrderNotShipped, OrderAlreadyComplete,
         OrderAlreadyCancelled, PreconditionFailed.
         """
-        return await self._answer(call, COMPLETE)
+        return await self._answer(call, _order_id(call), COMPLETE)
 
     async def batch_orders(self, call: Call) -> Response:
         """Carry out the operations of a batch; each has its own outcome, durable when the response is sent.
@@ -146,10 +148,8 @@ class Changes:
         now = datetime.fromtimestamp(int(self._clock()), UTC)
         return ship(now) if ship_date is None else ship_on(ship_date)
 
-    async def _change(self, call: Call, transition: Transition[Order] | Put) -> ChangedOrder:
-        """Change the order that the path names, if it is as If-Match says."""
-        order_id = parse_order_id(call.parameter)
-        v2_input.NO_PARAMETERS.read(call.request.query)
+    async def _change(self, call: Call, order_id: int, transition: Transition[Order] | Put) -> ChangedOrder:
+        """Change an order if it is as If-Match says."""
         header = call.request.headers.get(b"if-match")
         if_match = None if header is None else v2_input.IF_MATCH.read([header.decode("latin-1")])
         return await self._request(call, order_id, transition, if_match)
@@ -167,9 +167,9 @@ class Changes:
         except UnknownAccount as error:
             raise InvalidBody(error.message) from None
 
-    async def _answer(self, call: Call, transition: Transition[Order] | Put) -> Response:
+    async def _answer(self, call: Call, order_id: int, transition: Transition[Order] | Put) -> Response:
         """The response with the order after the change, and its new ETag."""
-        changed = await self._change(call, transition)
+        changed = await self._change(call, order_id, transition)
         body = _text(call, changed).encode()
         lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
@@ -182,6 +182,13 @@ class Changes:
         if item.operation == "cancel":
             return '{"status":204}'
         return f'{{"status":{201 if changed.created else 200},"order":{_text(call, changed)}}}'
+
+
+def _order_id(call: Call) -> int:
+    """The order that the path names. Raises InvalidOrderId, InvalidParameter."""
+    order_id = parse_order_id(call.parameter)
+    v2_input.NO_PARAMETERS.read(call.request.query)
+    return order_id
 
 
 def _failure(call: Call, error: Exception) -> str:

@@ -1,0 +1,326 @@
+"""Puts and corrections in the store: a put is an import of one record, and other processes change orders too (D22)."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from petstore_server.domain.changes import ChangedOrder, OrderChange, Put
+from petstore_server.domain.errors import (
+    AccountMismatch,
+    DomainError,
+    IdentifierReserved,
+    OrderAlreadyCancelled,
+    OrderAlreadyShipped,
+    ReferenceInUse,
+    UnknownAccount,
+)
+from petstore_server.domain.lists import NO_OWNER
+from petstore_server.domain.orders import (
+    CANCEL,
+    INT64_MAX,
+    MAX_ASSIGNED_ID,
+    ImportOutcome,
+    Order,
+    Placed,
+    Placement,
+    Status,
+    correct,
+    evaluate_import,
+    kept_of,
+    ship_on,
+)
+from petstore_server.engines.postgres import connections, engine
+from petstore_server.store import Store
+from petstore_server.store.engine import Command, Work
+from testing.stores import BY, Stores, add_key, log, reason
+from testing.subprocesses import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+DATE = "2026-11-01T10:00:00Z"
+SHIP = ship_on(DATE)
+ACCOUNTS = ("zoo", "acme")
+REFUSED: dict[ImportOutcome, type[DomainError]] = {
+    ImportOutcome.PROTECTED: AccountMismatch,
+    ImportOutcome.OTHER_OWNER: AccountMismatch,
+    ImportOutcome.UNKNOWN_ACCOUNT: UnknownAccount,
+    ImportOutcome.REFERENCE_IN_USE: ReferenceInUse,
+    ImportOutcome.RESERVED: IdentifierReserved,
+}
+FIELDS = st.builds(
+    Order,
+    st.just(1),
+    st.none() | st.sampled_from((1, 2)),
+    st.none() | st.just(1),
+    st.none() | st.just(DATE),
+    st.none() | st.booleans(),
+    st.sampled_from(Status),
+    st.none() | st.sampled_from(("R", "S")),
+    st.sampled_from((None, *ACCOUNTS, "missing")),
+)
+ADD = """
+    INSERT INTO petstore.orders
+        (id, status, complete, reference, record, created_at, updated_at, revision, placed)
+    VALUES (%s, %s, 0, %s, %s, 5, 5, 1, 0)
+"""
+LOCK_CLOCK = "UPDATE petstore.clock SET change = change + 1, at = at + 1, last_order_id = greatest(last_order_id, %s)"
+LOCK_REFERENCE = """
+    SELECT pg_advisory_xact_lock(
+        hashtextextended(%s || ' ' || encode(sha256(convert_to(%s::text, 'UTF8')), 'hex'), 4802)
+    )
+"""
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+Step = tuple[str, Order]
+
+
+def put(order: Order, *, creates_only: bool = False, **more: Any) -> OrderChange:
+    return OrderChange(order.id, Put(order, creates_only), BY, **more)
+
+
+async def request(store: Store, *changes: OrderChange) -> list[Any]:
+    """Request all at the same time, so that they share a transaction; return the outcomes."""
+    return await asyncio.gather(*map(store.orders.request, changes), return_exceptions=True)
+
+
+async def stored(store: Store) -> dict[int, Order]:
+    return {order.id: order async for orders in store.orders.scan() for order in orders}
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(FIELDS | st.none(), FIELDS, st.booleans())
+async def test_a_put_has_the_outcome_of_an_import_of_one_record(
+    each_backend: Stores, existing: Order | None, incoming: Order, placed: bool
+) -> None:
+    """A put that names an account replaces its placed order too, as an import does one that was not placed."""
+    async with each_backend.another().opened() as one, each_backend.another().opened() as two:
+        for store, was_placed in ((one, placed and incoming.account is None), (two, placed)):
+            for account in ACCOUNTS:
+                await add_key(store, account, account)
+            if existing is not None and placed:
+                existing = existing._replace(account="zoo")
+            if existing is not None:
+                await store.orders.import_batch([existing], "import:1", BY)
+            await store.orders.import_batch([Order(2, reference="R", account="zoo")], "import:2", BY)
+            await store.engine.transaction(partial(set_placed, was_placed))
+        before = (await stored(one)).get(1)
+        assert before == (await stored(two)).get(1)
+        [imported] = await one.orders.import_batch([incoming], "import:3", BY)
+        [outcome] = await request(two, put(incoming))
+        assert (await stored(one)).get(1) == (await stored(two)).get(1)
+        entries = [entry for entry in await log(two) if entry.action == "order.put"]
+    expected = REFUSED.get(imported)
+    if imported is ImportOutcome.REJECTED and before is not None:
+        expected = OrderAlreadyShipped if before.status is Status.SHIPPED else OrderAlreadyCancelled
+    if expected is not None:
+        assert isinstance(outcome, expected)
+    else:
+        kind = ImportOutcome.UNCHANGED if outcome.stored.order == before else ImportOutcome.REPLACED
+        assert imported is (ImportOutcome.CREATED if outcome.created else kind)
+    assert (imported in (ImportOutcome.CREATED, ImportOutcome.REPLACED)) == len(entries)
+
+
+def set_placed(placed: bool) -> Work[None]:
+    yield Command("UPDATE petstore.orders SET placed = %s WHERE id = 1", (int(placed),))
+
+
+async def test_what_was_decided_by_an_order_that_another_process_added_is_decided_again(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+        with psycopg.connect(postgres_stores.url) as other:
+            other.execute(LOCK_CLOCK, [8])
+            other.execute(ADD, [8, "cancelled", None, '{"id":8}'])
+            changes = asyncio.create_task(
+                request(
+                    store,
+                    put(Order(8, 1, status=Status.SHIPPED, reference="R")),
+                    OrderChange(8, CANCEL, BY),
+                    OrderChange(8, correct({"pet_id": 1}), BY),
+                    put(Order(9, reference="R")),
+                    OrderChange(1, correct({"reference": "R"}), BY),
+                    OrderChange(2, SHIP, BY),
+                )
+            )
+            await until_waiting(other)
+            other.commit()
+        *eight, nine, one, two = await changes
+        assert [OrderAlreadyCancelled] * 3 == [type(outcome) for outcome in eight]
+        assert Order(8, status=Status.CANCELLED) == (await stored(store))[8]
+        assert Status.SHIPPED is two.stored.order.status
+        [refused] = [each for each in (nine, one) if isinstance(each, ReferenceInUse)]
+        [named] = [each.stored.order for each in (nine, one) if isinstance(each, ChangedOrder)]
+        assert (named.id,) == refused.values
+        assert "R" == (await stored(store))[named.id].reference
+        assert "order:8" not in [entry.subject for entry in await log(store)]
+
+
+async def until_waiting(other: "psycopg.Connection[Any]") -> None:
+    """Wait until a transaction waits for another one."""
+    async with asyncio.timeout(PATIENCE):
+        while other.execute(WAITING).fetchone() == (0,):  # noqa: ASYNC110 - the database knows no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_new_number_is_put_placed_and_imported_by_two_processes_in_one_order_of_events(
+    each_backend: Stores,
+) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as two:
+        await add_key(one, "zoo", "zoo")
+        owner = (await one.accounts.find("zoo")).id
+        for number in range(1, 41):
+            order_id = 10 * number
+            await one.orders.import_batch([Order(order_id - 1)], "import:1", BY)  # the next placed order is this one
+            steps: list[Step] = [
+                ("put", Order(order_id, 1, reference=f"R {number}")),
+                ("put", Order(order_id, 2)),
+                ("put", Order(order_id, 3, account="zoo")),
+                ("import", Order(order_id, 4)),
+                ("place", Order(order_id, 5, 1, account="zoo")),
+            ]
+            shift = number % len(steps)
+            outcomes = await asyncio.gather(
+                *(
+                    carry_out((one, two)[place % 2], step, owner)
+                    for place, step in enumerate(steps[shift:] + steps[:shift])
+                )
+            )
+            found = dict(zip([*map(str, steps[shift:] + steps[:shift])], outcomes, strict=True))
+            final = (await stored(two))[order_id]
+            assert any(explains(order, found, final) for order in permutations(steps)), (
+                f"{found} do not explain {final}"
+            )
+
+
+async def carry_out(store: Store, step: "Step", owner: int) -> object:
+    """The outcome of a step: created, unchanged, replaced, or the class of the error."""
+    kind, order = step
+    if kind == "import":
+        return str((await store.orders.import_batch([order], "import:1", BY))[0])
+    if kind == "place":
+        placed = await store.orders.place(Placement(owner, f"{order.id}", 5, 1, None), BY)
+        return "created" if placed.order_id == order.id else "another number"
+    [outcome] = await request(store, put(order))
+    if isinstance(outcome, ChangedOrder):
+        return "created" if outcome.created else "changed"
+    return type(outcome)
+
+
+def explains(steps: Sequence["Step"], outcomes: dict[str, object], final: Order) -> bool:
+    """Whether the steps in this order have these outcomes and lead to the final order."""
+    order: Order | None = None
+    placed = False
+    for step in steps:
+        kind, incoming = step
+        if kind == "place":
+            expected: object = "created" if order is None else "another number"
+            order, placed = (incoming, True) if order is None else (order, placed)
+        else:
+            new = kept_of(order, incoming)
+            protected = placed and (kind == "import" or incoming.account is None)
+            outcome = evaluate_import(order, new, protected)
+            expected = {"created": "created", "replaced": "changed"}.get(str(outcome), REFUSED.get(outcome))
+            expected = str(outcome) if kind == "import" else expected
+            order = new if outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED) else order
+        if outcomes[str(step)] != expected:
+            return False
+    return order == final
+
+
+@pytest.mark.parametrize("account", [None, "zoo"])
+async def test_of_50_requests_for_one_reference_by_two_processes_one_gets_it(
+    each_backend: Stores, account: str | None
+) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as two:
+        await add_key(one, "zoo", "zoo")
+        owner = (await one.accounts.find("zoo")).id
+        await one.orders.import_batch([Order(number, account=account) for number in range(1, 61)], "import:1", BY)
+        for number in range(3):
+            reference = f"R {number}"
+            changes: list[Awaitable[Any]] = []
+            for place in range(20):
+                store, order_id = (one, two)[place % 2], 20 * number + place + 1
+                changes.append(store.orders.request(OrderChange(order_id, correct({"reference": reference}), BY)))
+                new = Order(1_000 + order_id, reference=reference, account=account)
+                changes.append(store.orders.request(put(new)))
+                if account is not None:
+                    changes.append(store.orders.place(Placement(owner, f"{order_id}", 1, 1, None, reference), BY))
+            outcomes = await asyncio.gather(*changes, return_exceptions=True)
+            refused = [each for each in outcomes if isinstance(each, ReferenceInUse)]
+            [first] = [each for each in outcomes if not isinstance(each, ReferenceInUse)]
+            assert isinstance(first, Placed | ChangedOrder), first
+            order_id = first.order_id if isinstance(first, Placed) else first.stored.order.id
+            assert {(order_id,)} == {each.values for each in refused}
+            assert [order_id] == [each.id for each in (await stored(two)).values() if each.reference == reference]
+
+
+async def test_a_reference_moves_from_one_order_to_another(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1, reference="R"), Order(2)], "import:1", BY)
+        freed, taken = OrderChange(1, correct({"reference": None}), BY), OrderChange(2, correct({"reference": "R"}), BY)
+        [first, second] = await request(store, taken, freed)
+        assert (ReferenceInUse, ChangedOrder) == (type(first), type(second))
+        [third] = await request(store, taken)
+        assert "R" == third.stored.order.reference
+        [back, again] = await request(
+            store, OrderChange(2, correct({"reference": None}), BY), put(Order(1, reference="R"))
+        )
+        assert [None, "R"] == [back.stored.order.reference, again.stored.order.reference]
+
+
+async def test_a_reference_that_stays_locked_is_a_503_and_changes_nothing(
+    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "WRITE", connections.WRITE._replace(total=0.3))
+    async with postgres_stores.opened() as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        with psycopg.connect(postgres_stores.url) as other:
+            other.execute(LOCK_REFERENCE, [NO_OWNER, "R"])
+            for change in (put(Order(2, reference="R")), OrderChange(1, correct({"reference": "R"}), BY)):
+                cause = await reason(store.orders.request(change))
+                assert "another program is giving this reference to an order" == cause
+            await store.orders.request(put(Order(3, reference="S")))
+        assert {1: Order(1), 3: Order(3, reference="S")} == await stored(store)
+
+
+async def test_an_owner_of_a_batch_does_not_find_what_another_puts(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store, "zoo", "zoo")
+        owner = (await store.accounts.find("zoo")).id
+        outcomes = await request(
+            store,
+            put(Order(1, account="zoo")),
+            OrderChange(1, CANCEL, BY, owner),
+            put(Order(2), owner=owner),
+            put(Order(1, account="zoo"), creates_only=True),
+        )
+        names = ["ChangedOrder", "OrderNotFound", "OrderNotFound", "PreconditionFailed"]
+        assert names == [type(outcome).__name__ for outcome in outcomes]
+        assert Status.CANCELLED is (await store.orders.change(1, CANCEL, BY, owner=owner)).status
+        assert [1] == [*await stored(store)]
+
+
+async def test_the_largest_identifiers_are_put_and_imported_with_assigned_too(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        store.orders.first_assigned = 1_000
+        rows = [Order(order_id) for order_id in (999, 1_000, MAX_ASSIGNED_ID + 1, INT64_MAX)]
+        reserved = [ImportOutcome.RESERVED] * 3
+        assert [ImportOutcome.CREATED, *reserved] == await store.orders.import_batch(rows, "import:1", BY)
+        assert [IdentifierReserved] * 3 == [type(each) for each in await request(store, *map(put, rows[1:]))]
+        assert 999 == await store.orders.last_identifier()
+        imported = await store.orders.import_batch(rows, "import:2", BY, assigned=True)
+        assert [ImportOutcome.UNCHANGED, *[ImportOutcome.CREATED] * 3] == imported
+        assert 1_000 == await store.orders.last_identifier()
+        store.orders.first_assigned = 1
+        again = [Order(INT64_MAX - number) for number in range(3)]
+        changed = await store.orders.import_batch(again, "import:3", BY, assigned=True)
+        assert [ImportOutcome.UNCHANGED, ImportOutcome.CREATED, ImportOutcome.CREATED] == changed
+        assert {True} == {each.created for each in await request(store, put(Order(INT64_MAX - 3)))}
+        assert 1_000 == await store.orders.last_identifier()

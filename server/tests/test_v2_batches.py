@@ -1,0 +1,302 @@
+"""Batches of the shop's operations over HTTP: each operation has its own outcome (D22)."""
+
+import asyncio
+import io
+import json
+from typing import Any
+
+import pytest
+
+from petstore_server.api.v2.bodies import MAX_BATCH, MAX_OPERATIONS
+from petstore_server.domain.accounts import VisibleOrders
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.keys import Scope
+from petstore_server.domain.orders import Order, Status
+from petstore_server.store import orders as stored_orders
+from petstore_server.telemetry.logs import configure_logging
+from testing import wire
+from testing.damage import Refusal, refuse
+from testing.partners import ORDERS, partner
+from testing.service import Service, code, embedded
+from testing.stores import log
+
+ALL = VisibleOrders.ALL
+BATCH = f"{ORDERS}/batch"
+JSON = {"Content-Type": "application/json"}
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+
+
+def operation(kind: str, order_id: Any, **more: Any) -> dict[str, Any]:
+    return {"operation": kind, "orderId": order_id, **more}
+
+
+def outcome(result: dict[str, Any]) -> tuple[int, str]:
+    """The status of a result, and its code, or the status of its order."""
+    return result["status"], result.get("code") or result.get("order", {}).get("status", "")
+
+
+async def statuses(service: Service) -> dict[int, Status]:
+    return {order.id: order.status async for orders in service.backend.store.orders.scan() for order in orders}
+
+
+async def test_each_operation_of_a_batch_has_its_own_outcome_in_its_place(service: Service) -> None:
+    client, other = await partner(service, ALL), await partner(service)
+    theirs = await other.placed("a", "R")
+    await service.orders(*(Order(number, 1) for number in range(10, 16)))
+    results = await client.results(
+        operation("ship", 10, shipDate="2026-11-01T10:00:00Z"),
+        operation("complete", 11),
+        operation("cancel", 12),
+        operation("cancel", 99),
+        operation("put", 20, order={"petId": 4, "reference": "A"}),
+        operation("update", 13, changes={"reference": "B", "quantity": 3}),
+        operation("put", theirs, order={"petId": 4}),
+        operation("put", 21, order={"account": "missing"}),
+        operation("update", 14, changes={"complete": True}),
+        operation("ship", 15, ifMatch='"old"'),
+        operation("put", 15, order={"petId": 1}, ifNoneMatch="*"),
+        operation("put", 15, order={"petId": 1}),
+        operation("put", 22, order={"reference": "R", "account": other.account}),
+        operation("lose", 15),
+    )
+    assert [
+        (200, "shipped"),
+        (409, "order_not_shipped"),
+        (204, ""),
+        (404, "order_not_found"),
+        (201, "pending"),
+        (200, "pending"),
+        (409, "account_mismatch"),
+        (400, "invalid_body"),
+        (409, "order_not_shipped"),
+        (412, "precondition_failed"),
+        (412, "precondition_failed"),
+        (200, "pending"),
+        (409, "reference_in_use"),
+        (400, "invalid_body"),
+    ] == [outcome(result) for result in results]
+    assert theirs == results[12]["orderId"]
+    assert {"status", "code", "message"} == results[3].keys()
+    assert "99" in results[3]["message"]
+    for place in (0, 4, 5, 11):
+        read = await client.get(f"{ORDERS}/{results[place]['order']['id']}")
+        assert read.json() == results[place]["order"]
+    actions = [entry.action for entry in await log(service.backend.store) if entry.action.startswith("order.")]
+    assert sorted(["order.place", "order.ship", "order.cancel", "order.put", "order.update"]) == sorted(actions)
+
+
+async def test_operations_on_one_order_are_carried_out_in_their_sequence(service: Service) -> None:
+    client = await partner(service, ALL)
+    results = await client.results(
+        operation("ship", 7),
+        operation("put", 7, order={"petId": 1, "reference": "R"}),
+        operation("update", 7, changes={"reference": None}),
+        operation("ship", 7),
+        operation("ship", 7),
+        operation("complete", 7),
+        operation("update", 7, changes={"complete": None}),
+        operation("complete", 7),
+        operation("cancel", 7),
+        operation("put", 7, order={}),
+    )
+    assert [
+        (404, "order_not_found"),
+        (201, "pending"),
+        (200, "pending"),
+        (200, "shipped"),
+        (409, "order_already_shipped"),
+        (200, "shipped"),
+        (200, "shipped"),
+        (200, "shipped"),
+        (409, "order_already_shipped"),
+        (409, "order_already_shipped"),
+    ] == [outcome(result) for result in results]
+    times = [result["order"]["updatedAt"] for result in results if "order" in result]
+    assert sorted(set(times)) == times
+    actions = [entry.action for entry in await log(service.backend.store) if entry.subject == "order:7"]
+    expected = ["put", "update", "ship", "complete", "update", "complete"]
+    assert [f"order.{action}" for action in expected] == actions
+
+
+MALFORMED: list[Any] = [
+    None,
+    7,
+    "ship",
+    [],
+    {},
+    {"operation": "ship"},
+    {"operation": None, "orderId": 1},
+    {"operation": 1, "orderId": 1},
+    {"operation": ["ship"], "orderId": 1},
+    {"operation": "Ship", "orderId": 1},
+    {"orderId": 1},
+    *[operation("ship", value) for value in ("1", 1.0, True, None, 2**63, [1])],
+    operation("ship", 1, order={}),
+    operation("ship", 1, shipDate="today"),
+    operation("ship", 1, shipDate=7),
+    operation("ship", 1, ifMatch="old"),
+    operation("ship", 1, ifMatch=7),
+    operation("ship", 1, ifNoneMatch="*"),
+    operation("ship", 1, more=1),
+    operation("complete", 1, shipDate=None),
+    operation("cancel", 1, changes={}),
+    operation("put", 1),
+    operation("put", 1, order=None),
+    operation("put", 1, order=[]),
+    operation("put", 1, order={"id": 1}),
+    operation("put", 1, order={"status": "gone"}),
+    operation("put", 1, order={"account": "\x00"}),
+    operation("put", 1, order={"account": "\ud800"}),
+    operation("put", 1, order={}, ifNoneMatch='"a"'),
+    operation("put", 1, order={}, ifNoneMatch=True),
+    operation("put", 1, changes={}),
+    operation("update", 1),
+    operation("update", 1, changes=[]),
+    operation("update", 1, changes={"status": "shipped"}),
+    operation("update", 1, changes={"quantity": "1"}),
+    operation("update", 1, changes={"reference": "\ud800"}),
+    operation("update", 1, order={}),
+]
+
+
+@embedded
+async def test_a_malformed_operation_is_its_own_refusal(service: Service) -> None:
+    client = await partner(service, ALL)
+    await service.orders(Order(1), Order(2))
+    body = json.dumps({"operations": [*MALFORMED, operation("ship", 2)]})
+    results = (await client.send("POST", BATCH, content=body, headers=JSON)).json()["results"]
+    assert [(400, "invalid_body")] * len(MALFORMED) + [(200, "shipped")] == [outcome(each) for each in results]
+    assert all(len(each["message"]) < 300 for each in results[:-1])
+    assert {1: Status.PENDING, 2: Status.SHIPPED} == await statuses(service)
+    only = await client.results({"operation": "lose"})
+    assert [(400, "invalid_body")] == [outcome(each) for each in only]
+
+
+@embedded
+async def test_a_malformed_body_is_one_refusal_for_all(service: Service) -> None:
+    client = await partner(service, ALL)
+    await service.orders(Order(1))
+    good = json.dumps(operation("ship", 1))
+    for body in (
+        "",
+        "{}",
+        "[]",
+        "null",
+        f"[{good}]",
+        good,
+        '{"operations":{}}',
+        '{"operations":null}',
+        '{"operations":[]}',
+        f'{{"operations":[{good}],"more":1}}',
+        f'{{"operations":[{good}],"operations":[{good}]}}',
+        f'{{"operations":[{good}}}',
+        f'{{"operations":[{good}, {{"operation":"ship","operation":"ship","orderId":1}}]}}',
+        f'{{"operations":[{good}, NaN]}}',
+    ):
+        refused = await client.send("POST", BATCH, content=body, headers=JSON)
+        assert (400, "invalid_body") == code(refused), body
+    assert (400, "invalid_parameter") == code(await client.send("POST", f"{BATCH}?wait=1", content=good, headers=JSON))
+    refused = await client.send("POST", BATCH, content=good, headers={"Content-Type": "text/plain"})
+    assert (415, "unsupported_media_type") == code(refused)
+    assert {1: Status.PENDING} == await statuses(service)
+
+
+async def test_a_batch_has_500_operations_at_most(service: Service) -> None:
+    client = await partner(service, ALL)
+    await service.orders(*(Order(number) for number in range(MAX_OPERATIONS + 1)))
+    operations = [operation("ship", number) for number in range(MAX_OPERATIONS + 1)]
+    refused = await client.batch(*operations)
+    assert (400, "invalid_body") == code(refused)
+    assert "The body has 501 operations; send 1 to 500 in a batch." == refused.json()["message"]
+    assert {Status.PENDING} == set((await statuses(service)).values())
+    used = int((await client.get(ORDERS, limit=1)).headers["x-ratelimit-remaining"])
+    response = await client.batch(*operations[1:])
+    assert used - 1 == int(response.headers["x-ratelimit-remaining"])  # it is charged as one request
+    assert ("no-store", [(200, "shipped")] * MAX_OPERATIONS) == (
+        response.headers["cache-control"],
+        [outcome(each) for each in response.json()["results"]],
+    )
+    assert [*range(1, MAX_OPERATIONS + 1)] == [each["order"]["id"] for each in response.json()["results"]]
+    assert {0: Status.PENDING} == {k: v for k, v in (await statuses(service)).items() if v is Status.PENDING}
+
+
+@embedded
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_batch_has_256_kib_at_most_and_other_bodies_64(service: Service, *, chunked: bool) -> None:
+    client = await partner(service, ALL)
+    key = client.headers["Authorization"].removeprefix("Bearer ")
+
+    async def send(path: str, size: int) -> wire.Response:
+        body = json.dumps({"operations": [operation("ship", 1)]}).encode().ljust(size)
+        lines = ["Content-Type: application/json", "Connection: close"]
+        if chunked:
+            lines.append("Transfer-Encoding: chunked")
+            body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:70_000], body[70_000:]) if part)
+            body += b"0\r\n\r\n"
+        else:
+            lines.append(f"Content-Length: {size}")
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+        writer.write(wire.head("POST", path, *lines, key=key) + body)
+        try:
+            return await wire.read_response(reader)
+        finally:
+            writer.close()
+
+    accepted = await send(BATCH, MAX_BATCH)
+    assert (200, 404) == (accepted.status, accepted.json["results"][0]["status"])
+    for path, size, limit in ((BATCH, MAX_BATCH + 1, "256 KiB"), (f"{ORDERS}/1/ship", 64 * 1024 + 1, "64 KiB")):
+        refused = await send(path, size)
+        assert (413, True) == (refused.status, limit in refused.json["message"])
+    assert 400 == (await send(f"{ORDERS}/1/ship", 64 * 1024)).status
+    assert 413 == (await send(f"{ORDERS}/batch/ship", 64 * 1024 + 1)).status
+
+
+async def test_a_batch_needs_the_scope_of_a_cancel_for_cancels_only(service: Service) -> None:
+    client = await partner(service, ALL, frozenset({Scope.ORDERS_MANAGE}))
+    await service.orders(Order(1), Order(2))
+    cancel, ship = await client.results(operation("cancel", 1), operation("ship", 2))
+    assert [(403, "insufficient_scope"), (200, "shipped")] == [outcome(cancel), outcome(ship)]
+    assert "orders:cancel" in cancel["message"]
+    [missing] = await client.results(operation("cancel", 99))
+    assert {**missing, "message": cancel["message"]} == cancel == missing
+    assert {1: Status.PENDING, 2: Status.SHIPPED} == await statuses(service)
+
+
+async def test_an_operation_that_the_store_refuses_fails_by_itself(service: Service) -> None:
+    output = io.StringIO()
+    configure_logging("info", output)
+    client = await partner(service, ALL)
+    await service.orders(*(Order(number, reference="bad" if number == 3 else None) for number in range(1, 6)))
+    refuse(service.settings.database_url, "orders", "new.reference = 'bad'", Refusal.STATEMENT)
+    results = await client.results(*(operation("ship", number) for number in range(1, 6)))
+    assert [(500, "internal_error") if place == 2 else (200, "shipped") for place in range(5)] == [
+        outcome(result) for result in results
+    ]
+    [line] = [json.loads(text) for text in output.getvalue().splitlines()]
+    assert ("operation failed", "error", "v2.batchOrders") == (line["event"], line["level"], line["operation"])
+    assert "The store refuses this: " in line["exception"]
+    assert (True, {"status": "ok"}) == await service.application.readiness()
+
+
+@embedded
+async def test_a_batch_is_503_only_if_the_store_fails_for_all_of_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await partner(service, ALL)
+    await service.orders(Order(1), Order(2))
+    failing = {2}
+    request = stored_orders.Orders.request
+
+    async def fail(self: stored_orders.Orders, change: Any, account_id: int = 0) -> Any:
+        if change.order_id in failing:
+            raise ServiceUnavailable("the disk is full")
+        return await request(self, change, account_id)
+
+    monkeypatch.setattr(stored_orders.Orders, "request", fail)
+    results = await client.results(operation("ship", 1), operation("ship", 2))
+    assert [(200, "shipped"), (503, "service_unavailable")] == [outcome(result) for result in results]
+    refused = await client.batch(operation("ship", 2), operation("cancel", 2))
+    assert ((503, "service_unavailable"), "1") == (code(refused), refused.headers["retry-after"])
+    results = await client.results({"operation": "lose"}, operation("ship", 2))
+    assert [400, 503] == [result["status"] for result in results]
