@@ -174,6 +174,8 @@ def correct(case: Any) -> None:
         query[name] = "x"  # an unknown parameter with an empty list would not be sent
     if not isinstance(query.get("reference", []), list):
         query["reference"] = ""  # a number would be sent as the text of one reference, which is valid
+    if case.body is None and case.path.endswith("/ship"):
+        case.body = []  # null is taken for an absent body, which no schema says that all generators understand
 
 
 def correct_valid(query: dict[str, Any], headers: Any, body: Any) -> None:
