@@ -507,12 +507,14 @@ def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     assert [["petstore"], ["serve"]] == entry
     assert "serve" in subcommands(command_line)
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
-    assert ["requirements/scale-out.lock"] == re.findall(r"requirements/[\w-]+\.lock", text)
+    assert ["requirements/$LOCK.lock"] == re.findall(r"requirements/\S+\.lock", text)
+    assert ["scale-out"] == re.findall(r"^ARG LOCK=(\S+)$", text, re.MULTILINE)
+    assert (ROOT / "requirements" / "otel.lock").exists()
 
 
 def test_the_lock_file_for_several_hosts_adds_the_drivers_to_the_one_for_a_single_host() -> None:
-    single, several = locked("run"), locked("scale-out")
-    assert single.items() <= several.items()
+    single, several, traced = locked("run"), locked("scale-out"), locked("otel")
+    assert single.items() <= several.items() <= traced.items()
     assert {"psycopg", "psycopg-binary", "redis"} <= several.keys() - single.keys()
     assert several.items() <= locked("dev").items() | single.items()
 

@@ -106,8 +106,10 @@ class Application:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
         flow_of = self.authenticator.account_of
-        limits = {BATCH_PATH.encode(): MAX_BATCH}
-        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of, body_limits=limits)
+        gate, tracing, limits = self.gate, self.backend.tracing, {BATCH_PATH.encode(): MAX_BATCH}
+        traced = tracing and tracing.traced(gate.respond, self.routes, gate.client_address)
+        respond = traced or gate.respond
+        server = PublicServer(respond, self._clock, connections, flow_of=flow_of, body_limits=limits)
         self._servers.append(server)
         return server
 

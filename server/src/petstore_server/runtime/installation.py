@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from petstore_server.domain.usage import Usage
     from petstore_server.engines.postgres.timelines import Share
     from petstore_server.limits.redis import RedisCounters
+    from petstore_server.runtime.tracing import Tracing
 
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 _UNRESPONSIVE_SECONDS = 5.0  # for which connecting does not ask a Redis that has not responded
 
+_OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_OTLP_PROTOCOL = "http/protobuf"
 _unresponsive_until: dict[str, float] = {}  # by the URL of a Redis, a time of the monotonic clock
 
 
@@ -79,11 +82,30 @@ async def opened_store(
         await store.close()
 
 
-def require_installed(driver: str, reason: str) -> None:
+def require_installed(driver: str, reason: str, lock: str = "scale-out") -> None:
     """Raises SettingsError if the driver of an extra is not installed; `reason` says why it is needed."""
-    if importlib.util.find_spec(driver) is None:
-        remedy = "install the drivers with pip install --require-hashes -r requirements/scale-out.lock"
+    try:
+        found = importlib.util.find_spec(driver)
+    except ModuleNotFoundError:  # not even the package that it is in
+        found = None
+    if found is None:
+        remedy = f"install the drivers with pip install --require-hashes -r requirements/{lock}.lock"
         raise SettingsError(f"{reason}, but its driver is missing; {remedy}")
+
+
+def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
+    """What makes spans of requests, if the variables of OpenTelemetry ask for it. Raises SettingsError."""
+    endpoint = next((name for name in _OTLP_ENDPOINTS if environ.get(name)), None)
+    disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    if endpoint is None or disabled:
+        return None
+    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
+        if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
+            raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
+    require_installed("opentelemetry.exporter.otlp.proto.http", f"{endpoint} is set", "otel")
+    from petstore_server.runtime.tracing import Tracing
+
+    return Tracing(settings.environment)
 
 
 def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
