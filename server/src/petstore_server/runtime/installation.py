@@ -138,8 +138,24 @@ def redis_counters(settings: Settings, clock: Callable[[], float] | None = None)
     """The counters, not connected yet. Times are Redis's own unless a test gives a `clock`. Raises SettingsError."""
     require_installed("redis", "PETSTORE_REDIS_URL is set")
     from petstore_server.limits.redis import RedisCounters
+    from petstore_server.limits.redis_client import RedisAddress
 
-    return RedisCounters(settings.redis_url or "", ban_policy(settings), clock)
+    if settings.redis_ca_file is not None:
+        _require_certificates(settings.redis_ca_file)
+    address = RedisAddress(settings.redis_url or "", settings.redis_ca_file, settings.redis_sentinel_password)
+    return RedisCounters(address, ban_policy(settings), clock)
+
+
+def _require_certificates(file: str) -> None:
+    """Raises SettingsError if the file cannot be read, or has no certificates."""
+    import ssl  # where it is needed
+
+    try:
+        ssl.create_default_context(cafile=file)
+    except ssl.SSLError:
+        raise SettingsError(f"PETSTORE_REDIS_CA_FILE names {file}, which has no certificates in PEM.") from None
+    except OSError as error:
+        raise SettingsError(f"PETSTORE_REDIS_CA_FILE names {file}, which cannot be read: {error.strerror}.") from None
 
 
 @asynccontextmanager

@@ -80,9 +80,17 @@ class Settings:
     )
     redis_url: str | None = _setting(
         "",
-        "Where limits are counted, such as redis://host:6379/0; empty: in process.",
+        "Where limits are counted: redis://HOST:6379/0, or redis+sentinel://HOST,HOST/NAME/0; empty: in process.",
         values.redis_url,
         secret=True,
+    )
+    redis_ca_file: str | None = _setting(
+        "",
+        "File of the authorities, in PEM, that sign the certificate of Redis, and of Sentinels; empty: the system's.",
+        values.absolute_path,
+    )
+    redis_sentinel_password: str | None = _setting(
+        "", "Password of the Sentinels; that of Redis is in PETSTORE_REDIS_URL.", values.optional_text, secret=True
     )
     host: str = _setting("127.0.0.1", "Address on which the API listens.", values.host)
     port: int = _setting("8080", "Port of the API; 0 takes a free one.", values.port)
@@ -195,6 +203,12 @@ def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = 
         except ValueError as error:
             raise SettingsError(f"{setting.name} {error}; it is {_shown(setting, environ)}.") from None
     settings = Settings(*read)
+    if settings.redis_ca_file is not None and not (settings.redis_url or "").startswith("rediss"):
+        raise SettingsError(
+            "PETSTORE_REDIS_CA_FILE needs a PETSTORE_REDIS_URL with TLS: rediss:// or rediss+sentinel://."
+        )
+    if settings.redis_sentinel_password is not None and "+sentinel://" not in (settings.redis_url or ""):
+        raise SettingsError("PETSTORE_REDIS_SENTINEL_PASSWORD needs a PETSTORE_REDIS_URL that names Sentinels.")
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
     if settings.usage_daily_retention_days < settings.usage_hourly_retention_days:
@@ -245,7 +259,7 @@ def _shown(setting: Setting, environ: Mapping[str, str]) -> str:
         return f"the text of {environ[setting.name + _FILE]}"
     text = environ.get(setting.name, setting.default)
     if not setting.name.endswith("_URL"):
-        return repr(text)
+        return "not shown" if setting.secret else repr(text)
     return describe_url(text) if "://" in text else "not a URL"
 
 

@@ -23,7 +23,7 @@ _NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 _URL = re.compile(
     r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
     (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
-    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,[\w.:%-]*)*)
+    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,(?:\[[0-9A-Fa-f:.]+\](?::\d{1,5})?|[\w.:%-]*))*)
     (?P<path>/[\w./%+~-]*)?
     (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
     """,
@@ -34,10 +34,16 @@ _URL = re.compile(
 # and the first of several values. Without a host it takes this one, as meant.
 _REDIS = re.compile(
     r"""(?!.*[?&](\w+)=.*&\1=) (?!.*/\d+\?.*\bdb=)
-    (?:rediss?://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]*)(?::[1-9]\d{0,4})?(?:/\d{0,5})?|unix://(?:[^/?#]*@)?/[^?#]+)
+    (?:rediss?://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]*)(?::[1-9]\d{0,4})?(?:/\d{0,5})?
+    |rediss?\+sentinel://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]+)(?::[1-9]\d{0,4})?(?:,(?:\[[^]]+\]|[^:/?#,]+)(?::[1-9]\d{0,4})?)*
+        /[\w.%-]+(?:/\d{0,5})?
+    |unix://(?:[^/?#]*@)?/[^?#]+)
     (?:[?&](?:db=\d{1,5}|(?!db=|decode_responses=)\w+=[^&#]*))*""",
     re.ASCII | re.VERBOSE,
 )
+
+
+_REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
 
 def host(value: str) -> str:
@@ -113,12 +119,24 @@ def database_url(value: str) -> str:
 def redis_url(value: str) -> str | None:
     if not value:
         return None
-    if not value.startswith(("redis://", "rediss://", "unix://")) or not _REDIS.fullmatch(_parsed_url(value)):
+    if not value.startswith(_REDIS_SCHEMES) or not _REDIS.fullmatch(_parsed_url(value)):
         problem = (
-            "must be redis://HOST:PORT/0 with one host and the number of a database, rediss:// for TLS, unix://FILE "
+            "must be redis://HOST:PORT/0 with one host and the number of a database, redis+sentinel://HOST,HOST/NAME/0 "
+            "with Sentinels and the name of a primary, rediss in place of redis for TLS, unix://FILE for a socket, or "
+            "empty; "
         )
-        raise ValueError(problem + "for a socket, or empty; docs/reference.md lists its parameters, each of them once")
+        raise ValueError(problem + "docs/reference.md lists its parameters, each of them once")
     return value
+
+
+def absolute_path(value: str) -> str | None:
+    if value and not value.startswith("/"):
+        raise ValueError("must be the absolute path of a file")
+    return value or None
+
+
+def optional_text(value: str) -> str | None:
+    return value or None
 
 
 def _parsed_url(value: str) -> str:
