@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.console.application import HANDLERS
+from petstore_server.console.routes import ROUTES
 from petstore_server.console.security import is_form_token
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
@@ -171,8 +171,15 @@ async def test_every_action_needs_the_sessions_token(console: Console, browser: 
     key = await add_key(console.store)
     file = await upload(browser, b'{"id": 1}\n')
     await finished(browser, file)
-    names = {"name": key.account, "key": key.id, "upload": file.rpartition("/")[2], "order": "1"}
-    actions = [path.format(**names) for path, (_, action) in HANDLERS.items() if action and path != "/imports/new"]
+    names = {
+        "name": key.account,
+        "key": key.id,
+        "upload": file.rpartition("/")[2],
+        "session": "session_1",
+        "order": "1",
+    }
+    paths = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
+    actions = [path.format(**names) for path in paths]
     for token in ("", "0" * 64, "ü", other.form_token):
         sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]
         assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from petstore_server.domain.roles import Role
 from petstore_server.runtime.application import _allowed_connections
 from petstore_server.runtime.installation import counts_elsewhere, rows_at_once
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
@@ -153,6 +154,18 @@ def test_a_secret_that_is_set_twice_or_is_itself_in_place_of_its_file_is_refused
         ("PETSTORE_REDIS_URL", "unix://"),
         ("PETSTORE_REDIS_URL", "unix:///run/redis.sock?db=-1"),
         ("PETSTORE_CONSOLE_HOSTS", "10.0.0.9:8081"),
+        ("PETSTORE_CONSOLE_USER_HEADER", "X Forwarded"),
+        ("PETSTORE_CONSOLE_USER_HEADER", "Cookie"),
+        ("PETSTORE_CONSOLE_USER_HEADER", "X-Forwarded-Email"),
+        ("PETSTORE_CONSOLE_PROXIES", "proxy"),
+        ("PETSTORE_CONSOLE_PROXIES", "10.0.0.1"),
+        ("PETSTORE_CONSOLE_GROUPS_HEADER", "X-Groups:"),
+        ("PETSTORE_CONSOLE_GROUPS_HEADER", "X-Groups"),
+        ("PETSTORE_CONSOLE_ROLES", "viewer"),
+        ("PETSTORE_CONSOLE_ROLES", "viewer:"),
+        ("PETSTORE_CONSOLE_ROLES", "Admin:pets"),
+        ("PETSTORE_CONSOLE_ROLES", "root:*"),
+        ("PETSTORE_CONSOLE_ROLES", "viewer:*"),
         ("PETSTORE_HOST", ""),
         ("PETSTORE_HOST", "host..example"),
         ("PETSTORE_ADMIN_HOST", "x" * 64),
@@ -185,6 +198,35 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
         read_settings({name: value})
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+SIGN_IN = {"PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email", "PETSTORE_CONSOLE_PROXIES": "10.0.0.5"}
+
+
+def test_the_roles_of_groups_are_read_in_their_order() -> None:
+    roles = " admin:pets admins ,operator:team:ops, ,viewer:* "
+    settings = read_settings(
+        SIGN_IN | {"PETSTORE_CONSOLE_GROUPS_HEADER": "X-Forwarded-Groups", "PETSTORE_CONSOLE_ROLES": roles}
+    )
+    assert (("admin", "pets admins"), ("operator", "team:ops"), ("viewer", None)) == settings.console_roles
+    assert ("x-forwarded-email", "x-forwarded-groups") == (settings.console_user_header, settings.console_groups_header)
+    for role in Role:  # this table has its own list: settings know nothing of the domain
+        assert ((role, None),) == read_settings(SIGN_IN | {"PETSTORE_CONSOLE_ROLES": f"{role}:*"}).console_roles
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"PETSTORE_CONSOLE_PROXIES": ""}, "PETSTORE_CONSOLE_USER_HEADER needs PETSTORE_CONSOLE_PROXIES"),
+        ({"PETSTORE_CONSOLE_USER_HEADER": ""}, "PETSTORE_CONSOLE_PROXIES needs PETSTORE_CONSOLE_USER_HEADER"),
+        ({"PETSTORE_CONSOLE_ROLES": "viewer:*,admin:ops"}, "names the group ops, which needs PETSTORE_CONSOLE_GROUPS"),
+        ({"PETSTORE_CONSOLE_GROUPS_HEADER": "x-forwarded-EMAIL"}, "must differ"),
+    ],
+)
+def test_settings_of_a_sign_in_by_a_proxy_that_lack_another_one_are_refused(more: dict[str, str], problem: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(SIGN_IN | more)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(

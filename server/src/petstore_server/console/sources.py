@@ -4,11 +4,13 @@ A source may be slow or down: a reading is a value and its age, or why there is 
 """
 
 import asyncio
+import hmac
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -177,6 +179,7 @@ class Sources:
         self._windows = Cached(all_usage)
         self._totals = Cached(self._read_totals)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._epoch: str | None = None
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None
 
@@ -194,6 +197,17 @@ class Sources:
             if len(self._sessions) > _MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return found
+
+    async def secret_of(self, operator: str) -> str:
+        """A secret of an operator without a session, the same on every host, until the store is restored.
+
+        It is made of the store's `epoch`, which no page shows. Raises ServiceUnavailable if that was never read.
+        """
+        reading = await read_within(self.store.epoch(), _SESSION_SECONDS)
+        self._epoch = reading.value or self._epoch
+        if self._epoch is None:
+            reading.required()
+        return hmac.new(str(self._epoch).encode(), b"operator:" + operator.encode(), sha256).hexdigest()
 
     def forget_session(self, token: str) -> None:
         self._sessions.pop(token, None)

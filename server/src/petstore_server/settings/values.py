@@ -18,6 +18,9 @@ _HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f]*:[0-9a-f]*:[0-9a-f:.]*\
 _CONTACT = re.compile(
     r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
 )
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+_BROWSERS_HEADERS = {"accept", "authorization", "connection", "cookie", "host", "origin", "referer", "user-agent"}
+_ROLES = ("admin", "operator", "viewer")
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 _NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 _URL = re.compile(
@@ -185,6 +188,24 @@ def host_names(value: str) -> frozenset[str]:
         if not _HOST_NAME.fullmatch(name):
             raise ValueError("must be host names or addresses without ports, separated by commas")
     return frozenset(name.strip("[]") for name in names)
+
+
+def header_name(value: str) -> str | None:
+    if value and (not _HEADER_NAME.fullmatch(value) or value.lower() in _BROWSERS_HEADERS):
+        raise ValueError("must be the name of a header that only the proxy sets, such as X-Forwarded-Email")
+    return value.lower() or None
+
+
+def roles(value: str) -> tuple[tuple[str, str | None], ...]:
+    pairs = []
+    for part in value.split(","):
+        role, _, group = map(str.strip, part.partition(":"))
+        if part.strip() and (role not in _ROLES or not group):
+            problem = f"must be pairs of a role ({', '.join(_ROLES)}) and a group, such as admin:pets-admins,viewer:*"
+            raise ValueError(problem)
+        if role:
+            pairs.append((role, None if group == "*" else group))  # None for every operator
+    return tuple(pairs)
 
 
 def on_off(value: str) -> bool:
