@@ -66,8 +66,8 @@ _OUT_OF_ORDER = """
         return reached.slice(1).filter((next, index) => {
             const [one, other] = [reached[index], next].map(each => each.getBoundingClientRect());
             const above = other.bottom <= one.top + 1;
-            const beside = other.bottom > one.top + 1 && other.top < one.bottom - 1 && other.right <= one.left + 1;
-            return column(reached[index]) === column(next) && (above || beside);
+            const sameLine = other.bottom > one.top + 1 && other.top < one.bottom - 1 && other.right <= one.left + 1;
+            return column(reached[index]) === column(next) && (above || sameLine);
         }).map(each => each.outerHTML.slice(0, 120));
     }
 """
