@@ -19,11 +19,11 @@ from starlette.responses import Response
 from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.recent_requests import RecentRequests
 from petstore_server.domain.accounts import Account
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.orders import Status
 from petstore_server.domain.sessions import Session
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, Usage, UsageCounts
+from petstore_server.domain.usage import Granularity, ResponseCounts, Usage, UsageCounts
 from petstore_server.operations.monitor import HealthMonitor, Service
 from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.settings import Settings
@@ -144,6 +144,13 @@ class AccountStatistics(NamedTuple):
     totals: Reading[Mapping[int, UsageCounts]]
 
 
+class History(NamedTuple):
+    """Usage, and responses by hour; both by start (Unix seconds)."""
+
+    usage: UsageReport
+    responses: Mapping[int, ResponseCounts]
+
+
 class Sources:
     """Everything that pages call.
 
@@ -212,6 +219,13 @@ class Sources:
     def forget_session(self, token: str) -> None:
         self._sessions.pop(token, None)
 
+    async def sample(self) -> None:
+        """Sample the metrics, and store what they show. Called every SAMPLE_SECONDS."""
+        await self.requests.sample()
+        if self.settings.usage_daily_retention_days:
+            with suppress(ServiceUnavailable, StatementFailed):  # it is stored with the next sample
+                await self.requests.save(self.store.responses.add)
+
     async def accounts(self) -> AccountStatistics:
         """All accounts, which are current, with their usage. Raises ServiceUnavailable if the store cannot be read."""
         version = await self.store.access_version()  # of accounts, keys and bans
@@ -235,6 +249,7 @@ class Sources:
         now = self.clock()
         return await self.store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
 
-    async def _read_history(self, days: int) -> UsageReport:
-        now = self.clock()
-        return await report_usage(self.store, None, now - days * DAY, now + 1, Granularity.HOUR)
+    async def _read_history(self, days: int) -> History:
+        start, end = self.clock() - days * DAY, self.clock() + 1
+        usage = await report_usage(self.store, None, start, end, Granularity.HOUR)
+        return History(usage, await self.store.responses.hours(Granularity.HOUR.start(start), int(end)))

@@ -244,7 +244,7 @@ async def run_console(console: Console) -> None:
     sources = console.sources
     try:
         await sources.monitor.look()
-        sample = BackgroundTask("sample requests", sources.requests.sample, SAMPLE_SECONDS)
+        sample = BackgroundTask("sample requests", sources.sample, SAMPLE_SECONDS)
         await run_tasks([sample, BackgroundTask("check health", sources.monitor.watch, CHECK_SECONDS)])
     finally:
         await sources.close()

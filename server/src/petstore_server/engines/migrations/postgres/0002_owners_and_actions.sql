@@ -38,3 +38,12 @@ WHERE last_order_id >= 9007199254740992;
 -- only, and finds no others: their digests are of the role too.
 ALTER TABLE petstore.console_sessions ADD COLUMN IF NOT EXISTS role text COLLATE "C" NOT NULL DEFAULT 'admin' CHECK (role = 'admin' OR role = 'operator' OR role = 'viewer');
 ALTER TABLE petstore.console_sessions ADD COLUMN IF NOT EXISTS began_at double precision;
+
+-- The responses of the service in each hour of a week, as the console's process of each host counts them every minute:
+-- `measure` is "failed" (5xx), or the upper bound of a bucket of durations in seconds. `start` is in Unix seconds.
+CREATE TABLE IF NOT EXISTS petstore.response_history (
+    start bigint NOT NULL,
+    measure text COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    PRIMARY KEY (start, measure)
+);
