@@ -24,6 +24,7 @@ LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Sc
 PAGES = {
     "overview": "",
     "accounts": "accounts",
+    "accounts that use an operation": "accounts?using=getPet",
     "no accounts": "accounts?search=no-such-account",
     "account": "accounts/Acme%20Pet%20Supplies",
     "account with a banned key": "accounts/Paws%20Express",
