@@ -108,8 +108,11 @@ def _json_record(order: Order) -> bytes:
 
 def _spreadsheet_row(order: Order) -> bytes:
     """A CSV row of which a spreadsheet takes no text for a formula: an apostrophe stands before what could be one."""
-    safe = {name: f"'{text}" for name in ("reference", "account") if _FORMULA.match(text := getattr(order, name) or "")}
-    return _csv_row(order._replace(**safe))
+    return _csv_row(order._replace(reference=_as_text(order.reference), account=_as_text(order.account)))
+
+
+def _as_text(text: str | None) -> str | None:
+    return f"'{text}" if text is not None and _FORMULA.match(text) else text
 
 
 def _csv_row(order: Order) -> bytes:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import resource
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,7 +33,7 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
-from petstore_server.runtime.installation import account_usage, all_usage
+from petstore_server.runtime.installation import account_usage, all_usage, host_identity
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.state import REFUSED
 from petstore_server.settings import Settings, SettingsError
@@ -232,8 +231,8 @@ def _allowed_connections(wanted: int) -> int:
 
 def make_console(settings: Settings, store: Store, service: Service, clock: Callable[[], float]) -> Console:
     """The console over an open store. `clock` gives Unix seconds. Close its `sources`."""
-    host = f"{socket.gethostname()}:{settings.admin_port}"
-    monitor = HealthMonitor(service, lambda: examine_serving(settings, store, clock), store, host, clock)
+    host, examine = host_identity(settings), partial(examine_serving, settings, store, clock)
+    monitor = HealthMonitor(service, examine, store, host, clock)
     usage_of, usage_of_all = partial(account_usage, settings, store), partial(all_usage, settings, store)
     return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, clock))
 

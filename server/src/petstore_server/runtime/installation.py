@@ -5,12 +5,15 @@ are extras. What uses the store raises SettingsError and StoreUnusable.
 """
 
 import importlib.util
+import ipaddress
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters
     from petstore_server.runtime.tracing import Tracing
 
+_ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 _UNRESPONSIVE_SECONDS = 5.0  # for which connecting does not ask a Redis that has not responded
@@ -47,6 +51,32 @@ def sqlite_path(url: str) -> Path:
             "while no server runs."
         )
     return Path(url.removeprefix(SQLITE)).absolute()
+
+
+def host_identity(settings: Settings) -> str:
+    """What identifies this host among those that share the store: its name and its admin port.
+
+    With PostgreSQL also its address on the way there, or to other networks: machines and containers may share a name.
+    """
+    name = f"{socket.gethostname()}:{settings.admin_port}"
+    if is_sqlite(settings.database_url):
+        return name
+    listed = urlsplit(describe_url(settings.database_url)).netloc.split(",")
+    hosts = [host for each in listed if (host := urlsplit(f"//{each}").hostname)]
+    found = (address for host in (*hosts, _ELSEWHERE) if (address := _own_address(host)) is not None)
+    return f"{name} at {address}" if (address := next(found, None)) else name
+
+
+def _own_address(destination: str) -> str | None:
+    """The address from which this machine reaches another one, without sending anything; None if it is loopback."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(destination, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.connect(address)
+            own = str(trial.getsockname()[0])
+    except OSError:
+        return None
+    return None if ipaddress.ip_address(own.partition("%")[0]).is_loopback else own
 
 
 @asynccontextmanager
