@@ -3,12 +3,14 @@
 import asyncio
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from petstore_server.console.routes import ROUTES
 from petstore_server.console.security import is_form_token
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.console import Browser, Console, finished, running_console, text_of, upload
@@ -45,6 +47,15 @@ async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(
     link = await console.browser.link()
     console.clock.now += LINK_LIFETIME
     assert 401 == (await console.browser.http.get(link)).status_code, "it has expired"
+
+
+async def test_a_sign_in_that_the_store_does_not_take_says_why_and_leaves_the_link(console: Console) -> None:
+    link = await console.browser.link()
+    reason = "another program keeps a table or rows of PostgreSQL locked: petstore.audit"
+    with patch.object(console.store.engine, "transaction", side_effect=ServiceUnavailable(reason)):
+        refused = await console.browser.http.get(link)
+    assert (503, True) == (refused.status_code, f"{reason[1:]}. Open the link again shortly." in text_of(refused))
+    assert 303 == (await console.browser.http.get(link)).status_code
 
 
 @pytest.mark.parametrize(

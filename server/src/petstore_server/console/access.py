@@ -10,6 +10,7 @@ from petstore_server.console.forms import is_path
 from petstore_server.console.proxies import proxied_operator
 from petstore_server.console.security import delete_cookie, get_cookie, set_cookie
 from petstore_server.console.visit import RefusedRequest, Visit
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
@@ -48,7 +49,12 @@ async def sign_in(visit: Visit) -> Response:
     if _IN_ADVANCE.search(" ".join(value for name in names for value in request.headers.getlist(name))):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    if await visit.store.sessions.sign_in(visit.parameter("token"), token, visit.now) is None:
+    try:
+        session = await visit.store.sessions.sign_in(visit.parameter("token"), token, visit.now)
+    except ServiceUnavailable as error:  # such as of a lock on the audit log, which it names
+        text = f"{error.explanation} Open the link again shortly. If it has been used up by then, make another one."
+        raise RefusedRequest(503, "You cannot sign in now", text) from None
+    if session is None:
         return visit.page("signed_out.html", 401, link="used")
     root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
     response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))
