@@ -119,6 +119,7 @@ lock: $(VENV)/.tools
 	$(LOCK) requirements/tools.in -o requirements/tools.lock $(UPGRADE)
 	$(LOCK) requirements/client.in -c requirements/dev.lock --no-emit-package petstore-client -o requirements/client.lock $(UPGRADE)
 	$(LOCK) requirements/scale-out.in -c requirements/dev.lock --no-emit-package petstore-server -o requirements/scale-out.lock $(UPGRADE)
+	$(LOCK) requirements/otel.in -c requirements/dev.lock --no-emit-package petstore-server -o requirements/otel.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
 	$(LOCK) requirements/clients.in -c requirements/dev.lock -c requirements/tools.lock -c requirements/system.lock -c requirements/bench.lock -o requirements/clients.lock $(UPGRADE)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from html import unescape
@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from petstore_server.console import sources, visit
 from petstore_server.console.sources import Cached, Sources
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.roles import Role
 from petstore_server.operations import monitor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
@@ -59,9 +60,9 @@ class Console:
     service: "Service"
     sources: Sources
 
-    def another_browser(self) -> "Browser":
-        """A browser with its own cookies."""
-        return Browser(self.application, self.store, self.clock)
+    def another_browser(self, address: str = "127.0.0.1", headers: Sequence[tuple[str, str]] = ()) -> "Browser":
+        """A browser with its own cookies, or a proxy at that address, which adds these headers to each request."""
+        return Browser(self.application, self.store, self.clock, address, headers)
 
     async def check(self) -> None:
         """Run a whole round of checks that begins now: a page may have begun one before the last change."""
@@ -72,21 +73,28 @@ class Console:
 class Browser:
     """Requests with cookies. `page` is the text of the last page."""
 
-    def __init__(self, application: Starlette, store: Store, clock: Clock) -> None:
-        transport = httpx2.ASGITransport(app=application, raise_app_exceptions=True)
-        self.http = httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}")
+    def __init__(
+        self,
+        application: Starlette,
+        store: Store,
+        clock: Clock,
+        address: str = "127.0.0.1",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        transport = httpx2.ASGITransport(app=application, raise_app_exceptions=True, client=(address, 50_000))
+        self.http = httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=list(headers))
         self.page = ""
         self._store = store
         self._clock = clock
 
-    async def link(self, name: str = "ada") -> str:
+    async def link(self, name: str = "ada", role: Role = Role.ADMIN) -> str:
         """The path of a new sign-in link."""
         token = secrets.token_urlsafe(20)
-        await self._store.sessions.create_link(token, Actor(f"operator:{name}", self._clock.now))
+        await self._store.sessions.create_link(token, Actor(f"operator:{name}", self._clock.now), role)
         return f"/console/sign-in?token={token}"
 
-    async def sign_in(self, name: str = "ada") -> "Browser":
-        response = await self.http.get(await self.link(name))
+    async def sign_in(self, name: str = "ada", role: Role = Role.ADMIN) -> "Browser":
+        response = await self.http.get(await self.link(name, role))
         assert 303 == response.status_code
         await self.get("/")
         return self

@@ -10,7 +10,7 @@ DOCUMENTED = (
     ("overview", "", 815, ""),
     ("limits", "", 800, ".column"),
     ("ban", "accounts/Paws%20Express", 560, ""),
-    ("order", "orders/7", 620, ""),
+    ("order", "orders/7", 1290, ""),
 )
 """The name of a picture, its page, the height of the window, and the element that it shows if not all.
 

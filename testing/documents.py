@@ -52,6 +52,12 @@ def parse_yaml(text: str | bytes) -> Any:
     return yaml.load(text, _LOADER)
 
 
+def kubernetes_manifests() -> list[dict[str, Any]]:
+    """All documents of `deploy/kubernetes`."""
+    files = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
+    return [document for file in files for document in yaml.load_all(file.read_text("utf-8"), _LOADER)]
+
+
 class Example(NamedTuple):
     """A block to run; `statuses` are the expected statuses of the HTTP responses in its output."""
 

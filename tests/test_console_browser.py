@@ -18,10 +18,13 @@ DESKTOP = {"width": 1440, "height": 900}
 LAPTOP = {"width": 1024, "height": 768}
 TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 390, "height": 844}
+SMALLEST = {"width": 320, "height": 640}  # to which WCAG 2.2 requires that pages reflow
+SIZES = pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE, SMALLEST], ids=lambda size: f"{size['width']}")
 LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Scandinavia"
 PAGES = {
     "overview": "",
     "accounts": "accounts",
+    "accounts that use an operation": "accounts?using=getPet",
     "no accounts": "accounts?search=no-such-account",
     "account": "accounts/Acme%20Pet%20Supplies",
     "account with a banned key": "accounts/Paws%20Express",
@@ -34,6 +37,7 @@ PAGES = {
     "no orders": "orders?petId=99",
     "wrong filters": "orders?petId=cat&shipDateFrom=soon&id=one",
     "order": "orders/7",
+    "sessions": "sessions",
     "audit log": "audit",
     "filtered audit log": "audit?action=key.ban",
     "imports": "imports",
@@ -45,6 +49,28 @@ _SMALL_TARGETS = """
         .filter(each => each.checkVisibility())
         .filter(each => each.getBoundingClientRect().height < 23.9)
         .map(each => each.outerHTML.slice(0, 120))
+"""
+# Not in a part that scrolls by itself, nor hidden from view.
+_TOO_WIDE = """
+    [...document.querySelectorAll("body *")]
+        .filter(each => each.checkVisibility() && !each.closest("pre, .scroll, .visually-hidden, .skip"))
+        .filter(each => each.getBoundingClientRect().right > innerWidth + 0.5)
+        .map(each => each.outerHTML.slice(0, 120))
+"""
+# What the keyboard reaches next to the left of, or above, what it reached before; columns are read one after the other.
+_OUT_OF_ORDER = """
+    () => {
+        const focusable = "a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']";
+        const reached = [...document.querySelectorAll(focusable)]
+            .filter(each => each.checkVisibility() && !each.closest(".skip"));
+        const column = each => each.closest(".columns > *");
+        return reached.slice(1).filter((next, index) => {
+            const [one, other] = [reached[index], next].map(each => each.getBoundingClientRect());
+            const above = other.bottom <= one.top + 1;
+            const sameLine = other.bottom > one.top + 1 && other.top < one.bottom - 1 && other.right <= one.left + 1;
+            return column(reached[index]) === column(next) && (above || sameLine);
+        }).map(each => each.outerHTML.slice(0, 120));
+    }
 """
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 FILE = "id,petId,quantity\n7,7,5\n4,1,1\n101,1,2\n102,two,1\n"
@@ -118,7 +144,7 @@ def _visiting(chromium: "Browser", demo: ServedDemo, session: Any) -> Visiting:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE], ids=lambda size: f"{size['width']}")
+@SIZES
 def test_every_page_is_accessible_and_fits(
     visiting: Visiting, scheme: Literal["light", "dark"], size: dict[str, int]
 ) -> None:
@@ -148,6 +174,8 @@ def _problems(visit: ConsoleVisit, width: int) -> list[str]:
         problems += [f"{name}: {each['id']}: {each['nodes'][0]['html']}" for each in found]
         if (needed := visit.width()) > width:
             problems.append(f"{name}: {needed} pixels wide")
+        problems += [f"{name}: wider than the window: {each}" for each in visit.page.evaluate(_TOO_WIDE)]
+        problems += [f"{name}: reached out of order: {each}" for each in visit.page.evaluate(_OUT_OF_ORDER)]
         small = visit.page.evaluate(_SMALL_TARGETS)
         problems += [f"{name}: less than 24 pixels: {each}" for each in small]
     return problems

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
+import yaml
 
 from testing import needs
 from testing.debian import debian, kept_wheels
-from testing.documents import ROOT
+from testing.documents import ROOT, kubernetes_manifests
 from testing.network import Network
 from testing.subprocesses import busy, within
 from tests.smoke import Service, run
@@ -264,3 +266,59 @@ def ready(port: int) -> bool:
         return Service(f"http://127.0.0.1:{port}", "").ask("GET", "/readyz").status == 200
     except OSError:
         return False
+
+
+def test_the_deployment_of_kubernetes_serves_as_podman_plays_it(engine: Containers, tmp_path: Path) -> None:
+    """What podman 4 does not know does not run here: Service, Job, NetworkPolicy, PodDisruptionBudget, Secret volumes.
+
+    So the store is created by the arguments of the Job, and the files of the Secret come from a directory.
+    """
+    manifests = {manifest["kind"]: manifest for manifest in kubernetes_manifests()}
+    build, *_ = commands("Containerfile")
+    engine.run(build.replace("podman build", f"podman build {engine.offline}"))
+    engine.add_engines()
+    password = "0a1b2c3d"
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    urls = f"postgresql://petstore:{password}@postgres:5432/petstore", f"redis://:{password}@redis:6379/0"
+    for name, url in zip(manifests["Secret"]["stringData"], urls, strict=True):
+        (secrets / name).write_text(f"{url}\n")
+    deployment, job = manifests["Deployment"], manifests["Job"]
+    deployment["spec"]["replicas"] = 1  # podman would open the same port of the host for each
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    container["image"] = "localhost/petstore:latest"
+    for port in container["ports"]:
+        port["hostPort"] = port["containerPort"]
+    for volume in pod["volumes"]:
+        if volume.pop("secret", None):
+            volume["hostPath"] = {"path": str(secrets), "type": "Directory"}
+    played = tmp_path / "played.yaml"
+    played.write_text(yaml.safe_dump_all([manifests["ConfigMap"], deployment]))
+    settings = " ".join(f"-e {name}={value}" for name, value in manifests["ConfigMap"]["data"].items())
+    [migrating] = job["spec"]["template"]["spec"]["containers"]
+    with Network("machine") as network, network.host("machine"):
+        engine.run("podman network create shop")
+        own = f"-e POSTGRES_USER=petstore -e POSTGRES_DB=petstore -e POSTGRES_PASSWORD={password}"
+        options = f"{own} -e POSTGRES_INITDB_ARGS=--encoding=UTF8 --user postgres"
+        engine.run(f"podman run -d --name postgres --network shop {options} docker.io/library/postgres:18")
+        redis = f"docker.io/library/redis:8 redis-server --requirepass {password}"
+        engine.run(f"podman run -d --name redis --network shop --user redis {redis}")
+        within(60, lambda: "accepting" in engine.run("podman exec postgres pg_isready -h postgres 2>&1 || true"))
+        run_once = f"podman run --rm --network shop {settings} -v {secrets}:/run/secrets/petstore:ro --read-only"
+        engine.run(f"{run_once} localhost/petstore {' '.join(migrating['args'])}")
+        engine.run(f"podman kube play --network shop {played}")
+        within(60, lambda: ready(8081))
+        [name] = engine.run("podman ps --format '{{.Names}}' | grep petstore-pod.*petstore").split()
+        inside = f"podman exec {name}"
+        engine.run(f"{inside} {_ACCOUNT}")
+        service = Service("http://127.0.0.1:8080", engine.run(f"{inside} {_KEY}").strip())
+        assert "ok\n" == httpx2.get("http://127.0.0.1:8080/healthz").text
+        run(service)
+        assert "10001\n" == engine.run(f"{inside} id -u")
+        assert "Read-only file system" in engine.run(f"{inside} touch /opt/petstore/new 2>&1 || true")
+        assert "CapEff:\t0000000000000000\n" in engine.run(f"{inside} cat /proc/self/status")
+        assert password not in engine.run(f"podman inspect {name}")
+        engine.run(f"{inside} petstore doctor")
+        engine.run(f"podman kube down {played}")
+        assert not engine.run("podman ps --quiet --filter name=petstore-pod").split()

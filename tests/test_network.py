@@ -4,6 +4,7 @@
 """
 
 import json
+import socket
 import ssl
 import subprocess
 import time
@@ -18,6 +19,7 @@ from statistics import median
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 
 from testing import needs
@@ -192,6 +194,16 @@ def _seconds_with_redis(site: Site, send: Callable[[], httpx2.Response]) -> list
         if len(found) == 8:
             break
     return found
+
+
+def test_two_hosts_of_one_name_report_their_states_separately(site: Site) -> None:
+    name = f"{socket.gethostname()}:8081"
+    expected = [(f"{name} at {site.network.addresses[host]}",) for host in SERVICES]
+    with site.serving("service-a"), site.serving("service-b"), site.network.host("client"):
+        url = site.settings["PETSTORE_DATABASE_URL"]
+        with psycopg.connect(url, autocommit=True) as database:
+            rows = "SELECT host FROM petstore.health WHERE stopped = 0 ORDER BY host"
+            within(PATIENCE, lambda: database.execute(rows).fetchall() == expected)
 
 
 @pytest.mark.parametrize("hours", [0, 1])

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import socket
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +18,9 @@ from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
-from petstore_server.runtime import backend
+from petstore_server.runtime import backend, installation
 from petstore_server.runtime.backend import compact_history
-from petstore_server.runtime.installation import read_counters, sqlite_path
+from petstore_server.runtime.installation import host_identity, read_counters, sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
@@ -264,3 +265,21 @@ async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
     assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
     assert [True, True, True, True, False] == confirmed
     assert ["warning"] == [entry["level"] for entry in entries(log, "store has another history")]
+
+
+def test_a_host_that_shares_its_store_is_known_by_its_name_and_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def identity(url: str) -> str:
+        return host_identity(read_settings({"PETSTORE_DATABASE_URL": url})).removeprefix(socket.gethostname())
+
+    own = {"db2.example": "10.0.0.7", "2001:db8::5": "2001:db8::7", "192.0.2.1": "10.0.0.8"}
+    monkeypatch.setattr(installation, "_own_address", own.get)
+    assert ":8081" == identity("sqlite:///orders.db")
+    assert ":8081 at 10.0.0.7" == identity("postgresql://me:p%40ss@db1.example:5432,db2.example:5433/petstore")
+    assert ":8081 at 2001:db8::7" == identity("postgresql://me@[2001:db8::5]:5432/petstore")
+    assert ":8081 at 10.0.0.8" == identity("postgresql://me@localhost/petstore"), "as other networks see it"
+    own.clear()
+    assert ":8081" == identity("postgresql:///petstore?host=/run/postgresql")
+
+
+def test_an_address_of_this_machine_is_not_loopback() -> None:
+    assert [None, None] == [installation._own_address(host) for host in ("127.0.0.1", "no-such-host.invalid")]

@@ -195,3 +195,21 @@ def test_a_terminal_shows_a_bar_for_each_period(
 def test_the_help_names_the_commands_and_the_options_of_the_one_that_runs_without_a_name(petstore: CommandLine) -> None:
     shown = petstore.must("usage", "--help").out
     assert all(named in shown for named in ("top", "show", "--since WHEN", "--by day"))
+
+
+def test_the_accounts_that_have_used_an_operation_are_listed_with_the_hour_of_their_last_use(
+    petstore: CommandLine,
+) -> None:
+    save(petstore, "acme", UsageCounts(1), HOUR - 7200, operation="getPet")
+    save(petstore, "globex", UsageCounts(1), HOUR, operation="v2.getUsage")
+    [header, row] = petstore.must("accounts", "list", "--using", "getPet").out.splitlines()
+    assert header.endswith("LAST USED")
+    assert ("acme", f"{format_unix(HOUR - 7200)}"[:16] + "Z") == (row.split()[0], row.split()[-1])
+    [found] = petstore.must("accounts", "list", "--using", "getPet", "--json").json()
+    assert ("acme", format_unix(HOUR - 7200)) == (found["name"], found["lastUsedAt"])
+    assert "lastUsedAt" not in petstore.must("accounts", "list", "--json").json()[0]
+    for used, name in (("v1.*", "acme"), ("v2.*", "globex")):
+        assert [name] == [each["name"] for each in petstore.must("accounts", "list", "--using", used, "--json").json()]
+    missing = petstore.must("accounts", "list", "--using", "getpet")
+    assert "No account has used getpet. Those that were used: getPet, v1.*, v2.*, v2.getUsage." in missing.err
+    assert [] == petstore.must("accounts", "list", "--using", "getpet", "--json").json()

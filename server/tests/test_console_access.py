@@ -3,12 +3,14 @@
 import asyncio
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from petstore_server.console.application import HANDLERS
+from petstore_server.console.routes import ROUTES
 from petstore_server.console.security import is_form_token
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.console import Browser, Console, finished, running_console, text_of, upload
@@ -45,6 +47,15 @@ async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(
     link = await console.browser.link()
     console.clock.now += LINK_LIFETIME
     assert 401 == (await console.browser.http.get(link)).status_code, "it has expired"
+
+
+async def test_a_sign_in_that_the_store_does_not_take_says_why_and_leaves_the_link(console: Console) -> None:
+    link = await console.browser.link()
+    reason = "another program keeps a table or rows of PostgreSQL locked: petstore.audit"
+    with patch.object(console.store.engine, "transaction", side_effect=ServiceUnavailable(reason)):
+        refused = await console.browser.http.get(link)
+    assert (503, True) == (refused.status_code, f"{reason[1:]}. Open the link again shortly." in text_of(refused))
+    assert 303 == (await console.browser.http.get(link)).status_code
 
 
 @pytest.mark.parametrize(
@@ -171,8 +182,15 @@ async def test_every_action_needs_the_sessions_token(console: Console, browser: 
     key = await add_key(console.store)
     file = await upload(browser, b'{"id": 1}\n')
     await finished(browser, file)
-    names = {"name": key.account, "key": key.id, "upload": file.rpartition("/")[2], "order": "1"}
-    actions = [path.format(**names) for path, (_, action) in HANDLERS.items() if action and path != "/imports/new"]
+    names = {
+        "name": key.account,
+        "key": key.id,
+        "upload": file.rpartition("/")[2],
+        "session": "session_1",
+        "order": "1",
+    }
+    paths = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
+    actions = [path.format(**names) for path in paths]
     for token in ("", "0" * 64, "ü", other.form_token):
         sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]
         assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))

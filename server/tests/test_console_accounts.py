@@ -209,6 +209,24 @@ async def test_each_section_says_all_that_an_operator_needs(zoo: None, browser: 
         assert " ".join(text.split()) in browser.cards
 
 
+async def test_the_list_shows_who_still_uses_an_operation(zoo: None, console: Console, browser: Browser) -> None:
+    await console.store.accounts.create("globex", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    account = (await console.store.accounts.find("zoo")).id
+    hour = int(START) // 3600 * 3600
+    uses = {(account, used): hour for used in uses_of("getPet")}
+    counted = {(account, hour, "getPet"): UsageCounts(12, gone=12)}
+    await console.store.usage.save({}, [], Activity(counted, {}, {}, uses))
+    page = await browser.get("/accounts?using=getPet")
+    assert ("1 account matches." in page, "globex" in page) == (True, False)
+    assert f"{format_unix(hour)}"[:16].replace("T", " ") in page
+    assert "getPet (deprecated)" in page
+    assert '<option value="getPet" selected>' in browser.page
+    assert "Last used (hour)" not in await browser.get("/accounts")
+    assert "No account that matches has used getOrder." in await browser.get("/accounts?using=getOrder")
+    await browser.get("/accounts/zoo")
+    assert 'href="/console/accounts?using=getPet"' in browser.page
+
+
 async def test_an_account_shows_what_it_uses_and_what_it_got(zoo: None, console: Console, browser: Browser) -> None:
     account = (await console.store.accounts.find("zoo")).id
     assert "This account has not used the API." in await browser.get("/accounts/zoo")

@@ -23,7 +23,50 @@ def test_the_link_is_the_only_line_on_stdout_and_the_audit_log_names_who_asked_f
     assert "once and for 5 minutes" in done.err
     entry = cli.must("audit", "--json").json_lines()[-1]
     assert ("operator:ada", "console.create_link") == (entry["actor"], entry["action"])
-    assert {"url", "expiresAt"} == set(cli.must("console", "--json").json())
+    assert {"url", "role", "expiresAt"} == set(cli.must("console", "--json").json())
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_a_link_has_a_role_which_is_recorded(role: str, cli: CommandLine) -> None:
+    assert role == cli.must("console", "--role", role, "--json").json()["role"]
+    assert "admin" == cli.must("console", "--json").json()["role"]
+    recorded = [entry["after"]["role"] for entry in cli.must("audit", "--json").json_lines()]
+    assert [role, "admin"] == recorded
+    refused = cli("console", "--role", "owner")
+    assert (2, True) == (refused.code, "'viewer', 'operator', 'admin'" in refused.err)
+
+
+def test_options_that_do_different_things_are_not_given_together(cli: CommandLine) -> None:
+    for options in (
+        ("--sessions", "--end-sessions"),
+        ("--sessions", "--end-session", "session_1"),
+        ("--end-sessions", "--role", "viewer"),
+        ("--sessions", "--url", "https://ops.example.com"),
+    ):
+        done = cli("console", *options)
+        assert (2, True) == (done.code, "Give one of --sessions, --end-session and --end-sessions" in done.err)
+
+
+def test_sessions_are_listed_and_ended_one_by_one(cli: CommandLine, tmp_path: Path) -> None:
+    assert "There are no sessions.\n" == cli.must("console", "--sessions").out
+    assert [] == cli.must("console", "--sessions", "--json").json()
+    with serving(tmp_path / "store.db") as server, httpx2.Client() as browser, httpx2.Client() as other:
+        for each, name, role in ((browser, "ada", "admin"), (other, "bob", "viewer")):
+            link = cli.must("console", "--as", name, "--role", role, "--url", server.admin).out.strip()
+            assert 303 == each.get(link).status_code
+        listed = cli.must("console", "--sessions").out
+        assert ["SESSION", "NAME", "ROLE", "SIGNED", "IN", "LAST", "REQUEST", "ENDS"] == listed.splitlines()[0].split()
+        sessions = {each["name"]: each for each in cli.must("console", "--sessions", "--json").json()}
+        assert {"ada": "admin", "bob": "viewer"} == {name: each["role"] for name, each in sessions.items()}
+        assert {"id", "name", "role", "beganAt", "usedAt", "expiresAt"} == set(sessions["bob"])
+        assert sessions["bob"]["id"] in listed
+        ended = cli.must("console", "--end-session", sessions["bob"]["id"], "--as", "carol")
+        assert "Ended the session of bob.\n" == ended.out
+        assert [200, 401] == [each.get(f"{server.admin}/console/").status_code for each in (browser, other)]
+        refused = cli("console", "--end-session", sessions["bob"]["id"], "--json")
+        assert "session_not_found" == refused.error()["code"]
+    entry = cli.must("audit", "--action", "console.end_session", "--json").json()
+    assert ("operator:carol", "bob") == (entry["actor"], entry["before"]["operator"])
 
 
 def test_the_link_leads_to_the_admin_port_or_to_the_address_that_is_given(cli: CommandLine) -> None:

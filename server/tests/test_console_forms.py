@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from petstore_server.console import visit
+from petstore_server.console.routes import needed_role
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit, set_plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
@@ -224,7 +225,7 @@ async def test_a_notice_is_cut_so_that_a_cookie_holds_it(console: Console, brows
     headers = [(b"host", HOST.encode()), (b"cookie", cookies.encode())]
     scope = {"type": "http", "method": "GET", "path": "/console/", "query_string": b"", "headers": headers}
     lines = ("a" * 1000, ("b" * 1000, "/orders/7"))
-    response = visit.Visit(Request(scope), console.sources).redirect_with_notice("/accounts", *lines)
+    response = visit.Visit(Request(scope), console.sources, needed_role).redirect_with_notice("/accounts", *lines)
     assert (303, "/console/accounts") == (response.status_code, response.headers["location"])
     cookie = SimpleCookie(response.headers["set-cookie"])["petstore_notice_8081"]
     browser.http.cookies.set(cookie.key, cookie.value, domain="127.0.0.1", path="/console")

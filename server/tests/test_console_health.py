@@ -46,7 +46,7 @@ async def test_a_console_checks_the_service_first_and_then_regularly(monkeypatch
     sources = (console := AsyncMock()).sources
     await application.run_console(console)
     [tasks] = run.await_args_list[0].args
-    assert [(sources.requests.sample, 60), (sources.monitor.watch, 15)] == [(task.work, task.pause) for task in tasks]
+    assert [(sources.sample, 60), (sources.monitor.watch, 15)] == [(task.work, task.pause) for task in tasks]
     assert (1, 1) == (sources.monitor.look.await_count, sources.close.await_count)
 
 

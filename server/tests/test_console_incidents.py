@@ -19,7 +19,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.sessions import SESSION_LIFETIME
-from petstore_server.domain.usage import Activity, KeylessCounts, Usage, UsageCounts
+from petstore_server.domain.usage import Activity, KeylessCounts, ResponseCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult
 from testing.console import START, Browser, Console, running_console
@@ -272,16 +272,19 @@ async def test_the_overview_shows_the_last_day_and_week(console: Console, browse
         (account, old, "getPet"): UsageCounts(admitted=7000),
     }
     await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
+    served = {0.001: 900, 0.01: 95, 0.25: 4, float("inf"): 1}
+    await console.store.responses.add({old: ResponseCounts(0, {0.001: 7000}), hour: ResponseCounts(7, served)})
     for now, admitted in ((hour - 1, []), (hour, [1000])):  # a second before the hour, and its first one
         console.clock.now = float(now)
         totals, history = await console.sources._read_totals(), await console.sources._read_history(1)
-        assert [admitted] * 2 == [[each.admitted for each in found.values()] for found in (totals, history.rows)]
+        assert [admitted] * 2 == [[each.admitted for each in found.values()] for found in (totals, history.usage.rows)]
     console.clock.now = START
     day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
     assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
-    assert "Without a valid key 9 Cancelled orders 5" in day
+    assert "Without a valid key 9 Cancelled orders 5 Failed 7 50% within 1 ms 95% within 10 ms 99% within 10 ms" in day
     assert "Admitted 8,000" in week
-    assert f"{minutes(hour)} 1,000 23 9 " in day
+    assert "Failed 7 50% within 1 ms 95% within 1 ms 99% within 10 ms" in week
+    assert f"{minutes(hour)} 993 23 9 7 " in day, "each request is shown once"
     assert 2 == browser.page.count('<th scope="row"><time'), "hours with requests"
     for seconds in (1599, 1600):  # the last second of an hour, and the first one
         console.clock.now = START + seconds

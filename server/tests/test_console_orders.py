@@ -1,7 +1,10 @@
 """Orders and the audit log in the console: filters, pages, actions and what they report."""
 
+import csv
+import io
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -335,6 +338,24 @@ async def test_an_action_leads_back_and_never_to_another_site(back: str, console
     assert f"/console/orders{path}" == await browser.led_to("/orders/ship", {"order": "1", "back": back})
 
 
+@pytest.mark.parametrize("name", ["csv", "csv-bom"])
+async def test_a_spreadsheet_takes_no_cell_of_an_export_for_a_formula(
+    name: str, console: Console, browser: Browser
+) -> None:
+    texts = ("=1+1", "+49 30", "-7", "@SUM(A1)", " =1", "＝1+1", 'a=1,"b"', "Zoë", "'quoted")
+    await add_orders(console, *(Order(number, -3, 1, reference=text) for number, text in enumerate(texts, 1)))
+    response = await browser.http.get(f"/console/orders/export?format={name}")
+    assert "text/csv; charset=utf-8" == response.headers["content-type"]
+    assert response.headers["content-disposition"].endswith('.csv"')
+    assert (name == "csv-bom") == response.content.startswith(BOM_UTF8)
+    rows = list(csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"))))
+    safe = ("'=1+1", "'+49 30", "'-7", "'@SUM(A1)", "' =1", "'＝1+1", 'a=1,"b"', "Zoë", "'quoted")
+    assert list(safe) == [row["reference"] for row in rows]
+    assert {("-3", "1")} == {(row["petId"], row["quantity"]) for row in rows}, "numbers stay numbers"
+    exact = [part async for part, _ in export_orders(console.store, "csv")]
+    assert b"\n1,-3,1,,,pending,=1+1,\n" in b"".join(exact), "the command exports what an import reads"
+
+
 async def test_orders_are_exported(console: Console, browser: Browser) -> None:
     await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
     texts = {}
@@ -345,7 +366,7 @@ async def test_orders_are_exported(console: Console, browser: Browser) -> None:
         name = f'attachment; filename="orders-20261026T073320Z.{file_format}"'
         assert (name, kind) == (response.headers["content-disposition"], response.headers["content-type"])
     assert texts["csv"] == (await browser.http.get("/console/orders/export")).text, "CSV is the default"
-    assert "Orders are exported as csv, jsonl, json." in await browser.get("/orders/export?format=xml", 400)
+    assert "Orders are exported as csv, csv-bom, jsonl, json." in await browser.get("/orders/export?format=xml", 400)
     lines = {file_format: len(text.splitlines()) for file_format, text in texts.items()}
     assert (2001, 2000, 2000) == (lines["csv"], lines["jsonl"], len(json.loads(texts["json"])))
     with patch.object(console.store.engine, "snapshot", side_effect=ServiceUnavailable("the disk is full")):

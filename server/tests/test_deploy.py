@@ -31,7 +31,7 @@ from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.server.state import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from testing.cases import for_all
-from testing.documents import ROOT, block, headings, parse_yaml, read_yaml, table
+from testing.documents import ROOT, block, headings, kubernetes_manifests, parse_yaml, read_yaml, table
 from testing.engines import PostgresEngine
 from testing.generated_tables import REFERENCE, subcommands
 from testing.process import PETSTORE, environment, petstore
@@ -507,12 +507,14 @@ def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     assert [["petstore"], ["serve"]] == entry
     assert "serve" in subcommands(command_line)
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
-    assert ["requirements/scale-out.lock"] == re.findall(r"requirements/[\w-]+\.lock", text)
+    assert ["requirements/$LOCK.lock"] == re.findall(r"requirements/\S+\.lock", text)
+    assert ["scale-out"] == re.findall(r"^ARG LOCK=(\S+)$", text, re.MULTILINE)
+    assert (ROOT / "requirements" / "otel.lock").exists()
 
 
 def test_the_lock_file_for_several_hosts_adds_the_drivers_to_the_one_for_a_single_host() -> None:
-    single, several = locked("run"), locked("scale-out")
-    assert single.items() <= several.items()
+    single, several, traced = locked("run"), locked("scale-out"), locked("otel")
+    assert single.items() <= several.items() <= traced.items()
     assert {"psycopg", "psycopg-binary", "redis"} <= several.keys() - single.keys()
     assert several.items() <= locked("dev").items() | single.items()
 
@@ -532,6 +534,55 @@ def test_nginx_leaves_bounds_and_idle_connections_to_the_service() -> None:
     kept_open = re.findall(r"keepalive_timeout +(\d+)s;", text)
     assert int(kept_open[0]) < Deadlines().idle
     assert str(DEFAULTS.admin_port) not in re.sub(r"#.*", "", text)
+
+
+def test_the_manifests_of_kubernetes_agree_with_the_service_and_with_each_other() -> None:
+    manifests = {f"{each['kind']} {each.get('metadata', {}).get('name', '')}": each for each in kubernetes_manifests()}
+    deployment, job = manifests["Deployment petstore"], manifests["Job petstore-migrate"]
+    secret, settings = manifests["Secret petstore"], manifests["ConfigMap petstore"]
+    pods = [each["spec"]["template"]["spec"] for each in (deployment, job)]
+    for pod in pods:
+        [container] = pod["containers"]
+        assert [{"configMapRef": {"name": "petstore"}}] == container["envFrom"]
+        [mounted] = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "secrets"]
+        assert {"petstore"} == {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+        named = {text for name, text in settings["data"].items() if name.endswith("_FILE")}
+        assert named == {f"{mounted}/{name}" for name in secret["stringData"]}
+        assert not pod["enableServiceLinks"]
+        assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"]
+        assert f"--uid {pod['securityContext']['runAsUser']} " in (DEPLOY / "Containerfile").read_text()
+    [container] = pods[0]["containers"]
+    assert {"api": DEFAULTS.port, "admin": DEFAULTS.admin_port} == {
+        each["name"]: each["containerPort"] for each in container["ports"]
+    }
+    delay = float(settings["data"]["PETSTORE_DRAIN_DELAY_SECONDS"])
+    assert delay + DRAIN_SECONDS + 4 < pods[0]["terminationGracePeriodSeconds"]
+    assert container["resources"]["limits"]["memory"] == f"{unit('petstore.service')['Service']['MemoryMax']}i"
+    files = {file.name for file in (DEPLOY / "kubernetes").iterdir()}
+    applied = set(manifests["Kustomization "]["resources"])
+    assert files - applied == {"kustomization.yaml", "secret.yaml", "migrate.yaml", "servicemonitor.yaml"}
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for name in ("Service petstore", "Service petstore-admin"):
+        assert labels == manifests[name]["spec"]["selector"]
+    for name in ("Deployment petstore", "PodDisruptionBudget petstore"):
+        assert {"matchLabels": labels} == manifests[name]["spec"]["selector"]
+    assert {"matchLabels": labels} == manifests["NetworkPolicy petstore"]["spec"]["podSelector"]
+    monitored = manifests["ServiceMonitor petstore"]["spec"]
+    service = manifests["Service petstore-admin"]["metadata"]["labels"]
+    assert monitored["selector"]["matchLabels"].items() <= service.items()
+    assert "petstore" == service[monitored["jobLabel"]]  # the job of the alerts
+
+
+def test_the_settings_of_the_pods_are_valid(tmp_path: Path) -> None:
+    manifests = {each["kind"]: each for each in kubernetes_manifests()}
+    urls = manifests["Secret"]["stringData"]
+    environ = dict(manifests["ConfigMap"]["data"])
+    for name, path in environ.items():
+        if name.endswith("_FILE"):
+            (tmp_path / Path(path).name).write_text(urls[Path(path).name])
+            environ[name] = str(tmp_path / Path(path).name)
+    settings = read_settings({**image_environment(), **environ})
+    assert (urls["database-url"], urls["redis-url"]) == (settings.database_url, settings.redis_url)
 
 
 def test_the_readme_lists_every_file() -> None:

@@ -49,7 +49,15 @@ USING = GUIDE / "guide.md"
 EXAMPLE_ORDERS = ROOT / "docs" / "examples" / "orders.csv"
 WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
 ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
-HOSTS = {"127.0.0.1:8080", "127.0.0.1:8081", "api.example.com", "ops.example.com", "$DOMAIN"}
+HOSTS = {
+    "collector.internal:4318",
+    "127.0.0.1:8080",
+    "127.0.0.1:8081",
+    "api.example.com",
+    "ops.example.com",
+    "$DOMAIN",
+    "$STAGING",
+}
 
 every_document = for_all(DOCUMENTS)
 

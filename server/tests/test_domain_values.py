@@ -20,6 +20,7 @@ from petstore_server.domain.keys import Environment, KeyState
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.domain.orders import ImportOutcome
 from petstore_server.domain.pets import evaluate_pet_import, pet_from_fields
+from petstore_server.domain.roles import Role, role_of
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import FILE_STAMP, are_canonical, file_stamp, format_hour
 from petstore_server.domain.usage import Granularity
@@ -84,8 +85,30 @@ def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
     assert "full" == str(StoreUnusable("full"))
 
 
+def test_a_role_may_do_what_lower_ones_may() -> None:
+    allowed = {role: [needed for needed in Role if role.allows(needed)] for role in Role}
+    assert {Role.VIEWER: [*Role][:1], Role.OPERATOR: [*Role][:2], Role.ADMIN: [*Role]} == allowed
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ({"pets-admins", "pets-ops"}, Role.ADMIN),
+        ({"pets-ops"}, Role.OPERATOR),
+        ({"Pets-Ops"}, None),
+        ({"pets-op", "*", ""}, None),
+        (set(), None),
+    ],
+)
+def test_the_highest_role_of_the_groups_holds_and_names_match_exactly(groups: set[str], expected: Role | None) -> None:
+    roles = [("operator", "pets-ops"), ("admin", "pets-admins"), ("viewer", "pets-ops")]
+    assert expected == role_of(groups, roles)
+    assert (expected or Role.VIEWER) == role_of(groups, [*roles, ("viewer", None)]), "everybody has the role of *"
+    assert Role.VIEWER == role_of(groups, [])
+
+
 def test_a_session_is_extended_once_a_minute() -> None:
-    session = Session("operator:ada", 100_000.0)
+    session = Session("session_1", "operator:ada", Role.ADMIN, None, 100_000.0)
     assert (300, 366 * 86_400, "ada") == (LINK_LIFETIME, FORM_LIFETIME, session.operator)
     assert [False, True] == [session.needs_extension(100_000 - 12 * 3600 + seconds) for seconds in (60, 60.5)]
 

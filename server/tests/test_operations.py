@@ -89,6 +89,7 @@ async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(store: 
 
 URL = {"BASE_URL": "https://api.example.com/v1"}
 DEPLOYED = URL | {"TRUSTED_PROXIES": "10.0.0.0/8,2001:db8::/32"}
+SIGN_IN = DEPLOYED | {"CONSOLE_USER_HEADER": "X-Forwarded-Email", "CONSOLE_PROXIES": "10.0.0.5"}
 PORTS = DEPLOYED | {"PORT": "18099", "ADMIN_PORT": "18099"}
 EVERYWHERE = "0.0.0.0"
 
@@ -109,6 +110,13 @@ EVERYWHERE = "0.0.0.0"
         (DEPLOYED | {"ACCESS_LOG": "errors", "LOG_LEVEL": "warning"}, ["log warn PETSTORE_ACCESS_LOG is errors,"]),
         (DEPLOYED | {"ACCESS_LOG": "all", "LOG_LEVEL": "error"}, ["log warn PETSTORE_ACCESS_LOG is all,"]),
         (DEPLOYED | {"ADMIN_HOST": "10.0.0.7"}, ["admin warn The admin port listens on 10.0.0.7."]),
+        (SIGN_IN, ["console warn everybody whom it names is a viewer. Set PETSTORE_CONSOLE_ROLES,"]),
+        (SIGN_IN | {"CONSOLE": "off"}, []),
+        (SIGN_IN | {"CONSOLE_ROLES": "admin:*"}, ["console ok from 10.0.0.5/32, in the header x-forwarded-email."]),
+        (
+            SIGN_IN | {"CONSOLE_ROLES": "admin:*", "CONSOLE_PROXIES": "::/0"},
+            ["proxies warn ::/0: programs in it can sign in to the console as anybody.", "console ok from ::/0,"],
+        ),
         (PORTS, ["ports fail are both 18099:"]),
         (PORTS | {"HOST": EVERYWHERE}, ["ports fail are both 18099:"]),
         (PORTS | {"HOST": "127.0.0.2"}, []),

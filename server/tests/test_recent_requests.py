@@ -1,12 +1,15 @@
 """The requests of the last hour, from samples of the metrics."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from prometheus_client.core import Metric
 
 from petstore_server.console.recent_requests import SAMPLE_SECONDS, RecentRequests, Totals
-from petstore_server.domain.usage import NO_OPERATION
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.usage import NO_OPERATION, ResponseCounts
+from petstore_server.store import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -93,3 +96,48 @@ async def test_percentiles_are_bounds_of_the_histogram() -> None:
 
 async def test_without_requests_there_is_no_percentile() -> None:
     assert {50: None, 95: None, 99: None} == (await Source().recent.report()).percentiles
+
+
+async def test_samples_are_stored_by_hour_and_kept_while_they_cannot_be() -> None:
+    source, saved = Source(), list[dict[int, ResponseCounts]]()
+    source.now = 7199.0
+
+    async def add(counted: Mapping[int, ResponseCounts]) -> None:
+        saved.append(dict(counted))
+
+    async def fail(_: Mapping[int, ResponseCounts]) -> None:
+        raise ServiceUnavailable("away")
+
+    await source.recent.sample()
+    await source.recent.save(add)
+    assert [] == saved, "nothing was responded"
+    for now, responses in ((7199.5, 10), (7260.0, 30)):
+        source.now = now
+        source.statuses = {"200": responses - 3, "404": 1, "503": 2}
+        source.buckets = {"0.001": responses - 2, "0.01": responses - 1, "inf": responses}
+        await source.recent.sample()
+        with pytest.raises(ServiceUnavailable):
+            await source.recent.save(fail)
+    await source.recent.save(add)
+    first, second = ResponseCounts(2, {0.001: 8, 0.01: 1, float("inf"): 1}), ResponseCounts(0, {0.001: 20})
+    assert [{3600: first, 7200: second}] == saved
+    await source.recent.save(add)
+    assert 1 == len(saved), "nothing is stored twice"
+
+
+def test_a_percentile_is_the_bound_below_which_so_many_durations_are() -> None:
+    counts = ResponseCounts(0, {0.5: 1, 0.001: 98, float("inf"): 1})
+    assert [0.001, 0.5, float("inf")] == [counts.percentile(percent) for percent in (98, 99, 100)]
+    assert None is ResponseCounts(3, {}).percentile(50)
+
+
+async def test_hosts_add_to_the_same_hours_which_are_kept_for_a_week(store: Store) -> None:
+    day, hour = 86_400, 3600
+    one, other = ResponseCounts(2, {0.001: 5, float("inf"): 1}), ResponseCounts(0, {0.001: 7, 0.01: 3})
+    await store.responses.add({0: one, 8 * day: one})
+    await store.responses.add({8 * day: other})
+    both = ResponseCounts(2, {0.001: 12, 0.01: 3, float("inf"): 1})
+    assert {0: one, 8 * day: both} == await store.responses.hours(0, 8 * day + hour)
+    assert {0: one} == await store.responses.hours(0, 8 * day)
+    await store.responses.add({8 * day + hour: other})
+    assert [8 * day, 8 * day + hour] == list(await store.responses.hours(0, 9 * day))

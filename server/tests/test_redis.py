@@ -382,7 +382,7 @@ async def test_a_redis_that_rejects_this_process_or_its_url_is_reported_at_the_s
         counters = RedisCounters(f"redis://127.0.0.1:{engine.port}{end}", POLICY)
         with pytest.raises(CountersUnavailable, match=reason) as refused:
             await counters.connect()
-        assert (True, None) == (refused.value.refused, counters._client)
+        assert (True, None) == (refused.value.refused, counters._made)
 
 
 SECRET = "s3cr3t"

@@ -1,11 +1,14 @@
 """The connection to Redis without a Redis: how long a call may take, how faults are named, what is closed (D19)."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -13,7 +16,8 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.limits.counters import Counted, CountersUnavailable
-from petstore_server.limits.redis import RedisCounters, _bounded, _client, _is_refusal, _reason
+from petstore_server.limits.redis import RedisCounters, _bounded
+from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +79,10 @@ def during(error: Exception, context: BaseException) -> Exception:
     return error
 
 
+NOT_TRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed")
+NOT_TRUSTED.verify_message = "self-signed certificate"
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -85,21 +93,28 @@ def during(error: Exception, context: BaseException) -> Exception:
         (after(RedisError("Error 111 connecting"), ConnectionRefusedError(111, "x")), "Connection refused"),
         (during(RedisError("Error 111 connecting"), ConnectionRefusedError(111, "x")), "Connection refused"),
         (after(RedisError("Error -2"), OSError(-2, "Name or service not known")), "Name or service not known"),
+        (after(RedisError("Error 1"), NOT_TRUSTED), "its certificate is not trusted: self-signed certificate"),
+        (
+            after(RedisError("Error 1"), ssl.SSLError(1, "[SSL] wrong version number")),
+            "TLS failed: [SSL] wrong version number",
+        ),
+        (MasterNotFoundError("No master found for 'shop'"), "no Sentinel that responds names a primary"),
         (after(RedisError("Closed"), OSError("no number")), "Closed"),
         (after(RedisError("Closed"), ValueError()), "Closed"),
     ],
 )
 def test_a_fault_is_named_by_its_cause(error: Exception, reason: str) -> None:
-    assert reason == _reason(error)
+    assert reason == reason_of(error)
 
 
 def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal() -> None:
-    faults = NoPermissionError(), ValueError(), ResponseError("LOADING"), OSError()
-    assert [True, True, False, False] == [_is_refusal(fault) for fault in faults]
+    untrusted = after(RedisError("Error 1"), NOT_TRUSTED)
+    faults = NoPermissionError(), ValueError(), untrusted, ResponseError("LOADING"), OSError(), MasterNotFoundError("x")
+    assert [True, True, True, False, False, False] == [is_refusal(fault) for fault in faults]
 
 
 def test_the_driver_repeats_no_call_and_bounds_only_connecting() -> None:
-    found = _client(URL).connection_pool.connection_kwargs
+    found = make_client(RedisAddress(URL), 1.0).redis.connection_pool.connection_kwargs
     assert 0 == found["retry"]._retries
     assert (1.0, None, "petstore", 2) == tuple(
         found[name] for name in ("socket_connect_timeout", "socket_timeout", "client_name", "protocol")
@@ -130,7 +145,7 @@ class Connection:
 
 def counters(connection: Any = None) -> RedisCounters:
     made = RedisCounters(URL, BanPolicy())
-    made._client = connection
+    made._made = connection and RedisClient(connection)
     return made
 
 
@@ -161,11 +176,11 @@ async def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, new = Connection(), Connection(fail=OSError("gone"))
-    monkeypatch.setattr("petstore_server.limits.redis._client", lambda _: new)
+    monkeypatch.setattr("petstore_server.limits.redis.make_client", lambda *_: RedisClient(cast(Redis, new)))
     made = counters(old)
     with pytest.raises(CountersUnavailable, match="gone"):
         await made.connect()
-    assert (None, 1, 1) == (made._client, old.closed, new.closed)
+    assert (None, 1, 1) == (made._made, old.closed, new.closed)
 
 
 async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from petstore_server.domain.roles import Role
 from petstore_server.runtime.application import _allowed_connections
 from petstore_server.runtime.installation import counts_elsewhere, rows_at_once
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
@@ -79,10 +80,11 @@ def test_a_secret_is_read_from_a_file_without_the_line_end(tmp_path: Path, end: 
 def test_every_setting_that_may_hold_a_secret_may_be_in_a_file_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     secret = {setting.name for setting in SETTINGS if setting.secret}
-    assert {DATABASE, "PETSTORE_REDIS_URL"} == secret
+    assert {DATABASE, "PETSTORE_REDIS_URL", "PETSTORE_REDIS_SENTINEL_PASSWORD"} == secret
     for setting in SETTINGS:
-        with pytest.raises(SettingsError, match="it is the text of " if setting.secret else "is not a setting of this"):
+        with pytest.raises(SettingsError) as caught:
             read_settings({f"{setting.name}_FILE": str(tmp_path / "file")})
+        assert setting.secret != ("is not a setting of this service" in str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -138,10 +140,32 @@ def test_a_secret_that_is_set_twice_or_is_itself_in_place_of_its_file_is_refused
         ("PETSTORE_REDIS_URL", "redis://db.example?db=one"),
         ("PETSTORE_REDIS_URL", "redis://db.example/0?db="),
         ("PETSTORE_REDIS_URL", "redis://db.example/0?decode_responses=true"),
+        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example:26379"),
+        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example/"),
+        ("PETSTORE_REDIS_URL", "redis+sentinel:///shop/0"),
+        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example,,two.example/shop/0"),
+        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example/shop/zero"),
+        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example/shop/0/1"),
+        ("PETSTORE_REDIS_URL", "sentinel://one.example/shop/0"),
+        ("PETSTORE_REDIS_CA_FILE", "root.crt"),
+        ("PETSTORE_REDIS_CA_FILE", "/etc/petstore/root.crt"),
+        ("PETSTORE_REDIS_SENTINEL_PASSWORD", "s3cr3t"),
         ("PETSTORE_REDIS_URL", "unix://run/redis.sock"),
         ("PETSTORE_REDIS_URL", "unix://"),
         ("PETSTORE_REDIS_URL", "unix:///run/redis.sock?db=-1"),
         ("PETSTORE_CONSOLE_HOSTS", "10.0.0.9:8081"),
+        ("PETSTORE_CONSOLE_USER_HEADER", "X Forwarded"),
+        ("PETSTORE_CONSOLE_USER_HEADER", "Cookie"),
+        ("PETSTORE_CONSOLE_USER_HEADER", "X-Forwarded-Email"),
+        ("PETSTORE_CONSOLE_PROXIES", "proxy"),
+        ("PETSTORE_CONSOLE_PROXIES", "10.0.0.1"),
+        ("PETSTORE_CONSOLE_GROUPS_HEADER", "X-Groups:"),
+        ("PETSTORE_CONSOLE_GROUPS_HEADER", "X-Groups"),
+        ("PETSTORE_CONSOLE_ROLES", "viewer"),
+        ("PETSTORE_CONSOLE_ROLES", "viewer:"),
+        ("PETSTORE_CONSOLE_ROLES", "Admin:pets"),
+        ("PETSTORE_CONSOLE_ROLES", "root:*"),
+        ("PETSTORE_CONSOLE_ROLES", "viewer:*"),
         ("PETSTORE_HOST", ""),
         ("PETSTORE_HOST", "host..example"),
         ("PETSTORE_ADMIN_HOST", "x" * 64),
@@ -176,6 +200,35 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
     assert "\n" not in str(caught.value)
 
 
+SIGN_IN = {"PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email", "PETSTORE_CONSOLE_PROXIES": "10.0.0.5"}
+
+
+def test_the_roles_of_groups_are_read_in_their_order() -> None:
+    roles = " admin:pets admins ,operator:team:ops, ,viewer:* "
+    settings = read_settings(
+        SIGN_IN | {"PETSTORE_CONSOLE_GROUPS_HEADER": "X-Forwarded-Groups", "PETSTORE_CONSOLE_ROLES": roles}
+    )
+    assert (("admin", "pets admins"), ("operator", "team:ops"), ("viewer", None)) == settings.console_roles
+    assert ("x-forwarded-email", "x-forwarded-groups") == (settings.console_user_header, settings.console_groups_header)
+    for role in Role:  # this table has its own list: settings know nothing of the domain
+        assert ((role, None),) == read_settings(SIGN_IN | {"PETSTORE_CONSOLE_ROLES": f"{role}:*"}).console_roles
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"PETSTORE_CONSOLE_PROXIES": ""}, "PETSTORE_CONSOLE_USER_HEADER needs PETSTORE_CONSOLE_PROXIES"),
+        ({"PETSTORE_CONSOLE_USER_HEADER": ""}, "PETSTORE_CONSOLE_PROXIES needs PETSTORE_CONSOLE_USER_HEADER"),
+        ({"PETSTORE_CONSOLE_ROLES": "viewer:*,admin:ops"}, "names the group ops, which needs PETSTORE_CONSOLE_GROUPS"),
+        ({"PETSTORE_CONSOLE_GROUPS_HEADER": "x-forwarded-EMAIL"}, "must differ"),
+    ],
+)
+def test_settings_of_a_sign_in_by_a_proxy_that_lack_another_one_are_refused(more: dict[str, str], problem: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(SIGN_IN | more)
+    assert problem in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -189,6 +242,9 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
         "redis://db.example/?db=3&password=a=b&username=petstore",
         "rediss://db.example:6380/0?ssl_ca_certs=/etc/petstore/root.crt&ssl_check_hostname=true",
         "redis://db.example/0?socket_keepalive=true&health_check_interval=30&client_name=shop",
+        "redis+sentinel://one.example/shop",
+        "redis+sentinel://one.example:26379,two.example:26380,[2001:db8::1]:26379/my-shop/3",
+        "rediss+sentinel://petstore:se%2Fcret@one.example,two.example/shop/0?socket_keepalive=true",
         "unix:///run/redis/redis.sock",
         "unix://petstore:secret@/run/redis/redis.sock?db=2",
     ],
@@ -236,6 +292,7 @@ def test_every_setting_has_a_help_text() -> None:
         ("redis://:secret@redis.internal:6379/0", "redis://redis.internal:6379/0"),
         ("redis://:se@cret@redis.internal:6379/0", "redis://redis.internal:6379/0"),
         ("rediss://redis.internal/0?password=secret", "rediss://redis.internal/0"),
+        ("redis+sentinel://me:secret@one:26379,two:26379/shop/0", "redis+sentinel://one:26379,two:26379/shop/0"),
         ("unix:///run/redis.sock?db=1&password=secret", "unix:///run/redis.sock"),
     ],
 )

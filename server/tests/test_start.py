@@ -123,7 +123,7 @@ def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_reques
     done = subprocess.run([sys.executable, "-c", _SHOW_MODULES], env=env, capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
     assert "petstore_server.console.application" in modules
-    assert set() == modules & {"yaml", "psycopg", "redis", "rich", "jsonschema"}
+    assert set() == modules & {"yaml", "psycopg", "redis", "rich", "jsonschema", "opentelemetry"}
 
 
 _INTERRUPTED = """

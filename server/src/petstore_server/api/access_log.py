@@ -51,7 +51,7 @@ class AccessLog:
         write_record(
             {
                 "method": request.method or None,
-                "path": _shown(request.path[: _MAX_PATH + 1]) or None,
+                "path": shown_path(request.path) or None,
                 "status": response.status,
                 "code": call.code,
                 "bytes": 0 if request.method == "HEAD" else response.length,
@@ -64,6 +64,11 @@ class AccessLog:
                 "pid": self._pid,
             }
         )
+
+
+def shown_path(path: bytes) -> str:
+    """The path of a request as logs and traces show it: the beginning of a long one, without an API key."""
+    return _shown(path[: _MAX_PATH + 1])
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -69,17 +70,36 @@ def create(
 
 
 @accounts.command("list")
-def list_accounts() -> None:
-    """List all accounts by name.
+@click.option(
+    "--using", type=TEXT, metavar="OPERATION", help="Only those that have used it: getPet, v2.placeOrder, v1.*"
+)
+def list_accounts(using: str | None) -> None:
+    """List all accounts by name, or those that have used an operation of the API, with the hour in which they last did.
+
+    `v1.*` is any operation of version 1.
 
     $ petstore accounts list
+    $ petstore accounts list --using getPet
     """
-    found = with_store(lambda store: store.accounts.list())
-    header = ("NAME", "PLAN", "PER MINUTE", "PER DAY", "ORDERS", "STATE", "CREATED")
-    rows = [
+
+    async def read(store: Store) -> tuple[Sequence[Account], Mapping[int, int], Iterable[str]]:
+        uses = {} if using is None else await store.usage.used_by(using)
+        found = [each for each in await store.accounts.list() if using is None or each.id in uses]
+        return found, uses, () if found or using is None else await store.usage.users(0)
+
+    found, uses, used = with_store(read)
+    header: tuple[str, ...] = ("NAME", "PLAN", "PER MINUTE", "PER DAY", "ORDERS", "STATE", "CREATED")
+    rows: list[tuple[object, ...]] = [
         (each.name, each.plan, *each.limits, each.orders, each.state, format_unix(each.created_at)) for each in found
     ]
-    show([_fields(account) for account in found], lambda: table(header, rows))
+    listed = [_fields(account) for account in found]
+    if using is not None:
+        last = [f"{format_unix(uses[account.id])}" for account in found]
+        header, rows = (*header, "LAST USED"), [(*row, f"{at[:16]}Z") for row, at in zip(rows, last, strict=True)]
+        listed = [fields | {"lastUsedAt": at} for fields, at in zip(listed, last, strict=True)]
+    show(listed, lambda: table(header, rows))
+    if using is not None and not found:
+        comment(f"No account has used {using}. Those that were used: {', '.join(used) or 'none'}.")
 
 
 @accounts.command("show", params=[NAME])

@@ -46,7 +46,7 @@ class Command(Documented):
         # Otherwise Python writes the messages of libraries to stderr, such as asyncio's about a task that Ctrl-C ended.
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(logging.NullHandler())
-        ctx.meta.update((name, ctx.params.pop(name, None)) for name in ("json", "operator"))
+        ctx.meta.update((name, ctx.params.pop(name, None)) for name in ("json", "operator", "verified"))
         with interruptible():
             return super().invoke(ctx)
 
@@ -138,7 +138,7 @@ def operator() -> Actor:
         name = name or printable(os.environ.get("SUDO_USER") or getpass.getuser())[:100]
     except (KeyError, OSError):  # a container may run with a user id that has no name
         name = os.getuid()
-    return Actor(f"operator:{name}", time.time())
+    return Actor(f"operator:{name}", time.time(), verified=bool(ctx and ctx.meta.get("verified")))
 
 
 class Stored(Parsed[str]):

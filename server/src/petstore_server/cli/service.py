@@ -9,13 +9,24 @@ from urllib.parse import urlsplit
 
 import click
 
-from petstore_server.cli.arguments import Parsed
+from petstore_server.cli.arguments import TEXT, Parsed
 from petstore_server.cli.commands import Command, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, logged
 from petstore_server.cli.main import Documented, collect_garbage
-from petstore_server.cli.output import comment, log_to_stderr, printable, show, wants_json, wrapped, write, write_json
+from petstore_server.cli.output import (
+    comment,
+    log_to_stderr,
+    printable,
+    show,
+    table,
+    wants_json,
+    wrapped,
+    write,
+    write_json,
+)
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
+from petstore_server.domain.roles import Role
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, Session
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url, create_link, host_name, is_allowed_host
 from petstore_server.operations.health import Action, CheckResult
@@ -126,20 +137,51 @@ def _read_address(url: str) -> str:
 
 @click.command(cls=Command, writes=True, values=_LIFETIMES)
 @click.option("--url", type=Parsed("url", _read_address), metavar="URL", help=_URL)
-@click.option("--end-sessions", "end", is_flag=True, help="End all sessions, and make unused links invalid.")
-def console(url: str | None, end: bool) -> None:
-    """Print a link that signs in to the operator console.
+@click.option("--role", type=click.Choice(list(map(str, Role))), help="What the link allows; admin unless given.")
+@click.option("--sessions", "listed", is_flag=True, help="List the sessions instead.")
+@click.option("--end-session", "ended", type=TEXT, metavar="ID", help="End this session, as --sessions shows it.")
+@click.option("--end-sessions", "end_all", is_flag=True, help="End all sessions, and make unused links invalid.")
+def console(url: str | None, role: str | None, listed: bool, ended: str | None, end_all: bool) -> None:
+    """Print a link that signs in to the operator console, or list and end its sessions.
 
     The link works once and for {minutes} minutes. What you change in the console is audited under your name, or the
-    name that --as gives. The session ends after {hours} hours without a request.
+    name that --as gives. The session ends after {hours} hours without a request. A viewer sees everything but new keys
+    and files of rejected rows; an operator also changes and imports orders and lifts bans; an admin does the rest.
 
     $ petstore console --as ada
+    $ petstore console --as bob --role viewer
+    $ petstore console --sessions
+    $ petstore console --end-session session_3f9a1c20b7de
     $ petstore console --end-sessions
     """
-    if end:
+    if sum((listed, ended is not None, end_all, url is not None or role is not None)) > 1:
+        problem = "Give one of --sessions, --end-session and --end-sessions, or the options of a link: --url, --role."
+        raise click.UsageError(problem, click.get_current_context())
+    if listed:
+        _list_sessions()
+    elif ended is not None:
+        session = with_store(lambda store: store.sessions.end_one(ended, operator()))
+        show(_session_fields(session), lambda: f"Ended the session of {printable(session.operator)}.")
+    elif end_all:
         count = with_store(lambda store: store.sessions.end_all(operator()))
         show({"ended": count}, lambda: f"Sessions ended: {count}. Unused links are invalid now.")
-        return
+    else:
+        _print_link(url, Role(role or Role.ADMIN))
+
+
+def _list_sessions() -> None:
+    found = [_session_fields(session) for session in with_store(lambda store: store.sessions.list(time.time()))]
+    titles = ("SESSION", "NAME", "ROLE", "SIGNED IN", "LAST REQUEST", "ENDS")
+    show(found, lambda: table(titles, [list(each.values()) for each in found]) if found else "There are no sessions.")
+
+
+def _session_fields(session: Session) -> dict[str, str | None]:
+    times = {"beganAt": session.began_at, "usedAt": session.used_at, "expiresAt": session.expires_at}
+    shown = {name: None if at is None else format_unix(at) for name, at in times.items()}
+    return {"id": session.id, "name": session.operator, "role": str(session.role), **shown}
+
+
+def _print_link(url: str | None, role: Role) -> None:
     settings = settings_here()
     if not settings.console:
         raise SettingsError("PETSTORE_CONSOLE is off: the server has no console. Set it to on and restart the server.")
@@ -150,6 +192,6 @@ def console(url: str | None, end: bool) -> None:
     if not is_allowed_host(host, settings):
         problem = f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421."
         log_to_stderr(f"{problem} Add it, and restart the server.")
-    link, expires_at = with_store(lambda store: create_link(store, address, operator()))
-    show({"url": link, "expiresAt": format_unix(expires_at)}, lambda: link)
+    link, expires_at = with_store(lambda store: create_link(store, address, operator(), role))
+    show({"url": link, "role": str(role), "expiresAt": format_unix(expires_at)}, lambda: link)
     comment(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")

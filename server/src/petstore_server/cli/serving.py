@@ -31,7 +31,7 @@ from petstore_server.runtime.activation import ADMIN, PUBLIC, handed_sockets
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
-from petstore_server.runtime.installation import lock_for_serving
+from petstore_server.runtime.installation import lock_for_serving, tracing
 from petstore_server.runtime.maintenance import migrate
 from petstore_server.runtime.servers import listening, run, spread
 from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
@@ -78,7 +78,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
-    async with opened_backend(settings, time.time) as backend:
+    async with opened_backend(settings, time.time, tracing=tracing(os.environ, settings)) as backend:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
         link = None
         if demo and settings.console:

@@ -1,13 +1,16 @@
-"""Signing in and out."""
+"""Who makes a request; signing in and out."""
 
+import asyncio
 import re
 import secrets
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console.forms import is_path
+from petstore_server.console.proxies import proxied_operator
 from petstore_server.console.security import delete_cookie, get_cookie, set_cookie
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import RefusedRequest, Visit
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
@@ -15,12 +18,30 @@ _WANTED_SECONDS = 3600
 _IN_ADVANCE = re.compile("prefetch|prerender|preview", re.IGNORECASE)  # in a header that says why a page is fetched
 
 
+async def identify(visit: Visit) -> None:
+    """Find out whose request it is: what a proxy says, or else the session. Raises RefusedRequest, ServiceUnavailable.
+
+    Without a session, forms carry tokens of a secret of the operator's.
+    """
+    sources = visit.sources
+    proxied = proxied_operator(visit.request, sources.settings)
+    if proxied is not None:
+        visit.token, _ = await asyncio.gather(sources.secret_of(proxied.name), sources.monitor.look())
+        visit.operator, visit.role, visit.verified = proxied.name, proxied.role, True
+    elif visit.token:
+        session, _ = await asyncio.gather(sources.find_session(visit.token, visit.now), sources.monitor.look())
+        if session is not None:
+            visit.operator, visit.role, visit.session = session.operator, session.role, session.id
+
+
 async def sign_in(visit: Visit) -> Response:
     """Use up the link, start a session, and go to the page that was wanted, or to the first.
 
     HEAD, as of a program that shows a preview, does nothing. A browser that only fetches the page in advance gets 503,
-    and fetches it again when the link is opened.
+    and fetches it again when the link is opened. An operator whom a proxy has signed in needs no link.
     """
+    if visit.verified:
+        return RedirectResponse(f"{CONSOLE_PATH}/", 303)
     request = visit.request
     if request.method == "HEAD":
         return HTMLResponse()
@@ -28,7 +49,12 @@ async def sign_in(visit: Visit) -> Response:
     if _IN_ADVANCE.search(" ".join(value for name in names for value in request.headers.getlist(name))):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    if await visit.store.sessions.sign_in(visit.parameter("token"), token, visit.now) is None:
+    try:
+        session = await visit.store.sessions.sign_in(visit.parameter("token"), token, visit.now)
+    except ServiceUnavailable as error:  # such as of a lock on the audit log, which it names
+        text = f"{error.explanation} Open the link again shortly. If it has been used up by then, make another one."
+        raise RefusedRequest(503, "You cannot sign in now", text) from None
+    if session is None:
         return visit.page("signed_out.html", 401, link="used")
     root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
     response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))
@@ -39,6 +65,8 @@ async def sign_in(visit: Visit) -> Response:
 
 async def sign_out(visit: Visit) -> Response:
     await visit.form(once=False)
+    if visit.verified:
+        raise RefusedRequest(409, "You are still signed in", "The proxy has signed you in; sign out there.")
     await visit.store.sessions.end(visit.token)
     visit.sources.forget_session(visit.token)
     visit.operator = ""

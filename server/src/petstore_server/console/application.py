@@ -1,6 +1,5 @@
 """The console as an ASGI application: its routes, and the checks that every request passes."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -11,13 +10,14 @@ from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
 from petstore_server.console.forms import account_path, require_storable
-from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
 from petstore_server.console.rendering import static_file
+from petstore_server.console.routes import ROUTES, Endpoint, needed_role
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
-from petstore_server.console.visit import DuplicateSubmission, Handler, RefusedRequest, Visit
+from petstore_server.console.visit import DuplicateSubmission, RefusedRequest, Visit
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
 from petstore_server.domain.keys import holds_key
+from petstore_server.domain.roles import Role
 from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
 
 _log = logging.getLogger(__name__)
@@ -26,43 +26,6 @@ _CHANGES = 3  # of an account or a key, that the page of a conflict shows
 _SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
-HANDLERS: dict[str, tuple[Handler | None, Handler | None]] = {
-    "/sign-in": (access.sign_in, None),
-    "/sign-out": (None, access.sign_out),
-    "/": (overview.overview, None),
-    "/search": (None, overview.search),
-    "/check": (None, overview.check_again),
-    "/accounts": (accounts.list_accounts, accounts.create),
-    "/accounts/{name}": (accounts.show, None),
-    "/accounts/{name}/plan": (None, accounts.change_plan),
-    "/accounts/{name}/orders": (None, accounts.change_orders),
-    "/accounts/{name}/details": (None, accounts.edit),
-    "/accounts/{name}/suspend": (partial(accounts.ask, "suspend.html"), accounts.suspend),
-    "/accounts/{name}/resume": (None, accounts.resume),
-    "/accounts/{name}/close": (partial(accounts.ask, "close.html"), accounts.close),
-    "/accounts/{name}/keys": (None, keys.create),
-    "/keys/{key}": (keys.show, None),
-    "/keys/{key}/rotate": (keys.ask_rotate, keys.rotate),
-    "/keys/{key}/revoke": (keys.ask_revoke, keys.revoke),
-    "/keys/{key}/unban": (None, keys.lift_ban),
-    "/bans": (keys.list_bans, keys.lift_bans),
-    "/orders": (orders.list_orders, None),
-    "/orders/export": (orders.export, None),
-    "/orders/ship": (None, partial(orders.change, "ship")),
-    "/orders/complete": (None, partial(orders.change, "complete")),
-    "/orders/cancel": (None, partial(orders.change, "cancel")),
-    "/orders/{order}": (orders.show, None),
-    "/orders/{order}/edit": (None, orders.edit),
-    "/imports": (imports.list_imports, None),
-    "/imports/new": (imports.ask, imports.upload),
-    "/imports/{upload}": (imports.show, None),
-    "/imports/{upload}/rejects": (imports.rejects, None),
-    "/imports/{upload}/import": (None, imports.start),
-    "/imports/{upload}/stop": (None, imports.stop),
-    "/imports/{upload}/discard": (None, imports.discard),
-    "/audit": (audit.audit, None),
-}
-"""What GET shows and what POST does, by the path below the console's."""
 
 
 class Console:
@@ -71,21 +34,16 @@ class Console:
         self.routes: Sequence[BaseRoute] = [
             Route(CONSOLE_PATH, self._checked(_to_overview)),
             *(Route(f"{CONSOLE_PATH}/static/{name}", self._checked(partial(_static, name))) for name in _STATIC),
-            *(
-                Route(CONSOLE_PATH + path, self._endpoint(handler), methods=[method])
-                for path, handlers in HANDLERS.items()
-                for method, handler in zip(("GET", "POST"), handlers, strict=True)
-                if handler is not None
-            ),
-            Route(CONSOLE_PATH + "/{path:path}", self._endpoint(_missing), methods=_METHODS),
+            *(Route(CONSOLE_PATH + each.path, self._respond(each), methods=[each.method]) for each in ROUTES),
+            Route(CONSOLE_PATH + _MISSING.path, self._respond(_MISSING), methods=_METHODS),
         ]
 
-    def _endpoint(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
+    def _respond(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
-            visit = Visit(request, self.sources)
+            visit = Visit(request, self.sources, needed_role)
             response = Response(status_code=500)
             try:
-                response = await _respond(handle, visit)
+                response = await _respond(endpoint, visit)
             finally:
                 await visit.end(response)
             return response
@@ -101,20 +59,19 @@ class Console:
         return checked
 
 
-async def _respond(handle: Handler, visit: Visit) -> Response:
+async def _respond(endpoint: Endpoint, visit: Visit) -> Response:
     """The page, or a page that says why there is none."""
     try:
+        await access.identify(visit)
         if visit.request.method == "GET" and any(map(holds_key, visit.query.values())):
             text = "An API key does not belong in an address, which is kept in histories and logs; use the search box."
             return visit.redirect_with_notice(visit.here.partition("?")[0], text, kind="bad")
-        if visit.token:
-            find = visit.sources.find_session(visit.token, visit.now)
-            session, _ = await asyncio.gather(find, visit.sources.monitor.look())
-            visit.operator = session.operator if session else ""
-        if not visit.operator and handle is not access.sign_in:
+        if not visit.operator and endpoint.role is not None:
             return await access.ask_to_sign_in(visit)
         require_storable([*visit.query.values(), *visit.path.values()])
-        return await handle(visit)
+        if endpoint.role is not None and not visit.role.allows(endpoint.role):
+            return await _forbid(visit, endpoint.role)
+        return await endpoint.handle(visit)
     except DuplicateSubmission as repeated:
         return repeated.response
     except Conflict as conflict:
@@ -123,9 +80,25 @@ async def _respond(handle: Handler, visit: Visit) -> Response:
         return Response(status_code=400)
     except Exception as error:  # noqa: BLE001 - no traceback may reach a user
         refused = _refusal(visit, error)
-        kept = visit.request.method == "POST" and refused.status in (403, 503) and await visit.keep_form()
+        keeps = refused.status == 503 or (refused.status == 403 and visit.operator != "")
+        kept = visit.request.method == "POST" and keeps and await visit.keep_form()
         again = visit.here if kept else None
         return visit.page("error.html", refused.status, title=refused.title, text=refused.text, again=again)
+
+
+async def _forbid(visit: Visit, needed: Role) -> Response:
+    """The page that says which role is needed. That a form was submitted all the same is recorded, if that is possible.
+
+    The form is not read: it may be an upload.
+    """
+    if visit.request.method == "POST":
+        try:
+            path = visit.request.url.path.removeprefix(CONSOLE_PATH)
+            await visit.require(visit.store.sessions.record_refusal(path, visit.role, needed, visit.actor))
+        except ServiceUnavailable as error:
+            _log.warning("refusal not recorded", extra={"actor": visit.actor.name, "reason": error.explanation})
+    text = f"Your role is {visit.role}, and this needs the role {needed}. Nothing was changed."
+    return visit.page("error.html", 403, title="Your role does not allow this", text=text, again=None)
 
 
 def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
@@ -176,3 +149,6 @@ async def _to_overview(_: Request) -> Response:
 
 async def _missing(_: Visit) -> Response:
     raise RefusedRequest(404, "Page not found", "There is no such page in this console.")
+
+
+_MISSING = Endpoint("GET", "/{path:path}", Role.VIEWER, _missing)

@@ -24,6 +24,7 @@ from typing import IO, Any, Literal
 
 import msgspec
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict, DomainError, InvalidInput, NotFound
 from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.imports.files import UnreadableFile, format_of
@@ -168,26 +169,26 @@ class ImportJobs:
             )
         return self._jobs[job_id]
 
-    def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], operator: str) -> ImportJob:
+    def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], by: Actor) -> ImportJob:
         """Find out in the background what importing the file would do. Raises Conflict, OSError."""
         if len(self._jobs) >= MAX_JOBS:
             imported = next((job for job in self._jobs.values() if job.state == "imported"), None)  # it has no file
             if imported is None:
                 raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
             self._forget(imported)
-        job = ImportJob(secrets.token_hex(16), file, name, size, fields, operator, self._clock())
+        job = ImportJob(secrets.token_hex(16), file, name, size, fields, _operator(by), self._clock())
         self._jobs[job.id] = job
-        self._start(job, operator, "checking")
+        self._start(job, by, "checking")
         return job
 
-    def import_(self, job: ImportJob, operator: str) -> None:
+    def import_(self, job: ImportJob, by: Actor) -> None:
         """Import the file in the background. Raises Conflict unless it was checked and not imported yet."""
         if job.state != "checked":
             raise Conflict(f"{job.name} is {job.state} by now; it is imported once, after it was checked.")
         nothing = Path(os.devnull).open("rb")  # noqa: SIM115 - closed with the job
         job.rejects.close()  # those of the check; the store keeps those of the import
         job.rejects = nothing
-        self._start(job, operator, "importing")
+        self._start(job, by, "importing")
 
     async def stop(self, job: ImportJob) -> None:
         """End the check or the import of a file, after the batch under way."""
@@ -204,18 +205,23 @@ class ImportJobs:
         for job in self.all():
             await self.discard(job)
 
-    def _start(self, job: ImportJob, operator: str, state: State) -> None:
+    def _start(self, job: ImportJob, by: Actor, state: State) -> None:
         job.state, job.report, job.error, job.started_at = state, ImportProgress(), None, self._clock()
         if job.expiry is not None:
             job.expiry.cancel()
-        job.work = asyncio.create_task(self._work(job, operator))
+        job.work = asyncio.create_task(self._work(job, by))
         job.work.add_done_callback(lambda ended: self._finish(job, ended))
 
-    async def _work(self, job: ImportJob, operator: str) -> None:
+    async def _work(self, job: ImportJob, by: Actor) -> None:
         file, rejects = job.file.fileno(), job.rejects.fileno()
         async with self._one_at_a_time:
             os.lseek(file, 0, os.SEEK_SET)
-            options = [f"--name={job.name}", f"--as={operator}", *job.options()]
+            options = [
+                f"--name={job.name}",
+                f"--as={_operator(by)}",
+                *(["--verified"] if by.verified else []),
+                *job.options(),
+            ]
             environ = overriding(os.environ, {"PETSTORE_DATABASE_URL": self._database_url})
             process = await _start_command(options, environ, file, rejects)
             await _finished(process, job)
@@ -294,6 +300,10 @@ async def _follow(process: Process, job: ImportJob) -> None:
         raise _WRONG_INPUT.get(failure["code"], DomainError)(failure["message"])
     if job.report.history_changed:
         raise DomainError(HISTORY_CHANGED)
+
+
+def _operator(actor: Actor) -> str:
+    return actor.name.removeprefix("operator:")
 
 
 def _failure(error: BaseException) -> DomainError:

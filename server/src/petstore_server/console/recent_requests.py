@@ -1,18 +1,22 @@
-"""The requests of the last hour by outcome, their latencies and errors, from samples of the metrics."""
+"""The requests of the last hour by outcome, their latencies and errors, from samples of the metrics.
+
+Each sample is also counted for its hour, until that is stored: the overview shows days from the store.
+"""
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from petstore_server.domain.usage import NO_OPERATION
+from petstore_server.domain.usage import NO_OPERATION, Granularity, ResponseCounts
 from petstore_server.telemetry.metrics import NOT_ADMITTED
 
 REFUSED_STATUSES = (*NOT_ADMITTED, 403)  # without the scope
 SAMPLE_SECONDS = 60  # between two samples: the length of one interval of a report
 INTERVALS = 60  # of a report at most
+PERCENTILES = (50, 95, 99)  # of latencies that are shown
 
 
 class Interval(NamedTuple):
@@ -54,19 +58,32 @@ class RecentRequests:
         self._clock = clock
         start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
         self._samples = deque([start], maxlen=INTERVALS)
+        self._unsaved: dict[int, ResponseCounts] = {}
 
     def begin_with(self, samples: Sequence[Totals]) -> None:
         """Put samples of an earlier time, oldest first, before those of this process. Their counts end at zero."""
         self._samples = deque([*samples, *self._samples], maxlen=INTERVALS)
 
     async def sample(self) -> None:
-        self._samples.append(await self._now())
+        before, now = self._samples[-1], await self._now()
+        self._samples.append(now)
+        added = _responses(before, now)
+        if added.durations or added.failed:
+            hour = Granularity.HOUR.start(now.at)
+            self._unsaved[hour] = _add(self._unsaved[hour], added) if hour in self._unsaved else added
+
+    async def save(self, add: Callable[[Mapping[int, ResponseCounts]], Awaitable[None]]) -> None:
+        """Store what the samples have counted by hour. Raises what `add` raises, and then keeps it for later."""
+        saving = dict(self._unsaved)
+        if saving:
+            await add(saving)
+            self._unsaved.clear()
 
     async def report(self) -> RecentReport:
         """The requests since the oldest sample, this second included."""
         samples = [*self._samples, await self._now()]
         first, last = samples[0], samples[-1]
-        percentiles = {percent: _percentile(last.buckets - first.buckets, percent) for percent in (50, 95, 99)}
+        percentiles = {percent: _percentile(last.buckets - first.buckets, percent) for percent in PERCENTILES}
         responses = (last.responses - first.responses).most_common()
         errors = [(what, count) for what, count in responses if what[1] >= "400"]
         intervals = [_between(one, other) for one, other in pairwise(samples)]
@@ -94,6 +111,20 @@ def _between(one: Totals, other: Totals) -> Interval:
         elif operation != NO_OPERATION:  # else it is a document
             counts["answered"] += count
     return Interval(one.at, *(counts[name] for name in Interval._fields[1:]))
+
+
+def _responses(one: Totals, other: Totals) -> ResponseCounts:
+    """What was responded between two samples."""
+    failed = sum(count for (_, status), count in (other.responses - one.responses).items() if status >= "500")
+    below, durations = 0, dict[float, int]()
+    for bound, count in sorted((other.buckets - one.buckets).items()):
+        if count > below:
+            durations[bound], below = count - below, count
+    return ResponseCounts(failed, durations)
+
+
+def _add(one: ResponseCounts, other: ResponseCounts) -> ResponseCounts:
+    return ResponseCounts(one.failed + other.failed, Counter(one.durations) + Counter(other.durations))
 
 
 def _percentile(durations: Counter[float], percent: int) -> float | None:

@@ -19,7 +19,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders
 from petstore_server.domain.audit import AuditEntry, version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.keys import ENDED
-from petstore_server.domain.sessions import LINK_LIFETIME
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.domain.texts import escape_unsafe, in_words
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
 from petstore_server.domain.usage import DEPRECATED
@@ -29,7 +29,11 @@ from petstore_server.operations.monitor import OLD_SECONDS
 from petstore_server.operations.orders import WITHOUT_OWNER
 from petstore_server.settings import describe_url
 
-SIGN_INS = ("console.create_link", "console.sign_in")  # the actions that change nothing of the service
+SIGN_INS = (
+    "console.create_link",
+    "console.refuse",
+    "console.sign_in",
+)  # the actions that change nothing of the service
 
 SEEN_ORDERS = {VisibleOrders.ALL: "all orders", VisibleOrders.OWN: "its own orders only"}
 
@@ -150,6 +154,7 @@ ENVIRONMENT.globals |= {
     "without_owner": WITHOUT_OWNER,
     "old_seconds": OLD_SECONDS,
     "link_minutes": LINK_LIFETIME // MINUTE,
+    "session_hours": SESSION_LIFETIME // HOUR,
     "strike_minutes": STRIKE_WINDOW // MINUTE,
     "stale_seconds": 5,  # a number that was read longer ago is shown with its age
     "refused_statuses": REFUSED_STATUSES,

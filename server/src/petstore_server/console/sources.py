@@ -4,11 +4,13 @@ A source may be slow or down: a reading is a value and its age, or why there is 
 """
 
 import asyncio
+import hmac
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,11 +19,11 @@ from starlette.responses import Response
 from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.recent_requests import RecentRequests
 from petstore_server.domain.accounts import Account
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.orders import Status
 from petstore_server.domain.sessions import Session
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, Usage, UsageCounts
+from petstore_server.domain.usage import Granularity, ResponseCounts, Usage, UsageCounts
 from petstore_server.operations.monitor import HealthMonitor, Service
 from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.settings import Settings
@@ -142,6 +144,13 @@ class AccountStatistics(NamedTuple):
     totals: Reading[Mapping[int, UsageCounts]]
 
 
+class History(NamedTuple):
+    """Usage, and responses by hour; both by start (Unix seconds)."""
+
+    usage: UsageReport
+    responses: Mapping[int, ResponseCounts]
+
+
 class Sources:
     """Everything that pages call.
 
@@ -177,6 +186,7 @@ class Sources:
         self._windows = Cached(all_usage)
         self._totals = Cached(self._read_totals)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._epoch: str | None = None
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None
 
@@ -195,8 +205,26 @@ class Sources:
                 self._sessions.popitem(last=False)
         return found
 
+    async def secret_of(self, operator: str) -> str:
+        """A secret of an operator without a session, the same on every host, until the store is restored.
+
+        It is made of the store's `epoch`, which no page shows. Raises ServiceUnavailable if that was never read.
+        """
+        reading = await read_within(self.store.epoch(), _SESSION_SECONDS)
+        self._epoch = reading.value or self._epoch
+        if self._epoch is None:
+            reading.required()
+        return hmac.new(str(self._epoch).encode(), b"operator:" + operator.encode(), sha256).hexdigest()
+
     def forget_session(self, token: str) -> None:
         self._sessions.pop(token, None)
+
+    async def sample(self) -> None:
+        """Sample the metrics, and store what they show. Called every SAMPLE_SECONDS."""
+        await self.requests.sample()
+        if self.settings.usage_daily_retention_days:
+            with suppress(ServiceUnavailable, StatementFailed):  # it is stored with the next sample
+                await self.requests.save(self.store.responses.add)
 
     async def accounts(self) -> AccountStatistics:
         """All accounts, which are current, with their usage. Raises ServiceUnavailable if the store cannot be read."""
@@ -221,6 +249,7 @@ class Sources:
         now = self.clock()
         return await self.store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
 
-    async def _read_history(self, days: int) -> UsageReport:
-        now = self.clock()
-        return await report_usage(self.store, None, now - days * DAY, now + 1, Granularity.HOUR)
+    async def _read_history(self, days: int) -> History:
+        start, end = self.clock() - days * DAY, self.clock() + 1
+        usage = await report_usage(self.store, None, start, end, Granularity.HOUR)
+        return History(usage, await self.store.responses.hours(Granularity.HOUR.start(start), int(end)))

@@ -22,6 +22,7 @@ from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor, AuditFilters, AuditPage
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
 from petstore_server.domain.keys import holds_key
+from petstore_server.domain.roles import Role
 from petstore_server.domain.timestamps import format_unix, parse_when
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
@@ -53,17 +54,24 @@ class DuplicateSubmission(Exception):
     response: Response
 
 
-class Visit:
-    """A request. `operator` is the name of who has signed in, empty without a session; `now` is in Unix seconds."""
+Needs = Callable[[str, str], Role]  # the role that a method on a path below the console's needs
 
-    def __init__(self, request: Request, sources: Sources) -> None:
+
+class Visit:
+    """A request. `operator` is the name of who has signed in, empty without a sign-in; `now` is in Unix seconds.
+
+    `verified`: a proxy has signed the operator in. `session` is the identifier of the session, empty without one.
+    """
+
+    def __init__(self, request: Request, sources: Sources, needs: Needs) -> None:
         self.request = request
         self.query, self.path = request.query_params, request.path_params
         self.sources = sources
         self.store = sources.store
         self.now = sources.clock()
         self.token = security.get_cookie(request, "session")
-        self.operator = ""
+        self.operator, self.role, self.verified, self.session = "", Role.VIEWER, False, ""
+        self._needs = needs
         self._ends = asyncio.get_running_loop().time() + PAGE_SECONDS
         self._path = quote(request.url.path).removeprefix(CONSOLE_PATH)
         query = f"?{request.url.query}" if request.url.query else ""
@@ -78,7 +86,11 @@ class Visit:
 
     @property
     def actor(self) -> Actor:
-        return Actor(f"operator:{self.operator}", self.now)
+        return Actor(f"operator:{self.operator}", self.now, verified=self.verified)
+
+    def may(self, path: str, method: str = "POST") -> bool:
+        """Whether the operator's role allows a page or an action of the console, by its path below the console's."""
+        return bool(self.operator) and self.role.allows(self._needs(method, path))
 
     def parameter(self, name: str) -> str:
         """A parameter in the URL; empty if it is not there."""
@@ -126,7 +138,7 @@ class Visit:
         forms = {name: value for name, value in values.items() if isinstance(value, Form)}
         for name, form in forms.items():  # of `key_form`, for example, the ids begin with `key-`
             form.prefix = name.rpartition("form")[0].replace("_", "-")
-        names = ("operator", "sources", "now", "query", "here", "shows_kept")
+        names = ("operator", "role", "verified", "session", "may", "sources", "now", "query", "here", "shows_kept")
         context = {
             **{name: getattr(self, name) for name in names},
             "settings": self.sources.settings,

@@ -16,13 +16,15 @@ _MAX_NAME = 100
 class Actor(NamedTuple):
     """Who makes a change (`key:<id>`, `operator:<user>` or SERVICE), when (Unix seconds), and for which request.
 
-    `trace_id` is that of the trace of which the request is a part.
+    `trace_id` is that of the trace of which the request is a part. `verified`: a proxy that signs operators in has
+    given the name; else an operator typed it.
     """
 
     name: str
     at: float
     request_id: str | None = None
     trace_id: str | None = None
+    verified: bool = False
 
 
 class AuditPosition(NamedTuple):
@@ -35,7 +37,7 @@ class AuditPosition(NamedTuple):
 class AuditEntry(NamedTuple):
     """One entry of the audit log. `before` and `after` hold what changed, as {field: value}; or None.
 
-    `account` is the name of the actor's account, if the actor is a key.
+    `account` is the name of the actor's account, if the actor is a key. `verified` is that of `Actor`.
     """
 
     id: int
@@ -48,6 +50,7 @@ class AuditEntry(NamedTuple):
     request_id: str | None = None
     account: str | None = None
     trace_id: str | None = None
+    verified: bool = False
 
     @property
     def position(self) -> AuditPosition:

@@ -234,6 +234,11 @@ class ImportNotFound(NotFound):
     message = "There is no import '{}'."
 
 
+class SessionNotFound(NotFound):
+    code = "session_not_found"
+    message = "There is no session '{}' of the console; it may have ended."
+
+
 class AccountExists(Conflict):
     code = "account_exists"
     message = "The account '{}' exists already; choose another name."

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from petstore_server.domain.digests import sha256
+from petstore_server.domain.roles import Role
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE
 
 TOKEN_BYTES = 20  # the random bytes of a token: 160 bits
@@ -11,22 +12,45 @@ SESSION_LIFETIME = 12 * HOUR  # seconds without a request after which a session 
 FORM_LIFETIME = 366 * DAY  # seconds for which a form that was submitted is not done again
 EXTEND_AFTER = 60  # seconds after which a request extends its session again: not every request needs to write
 
+_ID_DIGITS = 12  # hexadecimal: 48 bits, which tell the few sessions of a store apart
+
 
 class Session(NamedTuple):
-    """A session of the console: the actor of its changes (`operator:NAME`) and its end in Unix seconds."""
+    """A session of the console: the actor of its changes (`operator:NAME`), its role, begin and end (Unix seconds).
 
+    `id` identifies it to operators; it gives no access. `began_at` is None if release 1.0.0 began the session.
+    """
+
+    id: str
     actor: str
+    role: Role
+    began_at: float | None
     expires_at: float
 
     @property
     def operator(self) -> str:
         return self.actor.removeprefix("operator:")
 
+    @property
+    def used_at(self) -> float:
+        """When a request last extended it, in Unix seconds: EXTEND_AFTER before the last request at most."""
+        return self.expires_at - SESSION_LIFETIME
+
     def needs_extension(self, now: float) -> bool:
         """Whether a request at `now` (Unix seconds) moves the end of the session."""
-        return self.expires_at - now < SESSION_LIFETIME - EXTEND_AFTER
+        return now - self.used_at > EXTEND_AFTER
 
 
-def token_digest(token: str) -> bytes:
-    """The SHA-256 of a token, 32 bytes: the form in which it is stored and looked up."""
-    return sha256(token.encode("utf-8", "surrogatepass")).digest()
+def session_id(digest: bytes) -> str:
+    """The identifier of the session with this digest of its token."""
+    return f"session_{digest.hex()[:_ID_DIGITS]}"
+
+
+def token_digest(token: str, role: Role = Role.ADMIN) -> bytes:
+    """The SHA-256 of a token, 32 bytes: the form in which it is stored and looked up.
+
+    The role is a part of what is hashed, except that of an admin: release 1.0.0 gives all rights to every session that
+    it finds, and so finds only those that have them.
+    """
+    text = token if role is Role.ADMIN else f"{role}:{token}"
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -65,6 +65,25 @@ class KeylessCounts(NamedTuple):
     refused_address: int = 0
 
 
+class ResponseCounts(NamedTuple):
+    """The responses of the service in a period: those that failed (5xx), and all by how long they took.
+
+    `durations` has the number of responses by the upper bound of a bucket in seconds; each is in one bucket.
+    """
+
+    failed: int
+    durations: Mapping[float, int]
+
+    def percentile(self, percent: int) -> float | None:
+        """The smallest bound below which this percentage of the durations is; None without any."""
+        needed, found = sum(self.durations.values()) * percent / 100, 0
+        for bound in sorted(self.durations):
+            found += self.durations[bound]
+            if found and found >= needed:
+                return bound
+        return None
+
+
 Counts = TypeVar("Counts", UsageCounts, KeylessCounts)
 
 

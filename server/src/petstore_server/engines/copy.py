@@ -30,6 +30,7 @@ _TABLES = {
     "api_use": "account_id, used",
     "keyless_history": "seconds, start",
     "key_use": "key_id",
+    "response_history": "start, measure",
     "pets": "id",
     "orders": "id",
     "audit": "id",

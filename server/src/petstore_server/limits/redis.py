@@ -5,7 +5,6 @@ share one call of it, which saves each of them most of the cost of a round trip.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
+from redis.asyncio.sentinel import MasterNotFoundError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from petstore_server.batching import Batcher
 from petstore_server.deadlines import expiring
@@ -25,6 +23,7 @@ from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
 from petstore_server.limits.counters import STEP_ADMITTED, Counted, CountersUnavailable
+from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
 
 RESPONSE_SECONDS = 0.2
 """Within which Redis responds to a call (D19). Requests that wait for the next call fail with the one under way."""
@@ -40,15 +39,7 @@ _NEWEST = """
     return newest
 """
 _NEWEST_MEMORY = 90 * DAY
-_REFUSALS = (AuthenticationError, NoPermissionError, ValueError, TypeError)  # the last two are about the URL
-_NO_DATABASE = "DB index is out of range"
 _FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
-_WRITE_FAULTS = {
-    "used memory > 'maxmemory'": "its memory is used up: raise maxmemory",
-    "read only replica": "it is a read-only replica: use the primary",
-    "stop-writes-on-bgsave-error": "it cannot save its data to the disk: its log has the cause",
-}
-"""Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
 
 _RULES = {
     "minute": MINUTE,
@@ -75,12 +66,15 @@ class RedisCounters:
     `clock` is for tests; without one, times are Redis's own. Every method raises CountersUnavailable.
     """
 
-    def __init__(self, url: str, policy: BanPolicy, clock: Callable[[], float] | None = None) -> None:
-        self._url = url
+    def __init__(
+        self, address: str | RedisAddress, policy: BanPolicy, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._address = RedisAddress(address) if isinstance(address, str) else address
         self._clock = clock
         self._rules = msgspec.msgpack.encode(_RULES | policy._asdict())
         self._prefix = "petstore"
-        self._client: Redis | None = None
+        self._made: RedisClient | None = None
+        self._primary: tuple[str, int] | None = None  # that Sentinels named when this process connected
         self._digest = ""
         self._batcher: Batcher[_Call, tuple[float, Counted]] = Batcher(
             self._count_all, limit=_MAX_BATCH, outage=CountersUnavailable
@@ -124,13 +118,19 @@ class RedisCounters:
         """Connect again, without a trace in Redis."""
         await self.close()
         try:
-            self._client = _client(self._url)
+            self._made = made = make_client(self._address, CONNECT_SECONDS)
             async with asyncio.timeout(CONNECT_SECONDS):
-                cluster = (await self._client.info("cluster")).get("cluster_enabled")
-                self._digest = await self._client.script_load(_SCRIPT)
+                self._primary = await made.primary()
+                cluster = (await made.redis.info("cluster")).get("cluster_enabled")
+                self._digest = await made.redis.script_load(_SCRIPT)
+        except MasterNotFoundError as error:
+            refusal = await made.refusal()
+            await self.close()
+            reason = reason_of(error) if refusal is None else f"the Sentinels cannot be used: {reason_of(refusal)}"
+            raise CountersUnavailable(reason, refused=refusal is not None) from error
         except (RedisError, OSError, ValueError, TypeError) as error:
             await self.close()
-            raise CountersUnavailable(_reason(error), refused=_is_refusal(error)) from error
+            raise CountersUnavailable(reason_of(error), refused=is_refusal(error)) from error
         if cluster:  # requests for different slots could not share a call
             await self.close()
             raise CountersUnavailable("it is a cluster, and limits are counted in a single Redis", refused=True)
@@ -141,6 +141,8 @@ class RedisCounters:
         Returns the time of that in Unix seconds, and when Redis began to count for this store, in microseconds: another
         time than before means that it lost its counts.
         """
+        if self._made is not None and await self._made.primary() not in (None, self._primary):
+            raise CountersUnavailable("it is not the primary any more: the Sentinels name another one")
         now, counted = await self._batcher.submit(((f"{self._prefix}:since",), ()))
         return now, counted.minute
 
@@ -154,11 +156,11 @@ class RedisCounters:
 
     async def close(self) -> None:
         """Close the connection."""
-        client, self._client = self._client, None
-        if client is not None:
+        made, self._made = self._made, None
+        if made is not None:
             with suppress(RedisError, OSError):  # OSError: also a TimeoutError
                 async with asyncio.timeout(RESPONSE_SECONDS):
-                    await client.aclose()
+                    await made.close()
 
     def _account_key(self, account_id: int) -> str:
         return f"{self._prefix}:account:{{{account_id}}}"
@@ -166,18 +168,19 @@ class RedisCounters:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Redis]:
         """The connection, for calls that take up to CONNECT_SECONDS."""
-        if self._client is None:
+        if self._made is None:
             raise CountersUnavailable("not connected")
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                yield self._client
+                yield self._made.redis
         except _FAILURES as error:
-            raise CountersUnavailable(_reason(error)) from error
+            raise CountersUnavailable(reason_of(error)) from error
 
     async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, Counted]]:
         """Count a batch in one call of the script."""
-        if self._client is None:
+        if self._made is None:
             raise CountersUnavailable("not connected")
+        client = self._made.redis
         keys = [key for names, _ in calls for key in names]
         requests = msgspec.msgpack.encode([arguments for _, arguments in calls])
         timestamp = "" if self._clock is None else repr(self._clock())
@@ -185,13 +188,13 @@ class RedisCounters:
         try:
             async with _bounded():
                 try:
-                    now, counted = _decode(await self._client.evalsha(self._digest, *parameters))
+                    now, counted = _decode(await client.evalsha(self._digest, *parameters))
                 except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
-                    now, counted = _decode(await self._client.eval(_SCRIPT, *parameters))
+                    now, counted = _decode(await client.eval(_SCRIPT, *parameters))
         except TimeoutError:  # the driver has closed the connection: no late response is taken for another
             raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
         except _FAILURES as error:
-            raise CountersUnavailable(_reason(error)) from error
+            raise CountersUnavailable(reason_of(error)) from error
         return [(now, result) for result in counted]
 
 
@@ -204,37 +207,6 @@ async def _bounded() -> AsyncIterator[None]:
             yield
 
 
-def _client(url: str) -> Redis:
-    """One connection, without retries by the library: a script that counts must not be sent twice."""
-    return Redis.from_url(
-        url,
-        retry=Retry(NoBackoff(), 0),
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=None,  # each call has its own limit, and this one ends a call whose response has arrived
-        client_name="petstore",
-        protocol=2,
-    )
-
-
 def _usage(stored: bytes | None) -> Usage:
     minute, minute_used, day, day_used = _decode_windows(stored) if stored is not None else (0, 0, 0, 0)
     return Usage(Count(minute, minute_used), Count(day, day_used))
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, _REFUSALS) or _NO_DATABASE in str(error)
-
-
-def _reason(error: Exception) -> str:
-    """What is wrong, without a full stop. The driver's text of a failed connection repeats its address twice."""
-    if isinstance(error, TimeoutError) and not str(error):
-        return "no response in time"
-    cause = error.__cause__ or error.__context__
-    if isinstance(cause, OSError) and cause.errno:
-        return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
-    text = str(error) or type(error).__name__
-    if isinstance(error, TypeError):  # "… got an unexpected keyword argument 'name'"; Python 3.13 adds a suggestion
-        name = text.split("'")[1]
-        return f"its URL has an unknown parameter, '{name}'"
-    known = [plain for part, plain in _WRITE_FAULTS.items() if part in text]
-    return known[0] if known else text.rstrip(".")

@@ -5,6 +5,7 @@ import secrets
 from urllib.parse import urlsplit
 
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.roles import Role
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.settings import Settings
 from petstore_server.store import Store
@@ -23,10 +24,10 @@ def http_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def create_link(store: Store, address: str, actor: Actor) -> tuple[str, float]:
+async def create_link(store: Store, address: str, actor: Actor, role: Role = Role.ADMIN) -> tuple[str, float]:
     """Make a link that signs in to the console at this address once; return it and its end (Unix seconds)."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    expires_at = await store.sessions.create_link(token, actor)
+    expires_at = await store.sessions.create_link(token, actor, role)
     return f"{address.rstrip('/')}{CONSOLE_PATH}/sign-in?token={token}", expires_at
 
 
@@ -51,6 +52,14 @@ def is_allowed_host(host: str, settings: Settings) -> bool:
     return name is not None and (
         is_loopback(name) or name == settings.admin_host.lower() or name in settings.console_hosts
     )
+
+
+def is_console_proxy(peer: str, settings: Settings) -> bool:
+    """Whether the address of a connection is that of a proxy that signs operators in."""
+    address = _address(peer.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return address is not None and any(address in network for network in settings.console_proxies)
 
 
 def host_name(host: str) -> str | None:

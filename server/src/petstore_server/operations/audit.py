@@ -20,7 +20,7 @@ from petstore_server.store import Store
 
 ACTIONS = (
     *(f"account.{change}" for change in ("close", "create", "edit", "resume", "set_plan", "suspend")),
-    *(f"console.{change}" for change in ("create_link", "end_sessions", "sign_in")),
+    *(f"console.{change}" for change in ("create_link", "end_session", "end_sessions", "refuse", "sign_in")),
     *(f"key.{change}" for change in ("ban", "create", "revoke", "rotate", "unban")),
     *(f"order.{change}" for change in ("cancel", "complete", "place", "put", "ship", "update")),
     *sorted(IMPORT_ACTIONS),
@@ -130,11 +130,15 @@ def actor_name(text: str) -> str:
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:
-    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC; the account of a key as actor."""
+    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC; the account of a key as actor.
+
+    `verified` is there, and true, if a proxy that signs operators in has given the actor's name.
+    """
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),
         "actor": entry.actor,
+        **({"verified": True} if entry.verified else {}),
         **({} if entry.account is None else {"account": entry.account}),
         "action": entry.action,
         "subject": entry.subject,

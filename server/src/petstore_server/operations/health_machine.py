@@ -99,9 +99,23 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
     if settings.access_log != "off" and settings.log_level in ("warning", "error"):
         message = f"PETSTORE_ACCESS_LOG is {settings.access_log}, but PETSTORE_LOG_LEVEL omits its lines."
         yield CheckResult("log", "warn", message, "Set PETSTORE_LOG_LEVEL to info, or PETSTORE_ACCESS_LOG to off.")
+    yield from _check_sign_in(settings)
     if not is_loopback(settings.admin_host):
         remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port requires no key."
         yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
+
+
+def _check_sign_in(settings: Settings) -> Iterator[CheckResult]:
+    """Who signs in to the console by a proxy, and with which role."""
+    if not settings.console or settings.console_user_header is None:
+        return
+    proxies = ", ".join(map(str, settings.console_proxies))
+    message = f"The console accepts the names of operators from {proxies}, in the header {settings.console_user_header}"
+    if settings.console_roles:
+        yield CheckResult("console", "ok", f"{message}.")
+    else:
+        remedy = "Set PETSTORE_CONSOLE_ROLES, such as to admin:pets-admins,viewer:*."
+        yield CheckResult("console", "warn", f"{message}; everybody whom it names is a viewer.", remedy)
 
 
 def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
@@ -111,6 +125,10 @@ def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
             message = f"PETSTORE_TRUSTED_PROXIES has {network}: clients in it can name any address as their own."
             remedy = "Set it to the addresses of the proxies only; otherwise no limit by address holds."
             yield CheckResult("proxies", "warn", message, remedy)
+    for network in settings.console_proxies:
+        if network.prefixlen < _MIN_PREFIX_BITS:
+            message = f"PETSTORE_CONSOLE_PROXIES has {network}: programs in it can sign in to the console as anybody."
+            yield CheckResult("proxies", "warn", message, "Set it to the addresses of the proxies only.")
     hosts = {settings.host, settings.admin_host}
     if settings.port == settings.admin_port != 0 and (len(hosts) == 1 or hosts & _ALL_ADDRESSES):
         message = f"PETSTORE_PORT and PETSTORE_ADMIN_PORT are both {settings.port}: no server can start."

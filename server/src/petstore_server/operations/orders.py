@@ -1,6 +1,7 @@
 """Orders: list them, change one or several, and export them in a form that can be imported again."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -16,6 +17,8 @@ WITHOUT_OWNER = "-"  # what operators type in place of an account; no account ha
 _AT_ONCE = 100  # changes that share commits
 _CLAIM_GAP_SECONDS = 0.02  # pause between batches, so that other programs can write
 _ALL = Filters()
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that spreadsheets take for a formula
+_CSV_HEAD = ",".join(ORDER_FIELDS).encode() + b"\n"
 
 
 async def owner_named(store: Store, name: str) -> int | None:
@@ -69,8 +72,9 @@ async def change_orders(
 
 
 async def export_orders(store: Store, file_format: str, filters: Filters = _ALL) -> AsyncGenerator[tuple[bytes, int]]:
-    """Yield the file, one snapshot in a format of imports, in parts, each with the number of orders so far.
+    """Yield the file, one snapshot in parts, each with the number of orders so far.
 
+    The formats are those of imports; and for eyes, `spreadsheet` and `spreadsheet with BOM`, which are CSV too.
     Nothing is yielded before the first orders are read, so that an export that cannot begin writes nothing.
     """
     before, encode, between, end = _FORMATS[file_format]
@@ -102,6 +106,15 @@ def _json_record(order: Order) -> bytes:
     return f'{order.record()[:-1]},"status":"{order.status}"{texts}}}'.encode()
 
 
+def _spreadsheet_row(order: Order) -> bytes:
+    """A CSV row of which a spreadsheet takes no text for a formula: an apostrophe stands before what could be one."""
+    return _csv_row(order._replace(reference=_as_text(order.reference), account=_as_text(order.account)))
+
+
+def _as_text(text: str | None) -> str | None:
+    return f"'{text}" if text is not None and _FORMULA.match(text) else text
+
+
 def _csv_row(order: Order) -> bytes:
     """No cell but the reference needs quotes: they hold numbers, words, names and canonical timestamps."""
     complete = "" if order.complete is None else str(order.complete).lower()
@@ -115,6 +128,8 @@ def _csv_row(order: Order) -> bytes:
 _FORMATS: dict[str, tuple[bytes, Callable[[Order], bytes], bytes, bytes]] = {
     "jsonl": (b"", _json_record, b"\n", b""),
     "json": (b"[\n", _json_record, b",\n", b"]\n"),
-    "csv": (",".join(ORDER_FIELDS).encode() + b"\n", _csv_row, b"\n", b""),
+    "csv": (_CSV_HEAD, _csv_row, b"\n", b""),
+    "spreadsheet": (_CSV_HEAD, _spreadsheet_row, b"\n", b""),
+    "spreadsheet with BOM": (BOM_UTF8 + _CSV_HEAD, _spreadsheet_row, b"\n", b""),
 }
 """What a file begins with, a record, what is between records, and what ends the file."""

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import resource
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,7 +33,7 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
-from petstore_server.runtime.installation import account_usage, all_usage
+from petstore_server.runtime.installation import account_usage, all_usage, host_identity
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.state import REFUSED
 from petstore_server.settings import Settings, SettingsError
@@ -106,8 +105,10 @@ class Application:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
         flow_of = self.authenticator.account_of
-        limits = {BATCH_PATH.encode(): MAX_BATCH}
-        server = PublicServer(self.gate.respond, self._clock, connections, flow_of=flow_of, body_limits=limits)
+        gate, tracing, limits = self.gate, self.backend.tracing, {BATCH_PATH.encode(): MAX_BATCH}
+        traced = tracing and tracing.traced(gate.respond, self.routes, gate.client_address)
+        respond = traced or gate.respond
+        server = PublicServer(respond, self._clock, connections, flow_of=flow_of, body_limits=limits)
         self._servers.append(server)
         return server
 
@@ -230,8 +231,8 @@ def _allowed_connections(wanted: int) -> int:
 
 def make_console(settings: Settings, store: Store, service: Service, clock: Callable[[], float]) -> Console:
     """The console over an open store. `clock` gives Unix seconds. Close its `sources`."""
-    host = f"{socket.gethostname()}:{settings.admin_port}"
-    monitor = HealthMonitor(service, lambda: examine_serving(settings, store, clock), store, host, clock)
+    host, examine = host_identity(settings), partial(examine_serving, settings, store, clock)
+    monitor = HealthMonitor(service, examine, store, host, clock)
     usage_of, usage_of_all = partial(account_usage, settings, store), partial(all_usage, settings, store)
     return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, clock))
 
@@ -242,7 +243,7 @@ async def run_console(console: Console) -> None:
     sources = console.sources
     try:
         await sources.monitor.look()
-        sample = BackgroundTask("sample requests", sources.requests.sample, SAMPLE_SECONDS)
+        sample = BackgroundTask("sample requests", sources.sample, SAMPLE_SECONDS)
         await run_tasks([sample, BackgroundTask("check health", sources.monitor.watch, CHECK_SECONDS)])
     finally:
         await sources.close()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from petstore_server.batching import in_halves
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed
@@ -23,6 +23,9 @@ from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_s
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
 from petstore_server.store.usage import UsageStore
+
+if TYPE_CHECKING:
+    from petstore_server.runtime.tracing import Tracing  # an extra, loaded where it is needed
 
 ROUND_SECONDS = 0.25
 """Pause between rounds: saved counts and noticed changes are both promised to be less than a second old (D9, D12)."""
@@ -72,8 +75,10 @@ class Backend:
         shared: FallbackLimiter | None,
         activity: UsageRecorder,
         access_version: AccessVersion,
+        tracing: "Tracing | None" = None,
     ) -> None:
         """`shared` counts in Redis, with `local` in an outage; None if `local` always counts."""
+        self.tracing = tracing
         self.store = store
         self.local = local
         self.shared = shared
@@ -196,16 +201,21 @@ async def opened_backend(
     settings: Settings,
     clock: Callable[[], float],
     redis_clock: Callable[[], float] | None = None,
+    tracing: "Tracing | None" = None,
 ) -> AsyncIterator[Backend]:
-    """What a server needs, closed at the end; an older store is migrated. `clock` gives Unix seconds.
+    """What a server needs, closed at the end, `tracing` too; an older store is migrated. `clock` gives Unix seconds.
 
     A test may give `redis_clock` instead of Redis's own. Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
     local, shared = MemoryLimiter(ban_policy(settings), clock), None
     async with AsyncExitStack() as opened:
+        if tracing is not None:
+            opened.push_async_callback(tracing.close)
         if settings.redis_url is not None:
             shared = FallbackLimiter(redis_counters(settings, redis_clock), local, clock)
+            if tracing is not None:
+                tracing.trace_redis(shared.counters)
             opened.push_async_callback(shared.counters.close)
             try:
                 await shared.start()
@@ -215,8 +225,10 @@ async def opened_backend(
         share = None if shared is None else shared.newest
         opening = opened_store(settings.database_url, share, migrate=True, first_assigned=settings.assigned_ids_from)
         store = await opened.enter_async_context(opening)
+        if tracing is not None:
+            tracing.trace_store(store.engine, "sqlite" if is_sqlite(settings.database_url) else "postgresql")
         activity = UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder()
-        backend = Backend(store, local, shared, activity, await store.access_version())
+        backend = Backend(store, local, shared, activity, await store.access_version(), tracing)
         if shared is not None:
             shared.counters.use_store(await store.engine.identity())
         local.load({} if shared else await store.usage.all(), await store.usage.bans())

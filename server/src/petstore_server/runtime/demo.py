@@ -21,7 +21,15 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
-from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts, uses_of
+from petstore_server.domain.usage import (
+    Activity,
+    Granularity,
+    KeylessCounts,
+    ResponseCounts,
+    Usage,
+    UsageCounts,
+    uses_of,
+)
 from petstore_server.domain.windows import Count
 from petstore_server.operations.accounts import create_account, issue_key
 from petstore_server.store import Store
@@ -78,6 +86,7 @@ async def fill(store: Store, environment: Environment, clock: Callable[[], float
         issued = await issue_key(store, name, environment=environment, actor=actor, note="serve --demo")
         secrets[orders] = issued.secret
     await _add_orders(store, actor, Actor(f"key:{keys[_PARTNER]}", actor.at))
+    await store.responses.add(_responses(actor.at))
     await store.audit.record_backup("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
     return Demo(secrets[VisibleOrders.ALL], secrets[VisibleOrders.OWN], _PENDING, _SHIPPED)
 
@@ -101,6 +110,19 @@ def recent_requests(now: float) -> list[Totals]:
         counts = numbers.randint(1, 9), numbers.choice((0, 0, 0, 0, 0, 2))
         requests.subtract(dict(zip(requests, counts, strict=True)))
     return totals[::-1]
+
+
+def _responses(now: float) -> dict[int, ResponseCounts]:
+    """The responses of the week before `now` (Unix seconds), by hour."""
+    numbers = random.Random(13)  # noqa: S311 - the same sample data every time
+    hours = range(Granularity.HOUR.start(now - 7 * DAY), int(now) - HOUR, HOUR)
+    return {
+        hour: ResponseCounts(
+            numbers.choice((0, 0, 0, 0, 0, 0, 1)),
+            {0.0005: numbers.randint(150, 250), 0.001: 15, 0.0025: 5, 0.005: numbers.randint(0, 2)},
+        )
+        for hour in hours
+    }
 
 
 async def _add_account(store: Store, environment: Environment, name: str, actor: Actor) -> str:

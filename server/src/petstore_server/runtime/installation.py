@@ -5,12 +5,15 @@ are extras. What uses the store raises SettingsError and StoreUnusable.
 """
 
 import importlib.util
+import ipaddress
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
     from petstore_server.domain.usage import Usage
     from petstore_server.engines.postgres.timelines import Share
     from petstore_server.limits.redis import RedisCounters
+    from petstore_server.runtime.tracing import Tracing
 
+_ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 _UNRESPONSIVE_SECONDS = 5.0  # for which connecting does not ask a Redis that has not responded
 
+_OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_OTLP_PROTOCOL = "http/protobuf"
 _unresponsive_until: dict[str, float] = {}  # by the URL of a Redis, a time of the monotonic clock
 
 
@@ -44,6 +51,32 @@ def sqlite_path(url: str) -> Path:
             "while no server runs."
         )
     return Path(url.removeprefix(SQLITE)).absolute()
+
+
+def host_identity(settings: Settings) -> str:
+    """What identifies this host among those that share the store: its name and its admin port.
+
+    With PostgreSQL also its address on the way there, or to other networks: machines and containers may share a name.
+    """
+    name = f"{socket.gethostname()}:{settings.admin_port}"
+    if is_sqlite(settings.database_url):
+        return name
+    listed = urlsplit(describe_url(settings.database_url)).netloc.split(",")
+    hosts = [host for each in listed if (host := urlsplit(f"//{each}").hostname)]
+    found = (address for host in (*hosts, _ELSEWHERE) if (address := _own_address(host)) is not None)
+    return f"{name} at {address}" if (address := next(found, None)) else name
+
+
+def _own_address(destination: str) -> str | None:
+    """The address from which this machine reaches another one, without sending anything; None if it is loopback."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(destination, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.connect(address)
+            own = str(trial.getsockname()[0])
+    except OSError:
+        return None
+    return None if ipaddress.ip_address(own.partition("%")[0]).is_loopback else own
 
 
 @asynccontextmanager
@@ -79,11 +112,30 @@ async def opened_store(
         await store.close()
 
 
-def require_installed(driver: str, reason: str) -> None:
+def require_installed(driver: str, reason: str, lock: str = "scale-out") -> None:
     """Raises SettingsError if the driver of an extra is not installed; `reason` says why it is needed."""
-    if importlib.util.find_spec(driver) is None:
-        remedy = "install the drivers with pip install --require-hashes -r requirements/scale-out.lock"
+    try:
+        found = importlib.util.find_spec(driver)
+    except ModuleNotFoundError:  # not even the package that it is in
+        found = None
+    if found is None:
+        remedy = f"install the drivers with pip install --require-hashes -r requirements/{lock}.lock"
         raise SettingsError(f"{reason}, but its driver is missing; {remedy}")
+
+
+def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
+    """What makes spans of requests, if the variables of OpenTelemetry ask for it. Raises SettingsError."""
+    endpoint = next((name for name in _OTLP_ENDPOINTS if environ.get(name)), None)
+    disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    if endpoint is None or disabled:
+        return None
+    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
+        if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
+            raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
+    require_installed("opentelemetry.exporter.otlp.proto.http", f"{endpoint} is set", "otel")
+    from petstore_server.runtime.tracing import Tracing
+
+    return Tracing(settings.environment)
 
 
 def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
@@ -116,8 +168,24 @@ def redis_counters(settings: Settings, clock: Callable[[], float] | None = None)
     """The counters, not connected yet. Times are Redis's own unless a test gives a `clock`. Raises SettingsError."""
     require_installed("redis", "PETSTORE_REDIS_URL is set")
     from petstore_server.limits.redis import RedisCounters
+    from petstore_server.limits.redis_client import RedisAddress
 
-    return RedisCounters(settings.redis_url or "", ban_policy(settings), clock)
+    if settings.redis_ca_file is not None:
+        _require_certificates(settings.redis_ca_file)
+    address = RedisAddress(settings.redis_url or "", settings.redis_ca_file, settings.redis_sentinel_password)
+    return RedisCounters(address, ban_policy(settings), clock)
+
+
+def _require_certificates(file: str) -> None:
+    """Raises SettingsError if the file cannot be read, or has no certificates."""
+    import ssl  # where it is needed
+
+    try:
+        ssl.create_default_context(cafile=file)
+    except ssl.SSLError:
+        raise SettingsError(f"PETSTORE_REDIS_CA_FILE names {file}, which has no certificates in PEM.") from None
+    except OSError as error:
+        raise SettingsError(f"PETSTORE_REDIS_CA_FILE names {file}, which cannot be read: {error.strerror}.") from None
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from starlette.routing import BaseRoute
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import lock_for_serving, named_store
+from petstore_server.runtime.installation import lock_for_serving, named_store, tracing
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, overriding
 from petstore_server.telemetry.logs import lost_lines
@@ -70,7 +70,7 @@ def serve_inherited(settings: Settings, listener: int, channel: int) -> None:
 
 async def _serve(settings: Settings, public: socket.socket, channel: socket.socket) -> None:
     """Serve; report once when ready, and then whenever the supervisor sends a line."""
-    async with opened_backend(settings, time.time) as backend:
+    async with opened_backend(settings, time.time, tracing=tracing(os.environ, settings)) as backend:
         application = Application(settings, backend, time.time, secrets.token_hex)
         requests, reports = await asyncio.open_unix_connection(sock=channel)
 

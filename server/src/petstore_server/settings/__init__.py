@@ -80,9 +80,17 @@ class Settings:
     )
     redis_url: str | None = _setting(
         "",
-        "Where limits are counted, such as redis://host:6379/0; empty: in process.",
+        "Where limits are counted: redis://HOST:6379/0, or redis+sentinel://HOST,HOST/NAME/0; empty: in process.",
         values.redis_url,
         secret=True,
+    )
+    redis_ca_file: str | None = _setting(
+        "",
+        "File of the authorities, in PEM, that sign the certificate of Redis, and of Sentinels; empty: the system's.",
+        values.absolute_path,
+    )
+    redis_sentinel_password: str | None = _setting(
+        "", "Password of the Sentinels; that of Redis is in PETSTORE_REDIS_URL.", values.optional_text, secret=True
     )
     host: str = _setting("127.0.0.1", "Address on which the API listens.", values.host)
     port: int = _setting("8080", "Port of the API; 0 takes a free one.", values.port)
@@ -171,6 +179,26 @@ class Settings:
     console_hosts: frozenset[str] = _setting(
         "", "Further host names, separated by commas, under which the admin port may be used.", values.host_names
     )
+    console_user_header: str | None = _setting(
+        "",
+        "The header in which a proxy names the operator whom it has signed in, such as X-Forwarded-Email; empty: links "
+        "of `petstore console` only.",
+        values.header_name,
+    )
+    console_proxies: tuple[Network, ...] = _setting(
+        "",
+        "Addresses or networks, separated by commas, of the proxies from which the console accepts that header.",
+        values.networks,
+    )
+    console_groups_header: str | None = _setting(
+        "", "The header in which those proxies give the operator's groups, separated by commas.", values.header_name
+    )
+    console_roles: tuple[tuple[str, str | None], ...] = _setting(
+        "",
+        "Which groups have which role (admin, operator or viewer), such as admin:pets-admins,operator:pets-ops,viewer:*"
+        " where * is every operator; empty: everybody is a viewer.",
+        values.roles,
+    )
 
 
 SETTINGS = tuple(Setting(f"PETSTORE_{setting.name.upper()}", **setting.metadata) for setting in fields(Settings))
@@ -195,6 +223,12 @@ def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = 
         except ValueError as error:
             raise SettingsError(f"{setting.name} {error}; it is {_shown(setting, environ)}.") from None
     settings = Settings(*read)
+    if settings.redis_ca_file is not None and not (settings.redis_url or "").startswith("rediss"):
+        raise SettingsError(
+            "PETSTORE_REDIS_CA_FILE needs a PETSTORE_REDIS_URL with TLS: rediss:// or rediss+sentinel://."
+        )
+    if settings.redis_sentinel_password is not None and "+sentinel://" not in (settings.redis_url or ""):
+        raise SettingsError("PETSTORE_REDIS_SENTINEL_PASSWORD needs a PETSTORE_REDIS_URL that names Sentinels.")
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
     if settings.usage_daily_retention_days < settings.usage_hourly_retention_days:
@@ -202,6 +236,7 @@ def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = 
         raise SettingsError(problem)
     if settings.pets_sunset < settings.pets_deprecated_at:
         raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
+    _check_sign_in(settings)
     return settings
 
 
@@ -245,8 +280,25 @@ def _shown(setting: Setting, environ: Mapping[str, str]) -> str:
         return f"the text of {environ[setting.name + _FILE]}"
     text = environ.get(setting.name, setting.default)
     if not setting.name.endswith("_URL"):
-        return repr(text)
+        return "not shown" if setting.secret else repr(text)
     return describe_url(text) if "://" in text else "not a URL"
+
+
+def _check_sign_in(settings: Settings) -> None:
+    """Reject settings of the console's sign-in by a proxy that only work together."""
+    user, groups = settings.console_user_header, settings.console_groups_header
+    named = [group for _, group in settings.console_roles if group is not None]
+    if user is None:
+        for name in ("console_proxies", "console_groups_header", "console_roles"):
+            if getattr(settings, name):
+                raise SettingsError(f"PETSTORE_{name.upper()} needs PETSTORE_CONSOLE_USER_HEADER, which is not set.")
+    elif not settings.console_proxies:
+        raise SettingsError("PETSTORE_CONSOLE_USER_HEADER needs PETSTORE_CONSOLE_PROXIES: the addresses of the proxy.")
+    elif user == groups:
+        raise SettingsError("PETSTORE_CONSOLE_USER_HEADER and PETSTORE_CONSOLE_GROUPS_HEADER must differ.")
+    elif named and groups is None:
+        problem = f"PETSTORE_CONSOLE_ROLES names the group {named[0]}, which needs PETSTORE_CONSOLE_GROUPS_HEADER."
+        raise SettingsError(problem)
 
 
 def _refuse_unknown_names(names: Iterable[str], in_kubernetes: bool) -> None:

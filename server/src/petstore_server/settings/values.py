@@ -18,12 +18,15 @@ _HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f]*:[0-9a-f]*:[0-9a-f:.]*\
 _CONTACT = re.compile(
     r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
 )
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+_BROWSERS_HEADERS = {"accept", "authorization", "connection", "cookie", "host", "origin", "referer", "user-agent"}
+_ROLES = ("admin", "operator", "viewer")
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 _NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 _URL = re.compile(
     r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
     (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
-    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,[\w.:%-]*)*)
+    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,(?:\[[0-9A-Fa-f:.]+\](?::\d{1,5})?|[\w.:%-]*))*)
     (?P<path>/[\w./%+~-]*)?
     (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
     """,
@@ -34,10 +37,16 @@ _URL = re.compile(
 # and the first of several values. Without a host it takes this one, as meant.
 _REDIS = re.compile(
     r"""(?!.*[?&](\w+)=.*&\1=) (?!.*/\d+\?.*\bdb=)
-    (?:rediss?://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]*)(?::[1-9]\d{0,4})?(?:/\d{0,5})?|unix://(?:[^/?#]*@)?/[^?#]+)
+    (?:rediss?://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]*)(?::[1-9]\d{0,4})?(?:/\d{0,5})?
+    |rediss?\+sentinel://(?:[^/?#]*@)?(?:\[[^]]+\]|[^:/?#,]+)(?::[1-9]\d{0,4})?(?:,(?:\[[^]]+\]|[^:/?#,]+)(?::[1-9]\d{0,4})?)*
+        /[\w.%-]+(?:/\d{0,5})?
+    |unix://(?:[^/?#]*@)?/[^?#]+)
     (?:[?&](?:db=\d{1,5}|(?!db=|decode_responses=)\w+=[^&#]*))*""",
     re.ASCII | re.VERBOSE,
 )
+
+
+_REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
 
 def host(value: str) -> str:
@@ -113,12 +122,24 @@ def database_url(value: str) -> str:
 def redis_url(value: str) -> str | None:
     if not value:
         return None
-    if not value.startswith(("redis://", "rediss://", "unix://")) or not _REDIS.fullmatch(_parsed_url(value)):
+    if not value.startswith(_REDIS_SCHEMES) or not _REDIS.fullmatch(_parsed_url(value)):
         problem = (
-            "must be redis://HOST:PORT/0 with one host and the number of a database, rediss:// for TLS, unix://FILE "
+            "must be redis://HOST:PORT/0 with one host and the number of a database, redis+sentinel://HOST,HOST/NAME/0 "
+            "with Sentinels and the name of a primary, rediss in place of redis for TLS, unix://FILE for a socket, or "
+            "empty; "
         )
-        raise ValueError(problem + "for a socket, or empty; docs/reference.md lists its parameters, each of them once")
+        raise ValueError(problem + "docs/reference.md lists its parameters, each of them once")
     return value
+
+
+def absolute_path(value: str) -> str | None:
+    if value and not value.startswith("/"):
+        raise ValueError("must be the absolute path of a file")
+    return value or None
+
+
+def optional_text(value: str) -> str | None:
+    return value or None
 
 
 def _parsed_url(value: str) -> str:
@@ -167,6 +188,24 @@ def host_names(value: str) -> frozenset[str]:
         if not _HOST_NAME.fullmatch(name):
             raise ValueError("must be host names or addresses without ports, separated by commas")
     return frozenset(name.strip("[]") for name in names)
+
+
+def header_name(value: str) -> str | None:
+    if value and (not _HEADER_NAME.fullmatch(value) or value.lower() in _BROWSERS_HEADERS):
+        raise ValueError("must be the name of a header that only the proxy sets, such as X-Forwarded-Email")
+    return value.lower() or None
+
+
+def roles(value: str) -> tuple[tuple[str, str | None], ...]:
+    pairs = []
+    for part in value.split(","):
+        role, _, group = map(str.strip, part.partition(":"))
+        if part.strip() and (role not in _ROLES or not group):
+            problem = f"must be pairs of a role ({', '.join(_ROLES)}) and a group, such as admin:pets-admins,viewer:*"
+            raise ValueError(problem)
+        if role:
+            pairs.append((role, None if group == "*" else group))  # None for every operator
+    return tuple(pairs)
 
 
 def on_off(value: str) -> bool:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from petstore_server.store.access import Accounts, Keys
     from petstore_server.store.engine import Engine
     from petstore_server.store.listing import Listing
+    from petstore_server.store.responses import Responses
     from petstore_server.store.usage import UsageStore
 
 _PROBED_SECONDS = 1.0  # for which a probe that succeeded is not made again: it locks the clock, if only briefly
@@ -82,6 +83,12 @@ class Store:
         from petstore_server.store.listing import Listing
 
         return Listing(self.engine)
+
+    @cached_property
+    def responses(self) -> "Responses":
+        from petstore_server.store.responses import Responses
+
+        return Responses(self.engine)
 
     @cached_property
     def usage(self) -> "UsageStore":

@@ -24,6 +24,7 @@ from petstore_server.store.engine import (
 
 REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
 TRACE_ID = "trace_id"  # and the trace of which that was a part
+VERIFIED = "verified"  # and that a proxy has given the name of the operator
 MAX_SCAN = 20_000  # entries examined for one page or count at most
 
 _ALL = AuditFilters()
@@ -60,6 +61,8 @@ def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
         after = {**(after or {}), REQUEST_ID: actor.request_id}
         if actor.trace_id is not None:
             after[TRACE_ID] = actor.trace_id
+    if actor.verified:
+        after = {**(after or {}), VERIFIED: True}
     return actor.at, actor.name, action, subject, as_json(change.before), as_json(after)
 
 
@@ -170,7 +173,10 @@ def _entry(row: Row) -> AuditEntry:
     changed = from_json(after)
     made_by = changed if isinstance(changed, dict) else {}
     request_id, trace_id = made_by.pop(REQUEST_ID, None), made_by.pop(TRACE_ID, None)
-    return AuditEntry(entry_id, at, actor, action, subject, from_json(before), changed, request_id, account, trace_id)
+    verified = made_by.pop(VERIFIED, False)
+    changed = None if verified and not changed else changed
+    values = from_json(before), changed, request_id, account, trace_id, verified
+    return AuditEntry(entry_id, at, actor, action, subject, *values)
 
 
 def as_json(value: Any) -> str | None:

@@ -7,7 +7,7 @@ from petstore_server.domain.audit import Actor, AuditEntry, Change
 from petstore_server.domain.errors import ImportNotFound
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, ImportPosition, ImportRun, ImportsPage, Rejected
 from petstore_server.domain.orders import ImportOutcome
-from petstore_server.store.audit import as_json, audit_row, from_json, record
+from petstore_server.store.audit import VERIFIED, as_json, audit_row, from_json, record
 from petstore_server.store.engine import NOW, Command, Commands, Part, Query, Row, Work, one, snapshot, transaction
 
 BEAT_SECONDS = 3.0  # between two signs of life of a run
@@ -51,13 +51,15 @@ _FORGET = """
         WHERE import_id IN (SELECT id FROM petstore.imports WHERE seen_at <= %s) LIMIT %s
     )
 """
-_ENTRIES = """
-    SELECT audit.id, batches.at, audit.actor, audit.action, import_id, batches."before", batches."after", batches.id
+_IS_VERIFIED = f"(audit.\"after\"::json ->> '{VERIFIED}') IS NOT NULL"
+_ENTRIES = f"""
+    SELECT audit.id, batches.at, audit.actor, audit.action, import_id, {_IS_VERIFIED},
+        batches."before", batches."after", batches.id
     FROM petstore.import_batches AS batches
     JOIN petstore.imports ON imports.id = import_id
     JOIN petstore.audit ON audit.subject = import_id AND audit.action = kind || '.import'
 """
-_OF_ORDER = """
+_OF_ORDER = f"""
     WITH RECURSIVE batches (number, import_id, at, previous) AS (
         SELECT import_batches.id, import_id, at, previous
         FROM petstore.orders JOIN petstore.import_batches ON import_batches.id = imported WHERE orders.id = %s
@@ -65,7 +67,7 @@ _OF_ORDER = """
         SELECT import_batches.id, import_batches.import_id, import_batches.at, import_batches.previous
         FROM batches JOIN petstore.import_batches ON import_batches.id = CAST(batches.previous::json ->> %s AS bigint)
     )
-    SELECT audit.id, batches.at, audit.actor, audit.action, import_id, NULL, NULL, number FROM batches
+    SELECT audit.id, batches.at, audit.actor, audit.action, import_id, {_IS_VERIFIED}, number FROM batches
     JOIN petstore.audit ON audit.subject = import_id AND audit.action = 'orders.import'
     ORDER BY number DESC
 """
@@ -141,13 +143,16 @@ class Imports(Part):
         """Yield an entry for each batch that changed something, in their order, with all orders before and after."""
         sql, number = f"{_ENTRIES} WHERE import_id = %s AND batches.id > %s ORDER BY batches.id LIMIT 1", 0
         while rows := await self._engine.query(sql, (import_id, number), short=False):
-            *values, before, after, number = rows[0]
-            yield AuditEntry(*values, *map(from_json, (before, after)))
+            *values, verified, before, after, number = rows[0]
+            yield AuditEntry(*values, *map(from_json, (before, after)))._replace(verified=bool(verified))
 
     async def of_order(self, order_id: int) -> list[tuple[int, AuditEntry]]:
         """All batches of imports that created or changed the order, newest first, with an entry without states."""
         rows = await self._engine.query(_OF_ORDER, (order_id, str(order_id)), short=False)
-        return [(row[-1], AuditEntry(*row[:-1])) for row in rows]
+        return [
+            (number, AuditEntry(entry_id, at, actor, action, import_id, None, None, verified=bool(verified)))
+            for entry_id, at, actor, action, import_id, verified, number in rows
+        ]
 
     async def states(self, batch: int, order_id: int) -> tuple[Any, Any]:
         """The fields of an order before and after a batch that changed it; neither if the batch created it."""

@@ -1,53 +1,74 @@
 """Sign-in links, sessions and submitted forms of the operator console."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from petstore_server.domain.audit import Actor, Change
-from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, SESSION_LIFETIME, Session, token_digest
+from petstore_server.domain.errors import ServiceUnavailable, SessionNotFound
+from petstore_server.domain.roles import Role
+from petstore_server.domain.sessions import (
+    FORM_LIFETIME,
+    LINK_LIFETIME,
+    SESSION_LIFETIME,
+    Session,
+    session_id,
+    token_digest,
+)
+from petstore_server.domain.texts import hide_keys
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Command, Part, Query, Work, transaction
+from petstore_server.store.engine import Command, Part, Query, Row, Work, marks, one, transaction
 
-_ADD = "INSERT INTO petstore.console_sessions (digest, kind, actor, expires_at) VALUES (%s, %s, %s, %s)"
-_VALID = "FROM petstore.console_sessions WHERE digest = %s AND kind = %s AND expires_at > %s"
+_ADD = """
+    INSERT INTO petstore.console_sessions (digest, kind, actor, role, began_at, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s)
+"""
+_VALID = f"FROM petstore.console_sessions WHERE digest IN {marks(list(Role))} AND kind = %s AND expires_at > %s"
+_SESSION = "digest, actor, role, began_at, expires_at"
+_ALL = f"SELECT {_SESSION} FROM petstore.console_sessions WHERE kind = 'session' AND expires_at > %s"
 _CLAIM = """
     INSERT INTO petstore.console_forms (digest, submitted_at) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING digest
 """
 _SUBJECT = "console"
+_MAX_PATH = 200  # characters
 
 
 class Sessions(Part):
     """What the console keeps in one store, which has only the SHA-256 of tokens and forms."""
 
     @transaction
-    def create_link(self, token: str, actor: Actor) -> Work[float]:
+    def create_link(self, token: str, actor: Actor, role: Role = Role.ADMIN) -> Work[float]:
         """Allow one sign-in with `token` (TOKEN_BYTES); return its end (Unix seconds). Deletes what has expired too."""
         expires_at = actor.at + LINK_LIFETIME
         yield Command("DELETE FROM petstore.console_sessions WHERE expires_at <= %s", (actor.at,))
-        yield Command(_ADD, (token_digest(token), "link", actor.name, expires_at))
-        yield record(actor, "console.create_link", _SUBJECT, Change(None, {"expires_at": expires_at}))
+        yield Command(_ADD, (token_digest(token, role), "link", actor.name, str(role), actor.at, expires_at))
+        change = Change(None, {"role": str(role), "expires_at": expires_at})
+        yield record(actor, "console.create_link", _SUBJECT, change)
         return expires_at
 
     @transaction
     def sign_in(self, link: str, session: str, now: float) -> Work[Session | None]:
         """Replace a link by a session, both given by their tokens; None if it is not valid at `now`, or was used."""
-        used = yield Query(f"DELETE {_VALID} RETURNING actor", (token_digest(link), "link", now))
+        used = yield Query(f"DELETE {_VALID} RETURNING actor, role", (*_digests(link), "link", now))
         if not used:
             return None
-        actor, expires_at = used[0][0], now + SESSION_LIFETIME
-        yield Command(_ADD, (token_digest(session), "session", actor, expires_at))
-        yield record(Actor(actor, now), "console.sign_in", _SUBJECT, Change(None, None))
-        return Session(actor, expires_at)
+        actor, role = used[0][0], Role(used[0][1])
+        signed_in = token_digest(session, role), actor, role, now, now + SESSION_LIFETIME
+        yield Command(_ADD, (signed_in[0], "session", actor, str(role), *signed_in[3:]))
+        yield record(Actor(actor, now), "console.sign_in", _SUBJECT, Change(None, {"role": str(role)}))
+        return _session(signed_in)
 
     async def find(self, token: str, now: float) -> Session | None:
         """Find a session and extend it if the store takes changes; None if there is none at `now` (Unix seconds)."""
-        digest = token_digest(token)
-        rows = await self._engine.query(f"SELECT actor, expires_at {_VALID}", (digest, "session", now))
-        session = Session(*rows[0]) if rows else None
+        rows = await self._engine.query(f"SELECT {_SESSION} {_VALID}", (*_digests(token), "session", now))
+        session = _session(rows[0]) if rows else None
         if session is not None and session.needs_extension(now):
             with suppress(ServiceUnavailable):
-                await self._extend(digest, now + SESSION_LIFETIME)
+                await self._extend(rows[0][0], now + SESSION_LIFETIME)
         return session
+
+    async def list(self, now: float) -> Sequence[Session]:
+        """The sessions that have not ended at `now` (Unix seconds), those that were used last first."""
+        return [_session(row) for row in await self._engine.query(f"{_ALL} ORDER BY expires_at DESC, digest", (now,))]
 
     @transaction
     def _extend(self, digest: bytes, expires_at: float) -> Work[None]:
@@ -74,7 +95,18 @@ class Sessions(Part):
     @transaction
     def end(self, token: str) -> Work[None]:
         """End a session; ending it twice changes nothing."""
-        yield Command("DELETE FROM petstore.console_sessions WHERE digest = %s", (token_digest(token),))
+        yield Command(f"DELETE FROM petstore.console_sessions WHERE digest IN {marks(list(Role))}", _digests(token))
+
+    @transaction
+    def end_one(self, identifier: str, actor: Actor) -> Work[Session]:
+        """End the session with this identifier, of whatever operator, and return it. Raises SessionNotFound."""
+        rows = yield Query(_ALL, (actor.at,))
+        found = one([row for row in rows if session_id(row[0]) == identifier], SessionNotFound, identifier)
+        session = _session(found)
+        yield Command("DELETE FROM petstore.console_sessions WHERE digest = %s", (found[0],))
+        fields = {"session": identifier, "operator": session.operator, "role": str(session.role)}
+        yield record(actor, "console.end_session", _SUBJECT, Change(fields, None))
+        return session
 
     @transaction
     def end_all(self, actor: Actor) -> Work[int]:
@@ -83,3 +115,19 @@ class Sessions(Part):
         sessions = ended.count(("session",))
         yield record(actor, "console.end_sessions", _SUBJECT, Change(None, {"sessions": sessions}))
         return sessions
+
+    @transaction
+    def record_refusal(self, path: str, role: Role, needed: Role, actor: Actor) -> Work[None]:
+        """Record that an operator submitted a form, by its path in the console, that needs another role."""
+        fields = {"form": hide_keys(path)[:_MAX_PATH], "role": str(role), "needs": str(needed)}
+        yield record(actor, "console.refuse", _SUBJECT, Change(None, fields))
+
+
+def _digests(token: str) -> tuple[bytes, ...]:
+    """The digests under which a token may be stored: one for each role."""
+    return tuple(token_digest(token, role) for role in Role)
+
+
+def _session(row: Row) -> Session:
+    digest, actor, role, began_at, expires_at = row
+    return Session(session_id(digest), actor, Role(role), began_at, expires_at)

@@ -146,6 +146,11 @@ class UsageStore(Part):
         sql = "SELECT used, last_hour FROM petstore.api_use WHERE account_id = %s ORDER BY used"
         return dict(await self._engine.query(sql, (account_id,)))
 
+    async def used_by(self, used: str) -> dict[int, int]:
+        """The accounts, by id, that have used an operation or a version, with the hour in which they last did."""
+        sql = "SELECT account_id, last_hour FROM petstore.api_use WHERE used = %s"
+        return dict(await self._engine.query(sql, (used,), short=False))
+
     async def users(self, since: float) -> dict[str, int]:
         """The number of accounts that have used each operation and each version `since` (Unix seconds)."""
         sql = "SELECT used, count(*) FROM petstore.api_use WHERE last_hour >= %s GROUP BY used ORDER BY used"

@@ -24,7 +24,7 @@ from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, Inval
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, UsageCounts
+from petstore_server.domain.usage import DEPRECATED, Granularity, UsageCounts
 from petstore_server.operations.accounts import create_account, report_windows
 from petstore_server.operations.audit import account_subjects
 from petstore_server.operations.usage import AccountSort, page_of_accounts
@@ -39,7 +39,7 @@ _PLAN_FIELDS, _STATE_FIELDS = ("plan", "per_minute", "per_day"), ("suspended_at"
 
 async def list_accounts(visit: Visit, new_form: Form | None = None, status: int = 200) -> Response:
     """All accounts, searched, filtered and sorted, page by page; and the form for a new one, as it was submitted."""
-    filters = visit.filters("search", "plan", "state", "sort")
+    filters = visit.filters("search", "plan", "state", "using", "sort")
     sorts = [prefix + by for by in AccountSort for prefix in ("", "-")]
     for name, known in (("plan", [*Plan]), ("state", _STATES), ("sort", sorts)):
         if filters[name] not in known:
@@ -48,8 +48,10 @@ async def list_accounts(visit: Visit, new_form: Form | None = None, status: int 
     filters.values["sort"] = sort = given.get("sort", AccountSort.NAME)
     statistics = await visit.require(visit.sources.accounts())
     banned = await visit.require(visit.store.keys.banned_accounts(visit.now))
+    used = await visit.require(visit.store.usage.used_by(filters["using"])) if filters["using"] else None
+    operations = await visit.read(visit.store.usage.users(0))
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    matches = _matching(filters, banned)
+    matches = _matching(filters, banned, used)
     page = await asyncio.to_thread(
         page_of_accounts, statistics.rows, matches, by, visit.page_number, descending=descending
     )
@@ -63,6 +65,9 @@ async def list_accounts(visit: Visit, new_form: Form | None = None, status: int 
         sort=sort,
         states=list(_STATES),
         banned=banned,
+        last_used=used,
+        operations=operations,
+        names=sorted({*(operations.value or ()), *DEPRECATED, filters["using"]} - {""}),
         filtered=bool(given.keys() - {"sort"}),
         new_form=new_form
         or await visit.kept("/accounts")
@@ -86,13 +91,14 @@ async def create(visit: Visit) -> Response:
     return visit.redirect_with_notice(account_path(name), done)
 
 
-def _matching(filters: Form, banned: frozenset[int]) -> Callable[[Account], bool]:
-    """Whether an account has a part of its name in any case, a plan, and a state."""
+def _matching(filters: Form, banned: frozenset[int], used: Collection[int] | None) -> Callable[[Account], bool]:
+    """Whether an account has a part of its name in any case, a plan, and a state, and `used` what was asked for."""
     search, plan, state = filters["search"].casefold(), filters["plan"], filters["state"]
 
     def matches(account: Account) -> bool:
         is_in_state = account.id in banned if state == "banned" else state in ("", account.state)
-        return is_in_state and search in account.name.casefold() and plan in ("", account.plan)
+        uses = used is None or account.id in used
+        return is_in_state and uses and search in account.name.casefold() and plan in ("", account.plan)
 
     return matches
 

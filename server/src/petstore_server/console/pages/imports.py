@@ -91,7 +91,7 @@ async def _checked(visit: Visit, form: Form) -> ImportJob:
         form.values.update((field, _text(received, field)) for field in FIELDS)
         file, name, size = _file(received)
         await visit.submit_once(await asyncio.to_thread(_content, received, file))
-        job = jobs.check(file, name, size, dict(form.values), visit.operator)
+        job = jobs.check(file, name, size, dict(form.values), visit.actor)
         unused.pop_all()
     with suppress(TimeoutError):  # another import is under way
         await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
@@ -181,7 +181,7 @@ def _refreshed(visit: Visit, template: str, *, busy: bool, **values: Any) -> Res
 async def start(visit: Visit) -> Response:
     job = _job(visit)
     await visit.form()
-    visit.sources.imports.import_(job, visit.operator)
+    visit.sources.imports.import_(job, visit.actor)
     return _show_job(job)
 
 

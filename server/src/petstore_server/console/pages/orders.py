@@ -50,7 +50,12 @@ _MAX_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
 _MAX_CHANGES = 50
 _MAX_REASONS = 5  # orders that a notice explains by themselves
-EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
+EXPORTS = {  # the label, the format, the ending and the type of each
+    "csv": ("CSV", "spreadsheet", "csv", "text/csv; charset=utf-8"),
+    "csv-bom": ("CSV for Excel", "spreadsheet with BOM", "csv", "text/csv; charset=utf-8"),
+    "jsonl": ("JSONL", "jsonl", "jsonl", "application/jsonl"),
+    "json": ("JSON", "json", "json", "application/json"),
+}
 
 
 async def list_orders(visit: Visit) -> Response:
@@ -83,7 +88,7 @@ async def list_orders(visit: Visit) -> Response:
         given=given,
         filtered=bool(given.keys() - {"sort"}),
         **position_links(given, "after", visit.query.get("after"), page.next),
-        exports=list(EXPORTS),
+        exports=[(name, label) for name, (label, *_) in EXPORTS.items()],
     )
 
 
@@ -184,9 +189,10 @@ async def export(visit: Visit) -> Response:
     query = await _read_query(visit, form)
     if query is None:
         raise InvalidInput("Correct the filters of the list first; then export it.")
-    name = f"orders-{file_stamp(visit.now)}.{file_format}"
+    _, written, ending, media_type = EXPORTS[file_format]
+    name = f"orders-{file_stamp(visit.now)}.{ending}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    parts = operations.export_orders(visit.store, file_format, query.filters)
+    parts = operations.export_orders(visit.store, written, query.filters)
     first, _ = await anext(parts)  # before the response begins, so that a failure has its page
 
     async def content() -> AsyncIterator[bytes]:
@@ -194,7 +200,7 @@ async def export(visit: Visit) -> Response:
         async for part, _ in parts:
             yield part
 
-    return StreamingResponse(content(), headers=headers, media_type=EXPORTS[file_format])
+    return StreamingResponse(content(), headers=headers, media_type=media_type)
 
 
 def _actions(visit: Visit) -> dict[str, tuple[str, Transition[Order]]]:

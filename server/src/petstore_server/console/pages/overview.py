@@ -1,6 +1,7 @@
 """The first page: whether all is well, and who uses and changes what; and the search box of every page."""
 
 import asyncio
+from collections import Counter
 from functools import reduce
 from typing import Any
 from urllib.parse import quote
@@ -8,19 +9,19 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.forms import account_path, query_link
-from petstore_server.console.recent_requests import INTERVALS, SAMPLE_SECONDS, RecentReport
+from petstore_server.console.recent_requests import INTERVALS, PERCENTILES, SAMPLE_SECONDS, RecentReport
 from petstore_server.console.rendering import SIGN_INS, minutes
-from petstore_server.console.sources import Reading
+from petstore_server.console.sources import History, Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
 from petstore_server.domain.keys import holds_key
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, UsageCounts, add
+from petstore_server.domain.usage import Granularity, ResponseCounts, UsageCounts, add
 from petstore_server.operations.accounts import find_key_by_secret
 from petstore_server.operations.admin_port import CONSOLE_PATH
-from petstore_server.operations.usage import AccountSort, UsageReport, top_accounts
+from petstore_server.operations.usage import AccountSort, top_accounts
 
 _TOP = 5
 _RECENT = 12
@@ -66,13 +67,23 @@ async def _requests(visit: Visit) -> dict[str, Any]:
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
     if not visit.sources.settings.usage_daily_retention_days:
         problem = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
-        return {"requests": Reading[UsageReport](problem=problem), "chart": None}
+        return {"requests": Reading[History](problem=problem), "chart": None}
     history = await visit.sources.history[days].get()
+    if history.value is None:
+        return {"requests": history, "chart": None}
+    usage, responses = history.value
+    served = ResponseCounts(
+        sum(hour.failed for hour in responses.values()),
+        sum((Counter(hour.durations) for hour in responses.values()), Counter[float]()),
+    )
     return {
         "requests": history,
-        "chart": history.value and _history_bars(history.value, visit.now, days),
-        "counted": reduce(add, history.value.rows.values(), UsageCounts()) if history.value else None,
-        "without_key": sum(map(sum, history.value.keyless.values())) if history.value else None,
+        "chart": _history_bars(history.value, visit.now, days),
+        "counted": reduce(add, usage.rows.values(), UsageCounts()),
+        "without_key": sum(map(sum, usage.keyless.values())),
+        "failures": served.failed,
+        "percentiles": {percent: served.percentile(percent) for percent in PERCENTILES},
+        "measured": len(responses) > 0,
     }
 
 
@@ -86,11 +97,16 @@ def _recent_bars(report: RecentReport) -> Bars:
     ]
 
 
-def _history_bars(history: UsageReport, now: float, days: int) -> Bars:
-    counted = {start: (counts.admitted, counts.refused) for start, counts in history.rows.items()}
-    keyless = {start: sum(counts) for start, counts in history.keyless.items()}
+def _history_bars(history: History, now: float, days: int) -> Bars:
+    """Each request once: what failed is not among what was admitted."""
+    (rows, keyless), responses = history
     hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)
-    return [(minutes(hour), (*counted.get(hour, (0, 0)), keyless.get(hour, 0))) for hour in hours]
+    bars: Bars = []
+    for hour in hours:
+        counts, failed = rows.get(hour, UsageCounts()), responses[hour].failed if hour in responses else 0
+        without_key = sum(keyless.get(hour, ()))
+        bars.append((minutes(hour), (max(0, counts.admitted - failed), counts.refused, without_key, failed)))
+    return bars
 
 
 async def search(visit: Visit) -> Response:

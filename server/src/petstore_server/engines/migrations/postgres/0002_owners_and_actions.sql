@@ -33,3 +33,17 @@ DROP INDEX IF EXISTS petstore.audit_by_action;
 -- that the second statement would not see.
 SELECT 1 FROM petstore.clock WHERE one = 1 FOR UPDATE; UPDATE petstore.clock SET last_order_id = coalesce((SELECT max(id) FROM petstore.orders WHERE id < 9007199254740992), 0)
 WHERE last_order_id >= 9007199254740992;
+
+-- What a session of the console may do, and when it began (Unix seconds). Version 1 of the program makes those of admins
+-- only, and finds no others: their digests are of the role too.
+ALTER TABLE petstore.console_sessions ADD COLUMN IF NOT EXISTS role text COLLATE "C" NOT NULL DEFAULT 'admin' CHECK (role = 'admin' OR role = 'operator' OR role = 'viewer');
+ALTER TABLE petstore.console_sessions ADD COLUMN IF NOT EXISTS began_at double precision;
+
+-- The responses of the service in each hour of a week, as the console's process of each host counts them every minute:
+-- `measure` is "failed" (5xx), or the upper bound of a bucket of durations in seconds. `start` is in Unix seconds.
+CREATE TABLE IF NOT EXISTS petstore.response_history (
+    start bigint NOT NULL,
+    measure text COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    PRIMARY KEY (start, measure)
+);

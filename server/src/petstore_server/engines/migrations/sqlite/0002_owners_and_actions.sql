@@ -30,3 +30,17 @@ DROP INDEX audit_by_action;
 -- New identifiers stay below 2^53: an import may have moved the clock further.
 UPDATE clock SET last_order_id = coalesce((SELECT max(id) FROM orders WHERE id < 9007199254740992), 0)
 WHERE last_order_id >= 9007199254740992;
+
+-- What a session of the console may do, and when it began (Unix seconds). Version 1 of the program makes those of admins
+-- only, and finds no others: their digests are of the role too.
+ALTER TABLE console_sessions ADD COLUMN role TEXT NOT NULL DEFAULT 'admin' CHECK (role = 'admin' OR role = 'operator' OR role = 'viewer');
+ALTER TABLE console_sessions ADD COLUMN began_at REAL;
+
+-- The responses of the service in each hour of a week, as the console's process of each host counts them every minute:
+-- `measure` is "failed" (5xx), or the upper bound of a bucket of durations in seconds. `start` is in Unix seconds.
+CREATE TABLE response_history (
+    start INTEGER NOT NULL,
+    measure TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (start, measure)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,247 @@
+"""Signing in to the console by a proxy: whose header is believed, which name and role it gives, and what stays."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.orders import Order
+from testing.console import Browser, Console, finished, running_console, text_of, upload
+from testing.stores import BY, Stores, log
+
+pytestmark = pytest.mark.anyio
+
+PROXY = "10.0.0.5"
+SETTINGS = {
+    "PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email",
+    "PETSTORE_CONSOLE_PROXIES": "10.0.0.0/24, fd00::/8",
+    "PETSTORE_CONSOLE_GROUPS_HEADER": "X-Forwarded-Groups",
+    "PETSTORE_CONSOLE_ROLES": "admin:pets-admins, operator:pets-ops, viewer:staff:all",
+}
+ADA = ("X-Forwarded-Email", "ada@example.com")
+ADMINS = ("X-Forwarded-Groups", "pets-admins")
+
+
+@pytest.fixture(name="proxied")
+async def _proxied(file_store: Stores) -> AsyncIterator[Console]:
+    """A console behind a proxy that signs operators in."""
+    async with running_console(file_store, SETTINGS) as console:
+        yield console
+
+
+async def answer(console: Console, *headers: tuple[str, str], address: str = PROXY) -> httpx2.Response:
+    return await console.another_browser(address, headers).http.get("/console/")
+
+
+async def role_of(console: Console, *groups: str) -> str | None:
+    """The role that the overview shows to an operator in these groups; None if it is refused."""
+    response = await answer(console, ADA, *(("X-Forwarded-Groups", group) for group in groups))
+    if response.status_code == 403:
+        return None
+    assert (200, True) == (response.status_code, "ada@example.com" in response.text)
+    return next(role for role in ("viewer", "operator", "admin") if f">{role}</a>" in response.text)
+
+
+async def test_the_name_and_the_role_come_with_each_request_and_without_a_session(proxied: Console) -> None:
+    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    page = await browser.get("/")
+    assert ("ada@example.com" in page, "admin" in page, "Sign out" in page) == (True, True, False)
+    assert {} == dict(browser.http.cookies)
+    assert [] == await proxied.store.sessions.list(proxied.clock.now)
+    assert "viewer" == await role_of(proxied, "staff:all")
+    assert "The proxy has signed you in" in await browser.get("/sessions")
+
+
+async def test_of_several_groups_the_highest_role_holds_and_they_match_exactly(proxied: Console) -> None:
+    for groups, expected in (
+        ("pets-admins", "admin"),
+        (" staff:all ,\tpets-ops", "operator"),
+        ("pets-ops,pets-admins,staff:all", "admin"),
+        ("PETS-ADMINS,staff:all", "viewer"),
+        ("pets-admins staff:all", None),
+        ("staff", None),
+        ("*", None),
+        ("", None),
+    ):
+        assert expected == await role_of(proxied, groups), groups
+    assert None is await role_of(proxied)
+
+
+async def test_an_operator_without_a_role_gets_a_page_that_says_so(proxied: Console) -> None:
+    response = await answer(proxied, ADA, ("X-Forwarded-Groups", "guests"))
+    text = text_of(response)
+    assert (403, True) == (
+        response.status_code,
+        "ada@example.com is signed in, but in no group that has a role" in text,
+    )
+    assert "Check again" not in text
+
+
+@pytest.mark.parametrize("given", ["", "viewer:*"])
+async def test_everybody_is_a_viewer_unless_roles_are_given(given: str, file_store: Stores) -> None:
+    settings = {name: SETTINGS[name] for name in ("PETSTORE_CONSOLE_USER_HEADER", "PETSTORE_CONSOLE_PROXIES")}
+    async with running_console(file_store, settings | {"PETSTORE_CONSOLE_ROLES": given}) as console:
+        assert "viewer" == await role_of(console, "pets-admins")
+
+
+@pytest.mark.parametrize(
+    ("headers", "address", "reason"),
+    [
+        ([ADA, ADMINS], "10.0.1.5", "came from 10.0.1.5, which PETSTORE_CONSOLE_PROXIES does not have"),
+        ([ADA, ADMINS], "127.0.0.1", "came from 127.0.0.1"),
+        ([ADA, ADMINS, ("X-Forwarded-For", PROXY), ("Forwarded", f"for={PROXY}")], "192.0.2.1", "came from 192.0.2.1"),
+        ([ADA, ADMINS], "", "came from"),
+        ([("X-Forwarded-Email", "")], "10.0.1.5", "came from 10.0.1.5"),
+        ([("X-Forwarded-Email", ""), ADMINS], PROXY, "is empty"),
+        ([("X-Forwarded-Email", "  "), ADMINS], PROXY, "is empty"),
+        ([ADA, ADA, ADMINS], PROXY, "was sent more than once"),
+        ([ADA, ("x-forwarded-email", "eve@example.com"), ADMINS], PROXY, "was sent more than once"),
+        ([("X-Forwarded-Email", "ada@example.com, eve@example.com"), ADMINS], PROXY, "holds more than one name"),
+        ([("X-Forwarded-Email", "a" * 101), ADMINS], PROXY, "is text of 1 to 100 characters"),
+        ([("X-Forwarded-Email", "ada\x7f"), ADMINS], PROXY, "is text of 1 to 100 characters on one line"),
+        ([ADA, ADMINS, ("X-Forwarded-Groups", "staff:all")], PROXY, "x-forwarded-groups was sent more than once"),
+    ],
+)
+async def test_a_header_that_cannot_be_believed_is_refused_with_a_page_that_says_why(
+    headers: list[tuple[str, str]], address: str, reason: str, proxied: Console
+) -> None:
+    response = await answer(proxied, *headers, address=address)
+    assert (403, True) == (response.status_code, reason in text_of(response)), text_of(response)
+
+
+async def test_a_name_in_another_encoding_is_refused_and_one_in_utf_8_is_shown(proxied: Console) -> None:
+    browser = proxied.another_browser(PROXY, [ADMINS])
+    for value, status in ((b"Zo\xeb", 403), ("Zoë".encode(), 200)):
+        response = await browser.http.get("/console/", headers=[(b"X-Forwarded-Email", value)])
+        assert (status, status == 200) == (response.status_code, "Zoë" in response.text)
+
+
+@pytest.mark.parametrize("address", [PROXY, "::ffff:10.0.0.5", "fd00::7", "fd00::7%eth0"])
+async def test_proxies_are_known_by_the_address_of_their_connection(address: str, proxied: Console) -> None:
+    assert 200 == (await answer(proxied, ADA, ADMINS, address=address)).status_code
+
+
+async def test_a_session_of_a_link_still_works_but_not_with_a_header_from_elsewhere(proxied: Console) -> None:
+    browser = await proxied.browser.sign_in("bob")
+    assert 403 == (await browser.http.get("/console/", headers=dict([ADA]))).status_code
+    await browser.get("/")
+    behind = proxied.another_browser(PROXY)
+    behind.http.cookies = browser.http.cookies
+    assert "bob" in await behind.get("/"), "as after the identity provider has failed"
+    page = await proxied.another_browser(PROXY).get("/", 401)
+    assert "open the console through the proxy" in page
+
+
+async def test_the_headers_mean_nothing_where_they_are_not_configured(console: Console) -> None:
+    assert 401 == (await answer(console, ADA, ADMINS)).status_code
+
+
+async def test_a_header_outweighs_a_session_and_a_link_is_not_used_up(proxied: Console) -> None:
+    link = await proxied.another_browser().link("bob")
+    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    response = await browser.http.get(link)
+    assert (303, "/console/", {}) == (response.status_code, response.headers["location"], dict(browser.http.cookies))
+    assert 303 == (await proxied.another_browser().http.get(link)).status_code
+    browser.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
+    assert "ada@example.com" in await browser.get("/")
+
+
+async def test_hosts_and_origins_are_checked_as_before(proxied: Console) -> None:
+    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    assert 421 == (await browser.http.get("/console/", headers={"Host": "evil.example"})).status_code
+    await browser.get("/accounts")
+    fields = {"form_token": browser.form_token, "name": "acme", "plan": "free", "orders": "all"}
+    forged = await browser.http.post("/console/accounts", data=fields, headers={"Origin": "http://evil.example"})
+    assert 403 == forged.status_code
+    assert [] == await proxied.store.accounts.list()
+
+
+async def test_a_form_carries_a_token_of_its_operator(proxied: Console) -> None:
+    ada, eve = (proxied.another_browser(PROXY, [("X-Forwarded-Email", name), ADMINS]) for name in ("ada", "eve"))
+    fields = {"name": "acme", "plan": "free", "orders": "all"}
+    for browser in (ada, eve):
+        await browser.get("/accounts")
+    for token in ("", "0" * 64, eve.form_token):
+        assert "The form has expired" in await ada.submit("/accounts", {**fields, "form_token": token}, 403)
+    await ada.get("/accounts")
+    assert "Created the account acme" in await ada.submit("/accounts", fields)
+
+
+async def test_a_form_works_on_every_host(each_backend: Stores) -> None:
+    async with running_console(each_backend, SETTINGS) as one, running_console(each_backend, SETTINGS) as other:
+        here, there = (each.another_browser(PROXY, [ADA, ADMINS]) for each in (one, other))
+        await here.get("/accounts")
+        fields = {"name": "acme", "plan": "free", "orders": "all", "form_token": here.form_token}
+        assert "Created the account acme" in await there.submit("/accounts", fields)
+
+
+async def test_signing_out_is_left_to_the_proxy(proxied: Console) -> None:
+    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    await browser.get("/")
+    assert "The proxy has signed you in; sign out there." in await browser.submit("/sign-out", status=409)
+
+
+async def test_an_operator_stays_signed_in_while_the_store_is_down(
+    proxied: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    other = proxied.another_browser(PROXY, [("X-Forwarded-Email", "bob"), ADMINS])
+    await browser.get("/")
+
+    async def fail() -> str:
+        raise ServiceUnavailable("The store is away")
+
+    monkeypatch.setattr(proxied.store, "epoch", fail)
+    for each in (browser, other):
+        await each.get("/")
+    proxied.sources._epoch = None
+    assert "The store is away" in await browser.get("/", 503)
+
+
+async def test_the_audit_log_tells_verified_names_from_typed_ones(proxied: Console) -> None:
+    verified = proxied.another_browser(PROXY, [("X-Forwarded-Email", "ada"), ADMINS])
+    await proxied.store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+    typed = await proxied.browser.sign_in("ada")
+    for browser, order in ((verified, "1"), (typed, "2")):
+        await browser.get("/orders")
+        await browser.submit("/orders/ship", {"order": order})
+    entries = [each for each in await log(proxied.store) if each.action == "order.ship"]
+    assert [("operator:ada", True), ("operator:ada", False)] == [(each.actor, each.verified) for each in entries]
+    assert all("verified" not in each.after for each in entries)
+    assert "operator ada (verified)" in await typed.get("/orders/1")
+    assert "(verified)" not in await typed.get("/orders/2")
+
+
+@pytest.mark.parametrize("name", ["ada", "eve"])
+async def test_an_import_of_a_verified_operator_is_marked_too(name: str, proxied: Console, file_store: Stores) -> None:
+    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    if name == "eve":
+        browser = await proxied.browser.sign_in(name)
+    path = await upload(browser, b'{"id": 1}\n{"id": 2}\n')
+    await finished(browser, path)
+    await browser.submit(f"{path}/import")
+    await finished(browser, path)
+    [entry] = [each for each in await log(proxied.store) if each.action == "orders.import"]
+    assert name == "ada" or entry.actor == "operator:eve"
+    assert (name == "ada") == entry.verified
+    [batch] = [each async for each in proxied.store.imports.batches(entry.subject)]
+    [(_, of_order)] = await proxied.store.imports.of_order(1)
+    assert (entry.verified, entry.verified) == (batch.verified, of_order.verified)
+
+
+async def test_an_entry_without_other_values_is_marked_as_well(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1)], "import-1", Actor("operator:ada", 1.0, "request-1", verified=True))
+        await store.sessions.end_all(Actor("operator:ada", 2.0, verified=True))
+        entries = await log(store)
+        assert [True] == [each.verified for each in entries if each.action == "console.end_sessions"]
+
+
+async def test_a_refused_sign_in_reaches_no_page_and_no_action(proxied: Console) -> None:
+    thief: Browser = proxied.another_browser("192.0.2.1", [ADA, ADMINS])
+    for path in ("/", "/orders/export", "/accounts"):
+        assert 403 == (await thief.http.get(f"/console{path}")).status_code
+    assert 403 == (await thief.http.post("/console/accounts", data={"name": "acme"})).status_code
+    assert [] == await proxied.store.accounts.list()

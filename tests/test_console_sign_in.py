@@ -1,0 +1,210 @@
+"""The shipped nginx configuration for the console, before a real service: nginx asks who an operator is.
+
+That program plays the two answers of oauth2-proxy on which nginx relies: 202 with the operator's address and groups in
+X-Auth-Request-Email and X-Auth-Request-Groups, or 401.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.cookies import SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from testing.nginx_front import SHIPPED, Front, front
+from testing.process import Server, petstore, serving
+
+pytestmark = pytest.mark.system
+
+CONFIGURATION = SHIPPED.with_name("petstore-console.conf")
+ELSEWHERE = "127.0.0.2"  # an address of this machine that is not the proxy's
+OPERATORS = {
+    "ada": ("ada@example.com", "staff,pets-admins"),
+    "bob": ("bob@example.com", "staff, pets-ops"),
+    "carol": ("carol@example.com", "staff"),
+    "dave": ("dave@example.com", "guests"),
+    "nameless": ("", "pets-admins"),
+}
+SETTINGS = {
+    "PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email",
+    "PETSTORE_CONSOLE_GROUPS_HEADER": "X-Forwarded-Groups",
+    "PETSTORE_CONSOLE_PROXIES": "127.0.0.1",
+    "PETSTORE_CONSOLE_ROLES": "admin:pets-admins,operator:pets-ops,viewer:staff",
+}
+FORGED = {"X-Forwarded-Email": "eve@example.com", "X-Forwarded-Groups": "pets-admins"}
+
+
+class Identity(BaseHTTPRequestHandler):
+    """Says whom a cookie belongs to, as oauth2-proxy does with --set-xauthrequest."""
+
+    def do_GET(self) -> None:
+        cookie = SimpleCookie(self.headers.get("Cookie", "")).get("_oauth2_proxy")
+        operator = OPERATORS.get(cookie.value) if cookie else None
+        self.send_response(202 if operator else 401)
+        for name, value in zip(("Email", "Groups"), operator or (), strict=False):
+            if value:
+                self.send_header(f"X-Auth-Request-{name}", value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Write nothing."""
+
+
+@contextmanager
+def identity_provider() -> Iterator[int]:
+    """The port of a running identity provider."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Identity)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Site(NamedTuple):
+    store: Path
+    server: Server
+    front: Front
+
+    @contextmanager
+    def visiting(self, operator: str | None, **headers: str) -> Iterator[httpx2.Client]:
+        """A browser that the identity provider knows as this operator."""
+        cookies = {"_oauth2_proxy": operator} if operator else {}
+        with self.front.browser(cookies=cookies, headers=headers) as browser:
+            yield browser
+
+
+@pytest.fixture(name="site", scope="module")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    store = folder / "store.db"
+    with identity_provider() as identity, serving(store, **SETTINGS) as server:
+        admin = int(server.admin.rpartition(":")[2])
+
+        def configuration(place: Path, port: int, service_port: int) -> str:
+            text = CONFIGURATION.read_text()
+            for shipped, here, count in (
+                ("listen 443 ssl http2;", f"listen 127.0.0.1:{port} ssl;", 1),
+                ("listen [::]:443 ssl http2;", "", 1),
+                ("/etc/petstore/tls", str(place), 2),
+                ("http://127.0.0.1:4180", f"http://127.0.0.1:{identity}", 2),
+                ("http://127.0.0.1:8081", f"http://127.0.0.1:{service_port}", 1),
+            ):
+                assert count == text.count(shipped), shipped
+                text = text.replace(shipped, here)
+            return text
+
+        with front(folder / "nginx", admin, configuration) as before:
+            yield Site(store, server, before)
+
+
+def recorded(site: Site, *options: str) -> list[dict[str, Any]]:
+    """What `petstore audit` shows with these options."""
+    return list(map(json.loads, petstore(site.store, "audit", "--json", *options).stdout.splitlines()))
+
+
+def text_of(response: httpx2.Response) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.text))
+
+
+def test_without_a_sign_in_nginx_leads_to_it(site: Site) -> None:
+    with site.visiting(None, **FORGED) as browser:
+        response = browser.get("/console/orders?status=pending")
+    assert (302, True) == (
+        response.status_code,
+        "/oauth2/sign_in?rd=/console/orders?status=pending" in str(response.headers),
+    )
+
+
+@pytest.mark.parametrize(("operator", "role"), [("ada", "admin"), ("bob", "operator"), ("carol", "viewer")])
+def test_the_operator_is_the_one_whom_the_identity_provider_names(operator: str, role: str, site: Site) -> None:
+    for headers in ({}, FORGED):
+        with site.visiting(operator, **headers) as browser:
+            page = browser.get("/console/")
+            assert 200 == page.status_code
+            assert (True, True) == (f"{operator}@example.com" in page.text, f">{role}</a>" in page.text)
+            assert "eve@example.com" not in page.text
+
+
+def test_a_group_without_a_role_gets_no_page(site: Site) -> None:
+    with site.visiting("dave") as browser:
+        response = browser.get("/console/")
+    assert (403, True) == (response.status_code, "no group that has a role" in text_of(response))
+
+
+def test_an_operator_without_a_name_is_not_signed_in_even_with_forged_headers(site: Site) -> None:
+    with site.visiting("nameless", **FORGED) as browser:
+        response = browser.get("/console/")
+    assert (401, True) == (response.status_code, "Sign in to the console" in text_of(response))
+
+
+def test_an_action_is_recorded_under_the_verified_name(site: Site) -> None:
+    with site.visiting("ada") as browser:
+        page = browser.get("/console/accounts")
+        [token] = set(re.findall(r'name="form_token" value="([^"]+)"', page.text))
+        fields = {"form_token": token, "name": "acme", "plan": "free", "orders": "own"}
+        origin = {"Origin": f"https://localhost:{site.front.port}", "Sec-Fetch-Site": "same-origin"}
+        assert (
+            403
+            == browser.post("/console/accounts", data=fields, headers={"Origin": "https://evil.example"}).status_code
+        )
+        made = browser.post("/console/accounts", data=fields, headers=origin)
+        assert (303, "/console/accounts/acme") == (made.status_code, made.headers["location"])
+        assert "Secure" in made.headers["set-cookie"]
+    assert 0 == petstore(site.store, "accounts", "suspend", "acme", "--as", "ada@example.com").returncode
+    entries = petstore(site.store, "audit", "--account", "acme").stdout.splitlines()
+    assert [True, False] == ["operator:ada@example.com (verified)" in entry for entry in entries]
+    created, suspended = recorded(site, "--account", "acme")
+    assert ("operator:ada@example.com", True) == (created["actor"], created["verified"])
+    assert ("operator:ada@example.com", False) == (suspended["actor"], "verified" in suspended)
+
+
+def test_an_action_that_a_role_lacks_is_refused_and_recorded(site: Site) -> None:
+    with site.visiting("carol") as browser:
+        [token] = set(re.findall(r'name="form_token" value="([^"]+)"', browser.get("/console/").text))
+        response = browser.post("/console/orders/ship", data={"form_token": token, "order": "7"})
+    assert (403, True) == (response.status_code, "this needs the role operator" in text_of(response))
+    entry = recorded(site, "--action", "console.refuse")[-1]
+    assert ("operator:carol@example.com", True) == (entry["actor"], entry["verified"])
+    assert {"form": "/orders/ship", "role": "viewer", "needs": "operator"} == entry["after"]
+
+
+def test_a_file_is_imported_through_nginx(site: Site) -> None:
+    with site.visiting("bob") as browser:
+        [token] = set(re.findall(r'name="form_token" value="([^"]+)"', browser.get("/console/imports/new").text))
+        content = b"".join(b'{"id": %d}\n' % number for number in range(1, 100_001))  # more than nginx keeps in memory
+        file = {"file": ("orders.jsonl", content)}
+        response = browser.post("/console/imports/new", data={"form_token": token}, files=file)
+    assert (303, True) == (response.status_code, response.headers["location"].startswith("/console/imports/"))
+
+
+def test_the_headers_of_a_program_that_is_not_the_proxy_are_refused(site: Site) -> None:
+    transport = httpx2.HTTPTransport(local_address=ELSEWHERE)
+    with httpx2.Client(transport=transport, base_url=site.server.admin) as other:
+        response = other.get("/console/", headers={**FORGED, "X-Forwarded-For": "127.0.0.1"})
+    assert (403, True) == (response.status_code, f"came from {ELSEWHERE}" in text_of(response))
+
+
+def test_neither_the_public_port_nor_nginx_has_more_of_the_admin_port(site: Site) -> None:
+    with httpx2.Client(base_url=site.server.api) as public:
+        assert 404 == public.get("/console/", headers=FORGED).status_code
+    with site.visiting("ada") as browser:
+        assert [404, 404] == [browser.get(path).status_code for path in ("/metrics", "/readyz")]
+
+
+def test_a_link_still_signs_in_without_the_proxy(site: Site) -> None:
+    """As for an operator whose identity provider has failed."""
+    link = petstore(site.store, "console", "--as", "ada", "--role", "viewer", "--url", site.server.admin)
+    with httpx2.Client(follow_redirects=True) as browser:
+        page = browser.get(link.stdout.strip())
+    assert (200, True) == (page.status_code, ">viewer</a>" in page.text)
