@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 DIST ?= dist
 
-.PHONY: run test test-system torture mutants bench bench-against bench-profile bench-setup check check-locks audit dist format lock clean
+.PHONY: run test test-system test-clients torture mutants bench bench-against bench-profile bench-setup check check-locks audit dist format lock clean
 
 run: $(VENV)/.run
 	@$(BIN)/petstore serve --demo
@@ -33,6 +33,13 @@ test: $(VENV)/.dev
 # Debian, a network or a container run only as root.
 test-system: $(VENV)/.system $(VENV)/.tools
 	$(BIN)/python -m pytest -m system
+
+# Generates clients in seven languages from both contracts, compiles them, and calls a server with them. They come from the
+# system: apt-get install npm default-jdk-headless libgeronimo-annotation-1.3-spec-java php-cli php-curl php-mbstring
+# php-guzzlehttp-guzzle ruby ruby-typhoeus ruby-marcel mono-runtime mono-mcs libnewtonsoft-json5.0-cil and
+# libmono-system-{net-http,web,runtime-serialization,componentmodel-dataannotations}4.0-cil. ONLY=go,java
+test-clients: $(VENV)/.clients
+	$(BIN)/python -m generated_clients $(if $(ONLY),--only $(ONLY))
 
 # Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
 # SECONDS=60 REQUESTS=1000000 ROUNDS=1000
@@ -69,7 +76,7 @@ bench-setup:
 check: $(VENV)/.tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture testing deploy conftest.py
+	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture testing generated_clients deploy conftest.py
 	$(BIN)/lint-imports
 
 # Not part of `check`: it needs the network, and a new advisory would fail a change that has nothing to do with it.
@@ -115,6 +122,7 @@ lock: $(VENV)/.tools
 	$(LOCK) requirements/otel.in -c requirements/dev.lock --no-emit-package petstore-server -o requirements/otel.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
+	$(LOCK) requirements/clients.in -c requirements/dev.lock -c requirements/tools.lock -c requirements/system.lock -c requirements/bench.lock -o requirements/clients.lock $(UPGRADE)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -156,6 +164,12 @@ $(VENV)/.tools: $(VENV)/.dev requirements/tools.lock
 
 $(VENV)/.system: $(VENV)/.dev requirements/system.lock
 	@$(INSTALL) -r requirements/system.lock
+	@touch $@
+
+$(VENV)/.clients: $(VENV)/.dev requirements/clients.lock generated_clients/npm/package-lock.json
+	@$(INSTALL) -r requirements/clients.lock
+	@mkdir -p $(VENV)/npm && cp generated_clients/npm/*.json $(VENV)/npm
+	@npm ci --prefix $(VENV)/npm --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev requirements/bench.lock

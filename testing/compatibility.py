@@ -23,7 +23,7 @@ _BOUNDS = {
 """What a missing bound stands for."""
 _EXTENSIBLE = "x-extensible-enum"
 _COMPARED = {"type", "enum", _EXTENSIBLE, "properties", "required", "additionalProperties", "items", *_BOUNDS}
-_ANNOTATIONS = {"description", "example", "examples", "title", "default", "deprecated"}
+_ANNOTATIONS = {"description", "example", "examples", "title", "default", "deprecated", "x-enum-varnames"}
 
 
 class Kind(StrEnum):
@@ -147,6 +147,8 @@ class _Promises:
             kind = Kind.RISING if (missing > 0) == in_request else Kind.FALLING
             yield (where, kind, name), (schema.get(name, missing), schema.get(name))
         for name in schema.keys() - _COMPARED - _ANNOTATIONS:  # it is hard to tell which of two patterns is wider
+            if name == "pattern" and schema.get("format") == "date-time":
+                continue  # the form of a timestamp, which the format promises and the description says in words
             yield (where, Kind.KEPT, name), schema[name]
         yield (where, Kind.KEPT, "having values"), bool(schema.keys() & {"enum", _EXTENSIBLE})
         for value in schema.get("enum") or schema.get(_EXTENSIBLE) or []:
@@ -173,7 +175,7 @@ class _Promises:
         for part in [*map(self._flat, schema.get("allOf", [])), schema]:
             properties = {**flat.get("properties", {})}
             for name, value in part.get("properties", {}).items():
-                properties[name] = {**properties.get(name, {}), **value}
+                properties[name] = {**self._resolved(properties.get(name, {})), **self._resolved(value)}
             flat = {**flat, **part}
             if properties:
                 flat["properties"] = properties

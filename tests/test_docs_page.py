@@ -146,6 +146,20 @@ def test_identifiers_of_64_bits_are_sent_with_every_digit(visit: DocsVisit) -> N
     assert f"{visit.demo.api}/v1/store/orders/9223372036854775807" in visit.requested
 
 
+def test_identifiers_of_64_bits_are_shown_with_every_digit(chromium: "Browser", tmp_path: Path) -> None:
+    store, file = tmp_path / "store.db", tmp_path / "orders.csv"
+    file.write_text("id,quantity\n9007199254740993,1\n")  # 2^53 + 1
+    with serving(store) as server:
+        assert 0 == petstore_process(store, "orders", "import", str(file)).returncode
+        assert 0 == petstore_process(store, "accounts", "create", "acme", "--plan", "free").returncode
+        key = petstore_process(store, "keys", "create", "acme").stdout.strip()
+        visit = DocsVisit(chromium.new_page(), ServedDemo(server.api, server.admin, key, "", "1"))
+        visit.authorize()
+        visit.shows(visit.execute(visit.open("listOrders"), 200), '[{"id":9007199254740993,"quantity":1}]')
+        assert [] == visit.complaints
+        visit.page.close()
+
+
 def test_the_guide_is_readable_and_complains_of_nothing(visit: DocsVisit) -> None:
     visit.page.get_by_role("navigation", name="On this page").get_by_text("Guide").click()
     visit.shows(visit.page.locator("h1"), "Using the API")

@@ -17,6 +17,7 @@ from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.testing import Answered, Failing, RateLimited
 from petstore_server.domain.accounts import PLAN_LIMITS
 from testing import needs
+from testing.awkward_proxy import awkward_proxy
 from testing.client_variants import faulty
 from testing.documents import SOURCE, read_yaml, run_script, table
 from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, petstore, petstore_json, put_orders, serving
@@ -96,6 +97,32 @@ def test_the_example_in_another_language_lists_and_cancels(
     first, again = (_run_in(language, program, package, environ, tmp_path) for _ in range(2))
     assert (0, f"{AT_ONCE - 1}\n", "") == (first.returncode, first.stdout, first.stderr)
     assert "cancelled" == petstore_json(store, "orders", "show", str(order))["status"]
+    assert 0 != again.returncode
+    assert '409 {"code":"order_already_cancelled",' in again.stderr
+
+
+def test_every_example_in_python_runs_through_a_proxy_that_capitalises_header_names_and_breaks_its_first_connection(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for example in EXAMPLES:
+        with awkward_proxy(environ["API"]) as url:
+            monkeypatch.setenv("PETSTORE_BASE_URL", url)
+            _run(example, tmp_path)
+
+
+@pytest.mark.system
+@in_each_language
+def test_the_example_in_another_language_cancels_once_although_connections_break(
+    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str
+) -> None:
+    with awkward_proxy(environ["API"], cut=("GET", "DELETE")) as url:
+        done = _run_in(language, program, package, {**environ, "API": url}, tmp_path)
+    assert (0, f"{AT_ONCE - 1}\n", "") == (done.returncode, done.stdout, done.stderr)
+    order = {"javascript": "7", "php": "9"}[language]
+    assert "cancelled" == petstore_json(store, "orders", "show", order)["status"]
+    with awkward_proxy(environ["API"]) as url:  # now it was another program, and nothing was lost
+        again = _run_in(language, program, package, {**environ, "API": url}, tmp_path)
     assert 0 != again.returncode
     assert '409 {"code":"order_already_cancelled",' in again.stderr
 

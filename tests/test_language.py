@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("server/src", "server/tests", "client", "tests", "testing", "bench", "torture", "docs", "deploy")
+PLACES = (
+    "server/src",
+    "server/tests",
+    "client",
+    "tests",
+    "testing",
+    "bench",
+    "torture",
+    "generated_clients",
+    "docs",
+    "deploy",
+)
 KINDS = {".py", ".md", ".sql", ".lua", ".yaml", ".yml", ".html", ".conf", ".service", ".env"}
 
 AVOIDED = {

@@ -78,6 +78,21 @@ def test_the_first_request_is_not_held_so_that_other_calls_need_not_wait_for_it(
     assert [4] == ids(page)  # and none of the orders that were there before
 
 
+def test_a_request_for_changes_from_now_on_is_never_held_so_that_a_lost_response_loses_no_change(
+    connect: Connect,
+) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS, clock=clock)
+    clock.events = [(10.0, lambda: fake.cancelled.add(4))]
+    with connect(fake) as petstore:
+        petstore.v2.get_order(1)  # so that the next request could be held
+        fake.then(Dropped())
+        assert [4] == ids(next(petstore.v2.follow_changes(after="now", wait=20)))
+    first, second, third = queries(fake)[1:]
+    assert first == second
+    assert ("after=now" in first, "wait" in first, "wait=20" in third) == (True, False, True)
+
+
 @pytest.mark.parametrize("fault", [Unreachable(), Dropped(), TimedOut(), Failing(503), CutOff(30), RateLimited(3)])
 def test_a_failure_is_repeated_with_the_same_token(connect: Connect, fault: Any) -> None:
     fake = FakePetstore(ORDERS)

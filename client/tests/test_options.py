@@ -238,6 +238,7 @@ def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
     with connect(fake) as petstore, pytest.raises(APIConnectionError, match="certificate of") as caught:
         petstore.list_orders()
     assert (False, False, None) == (caught.value.sent, caught.value.retryable, caught.value.ended_by)
+    assert "set SSL_CERT_FILE, or pass transport=..., which bypasses HTTPS_PROXY." in str(caught.value)
     assert 1 == len(fake.requests)
 
 

@@ -17,7 +17,7 @@ from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, M
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.texts import is_visible
 from petstore_server.settings import read_settings
-from testing.contract import objects
+from testing.contract import objects, resolved
 from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, serving
 from testing.service import running
@@ -49,7 +49,8 @@ def documented_operations(version: str) -> Iterator[tuple[str, str, dict[str, An
 
 
 def codes(version: str) -> set[str]:
-    described = CONTRACTS[version]["components"]["schemas"]["Error"]["properties"]["code"]
+    contract = CONTRACTS[version]
+    described = resolved(contract["components"]["schemas"]["Error"]["properties"]["code"], contract)
     return set(described["enum" if version == "v1" else "x-extensible-enum"])
 
 
@@ -173,6 +174,8 @@ def correct(case: Any) -> None:
         query[name] = "x"  # an unknown parameter with an empty list would not be sent
     if not isinstance(query.get("reference", []), list):
         query["reference"] = ""  # a number would be sent as the text of one reference, which is valid
+    if case.body is None and case.path.endswith("/ship"):
+        case.body = []  # null is taken for an absent body, which no schema says that all generators understand
 
 
 def correct_valid(query: dict[str, Any], headers: Any, body: Any) -> None:

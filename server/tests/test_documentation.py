@@ -19,6 +19,7 @@ from petstore_server.cli.main import petstore as command_line
 from petstore_server.settings import SETTINGS
 from petstore_server.telemetry.logs import LIBRARY_EVENT
 from testing import needs
+from testing.awkward_proxy import awkward_proxy
 from testing.cases import for_all
 from testing.documents import (
     DOCUMENTS,
@@ -263,7 +264,7 @@ def test_ci_runs_every_check_that_contributors_run() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     steps = re.findall(r"^step make ([a-z-]+)", script.read_text(), re.MULTILINE)
-    assert ["test", "check", "check-locks", "test-system", "torture", "bench"] == steps
+    assert ["test", "check", "check-locks", "test-system", "test-clients", "torture", "bench"] == steps
 
 
 def test_the_readme_is_short_and_its_bullets_have_numbers_of_the_pages_that_they_link_to() -> None:
@@ -319,6 +320,23 @@ def test_examples_run(document: Path, tmp_path: Path, monkeypatch: pytest.Monkey
                 assert example.statuses == re.findall(r"HTTP/1\.1 (\d{3})", shown), shown
 
 
+def test_the_examples_of_the_guide_run_through_a_proxy_that_capitalises_header_names_and_breaks_a_connection(
+    tmp_path: Path,
+) -> None:
+    """Each example that repeats its requests has its first connection broken."""
+    needs.program("curl")
+    store, repeating = tmp_path / "orders.db", 0
+    with serving(store) as server:
+        key = _fill(store)
+        for example in examples(GUIDE / "guide.md"):
+            cut = ("GET",) if "--retry" in example.script else ()
+            repeating += bool(cut)
+            with awkward_proxy(server.api, cut) as proxy:
+                shown = _run(example.script, store, server, key, api=proxy)
+            assert example.statuses == re.findall(r"HTTP/1\.1 (\d{3})", shown), shown
+    assert 3 == repeating
+
+
 def _fill(store: Path) -> str:
     """Import the orders and pets that the examples expect; return a key."""
     pets = petstore(store, "pets", "import", "-", "--format", "csv", text="id,name,tag\n1,Biscuit,dog\n")
@@ -327,11 +345,12 @@ def _fill(store: Path) -> str:
     return new_key(store, "reader", options=EVERY_SCOPE)[0]
 
 
-def _run(script: str, store: Path, server: Server, key: str) -> str:
-    """Run an example as if a reader had pasted it; return its output."""
-    script = script.replace("http://127.0.0.1:8080", server.api).replace("http://127.0.0.1:8081", server.admin)
+def _run(script: str, store: Path, server: Server, key: str, api: str | None = None) -> str:
+    """Run an example as if a reader had pasted it, with another address of the API if one is given; its output."""
+    api = api or server.api
+    script = script.replace("http://127.0.0.1:8080", api).replace("http://127.0.0.1:8081", server.admin)
     ports = {"PETSTORE_PORT": str(server.port), "PETSTORE_ADMIN_PORT": server.admin.rpartition(":")[2]}
-    return _shell(script, store, KEY=key, API=f"{server.api}/v1", **ports)
+    return _shell(script, store, KEY=key, API=f"{api}/v1", **ports)
 
 
 def _serve(example: Example, folder: Path) -> None:

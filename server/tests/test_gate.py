@@ -54,6 +54,46 @@ async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(service: S
 
 
 @embedded
+@pytest.mark.parametrize("path", [ORDERS, "/v2/store/orders?limit=1000", "/v2/store/orders/1", "/openapi.yaml"])
+async def test_the_etag_of_either_form_is_recognised_as_proxies_that_compress_send_it(
+    service: Service, path: str
+) -> None:
+    await service.orders(*[Order(number) for number in range(1, 100)])
+    headers = bearer(await service.key())
+
+    async def get(encoding: str, **more: str) -> httpx2.Response:
+        return await service.client.get(path, headers={**headers, "Accept-Encoding": encoding, **more})
+
+    plain = (await get("identity")).headers["etag"].removesuffix('"')
+    forms = [plain + suffix for suffix in ('"', '-gzip"', '-br"', '-gzip-gzip"')]
+    others = ['"other"', f'{plain}0"', plain.replace('"', '"0') + '"', f"{plain[:-1]}"]
+    for encoding in ("identity", "gzip"):
+        for form in forms:
+            for sent in (form, f"W/{form}", f'"other", W/{form}, "more"'):
+                unchanged = await get(encoding, **{"If-None-Match": sent})
+                assert (304, b"") == (unchanged.status_code, unchanged.content), sent
+        for sent in others:
+            assert 200 == (await get(encoding, **{"If-None-Match": sent})).status_code, sent
+
+
+@embedded
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_a_contract_is_also_a_document_below_its_version_without_a_key(service: Service, version: str) -> None:
+    own = {"v1": "openapi", "v2": "openapi-v2"}[version]
+    for kind in ("json", "yaml"):
+        below = await service.client.get(f"/{version}/openapi.{kind}")
+        outside = await service.client.get(f"/{own}.{kind}")
+        assert (200, outside.content) == (below.status_code, below.content)
+        assert outside.headers["etag"] == below.headers["etag"]
+        assert "x-ratelimit-limit" not in below.headers
+    head = await service.client.head(f"/{version}/openapi.yaml")
+    assert (200, b"") == (head.status_code, head.content)
+    assert (405, "method_not_allowed") == code(await service.client.post(f"/{version}/openapi.yaml"))
+    for other in ("openapi.yaml/", "openapi.yml", "store/openapi.yaml"):  # no redirects, and nothing without a key
+        assert (401, "missing_api_key") == code(await service.client.get(f"/{version}/{other}"))
+
+
+@embedded
 async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(service: Service) -> None:
     await service.orders(*[Order(number) for number in range(5000)])
     headers = bearer(await service.key())
@@ -199,25 +239,26 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(serv
 
 
 @embedded
+@pytest.mark.parametrize("document", ["/openapi.json", "/v1/openapi.json", "/v2/openapi.yaml"])
 async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, document: str
 ) -> None:
     monkeypatch.setattr(application, "MAX_DOCUMENT_REQUESTS", 9)
 
     async with running(deployment, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8") as service:
         key = await service.key()
         for number in range(9):
-            path = ("/docs", "/", "/nothing")[number % 3]
+            path = (document, "/", "/nothing")[number % 3]
             assert 429 != (await service.client.get(path)).status_code
-        refused = await service.client.get("/docs")
+        refused = await service.client.get(document)
         assert (429, "rate_limit_exceeded") == code(refused)
         assert "60" == refused.headers["retry-after"]
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
         assert 59 == limits(await service.client.get(ORDERS))[1]
         other = {"X-Forwarded-For": "192.0.2.1"}
-        assert 200 == (await service.client.get("/docs", headers=other)).status_code
+        assert 200 == (await service.client.get(document, headers=other)).status_code
         service.clock.now += 60
-        assert 200 == (await service.client.get("/docs")).status_code
+        assert 200 == (await service.client.get(document)).status_code
 
 
 @embedded

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
-from petstore_server.api.v2.bodies import check_media_type, read_new_order
+from petstore_server.api.v2.bodies import check_media_type, read_new_order, read_ship_date
 from petstore_server.api.v2.input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
@@ -70,6 +70,8 @@ def test_without_a_query_every_parameter_has_its_default() -> None:
         ("sort=-updatedAt", "sort", Sort(SortField.UPDATED_AT, descending=True)),
         ("shipDateFrom=1970-01-01T00:00:01Z&shipDateTo=1970-01-01T00:00:01Z", "shipDateTo", 1_000_000),
         ("cursor=%C3%A9", "cursor", "é"),
+        ("reference=Summer+order+%2B+2", "reference", ["Summer order + 2"]),
+        ("reference=a%20b&reference=a+b&reference=a%2Bb", "reference", ["a b", "a b", "a+b"]),
         *[
             (f"updatedFrom=1970-01-01T{time}", "updatedFrom", microseconds)
             for time, microseconds in (
@@ -191,7 +193,7 @@ def test_a_cursor_may_stand_anywhere_and_is_last_in_the_next_request(query: str,
     listing, cursor = read_listing(query.encode())
     assert cursor is not None
     assert cursor.startswith(CURSOR)
-    assert listing.next.decode() == f"?{following}"
+    assert listing.next.decode() == f"orders?{following}"
     assert listing.limit == (7 if "limit" in query else 100)
     assert listing.filters == Filters(frozenset([Status.PENDING]) if "status" in query else frozenset())
 
@@ -308,6 +310,17 @@ def test_a_text_with_the_form_of_a_timestamp_is_read_as_that_time(text: str) -> 
     with suppress(ValueError):
         same = datetime.fromisoformat(re.sub(r"\.[0-9]+", "", text.upper()))  # knows neither t and z nor long fractions
         assert Timestamp().from_text(text) // 1_000_000 == int(same.timestamp() // 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"null", b" null\n", b"{}", b'{"shipDate":null}'])
+def test_null_is_the_same_as_no_body_where_a_body_is_optional(content: bytes) -> None:
+    assert read_ship_date(content) is None
+
+
+@pytest.mark.parametrize("content", [b"[]", b"nul", b'"null"', b"0"])
+def test_another_value_than_an_object_is_refused_as_a_shipment(content: bytes) -> None:
+    with pytest.raises(InvalidBody):
+        read_ship_date(content)
 
 
 JSON: Any = st.recursive(

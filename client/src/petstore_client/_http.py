@@ -133,7 +133,7 @@ def connection_error(error: Exception, target: Target) -> errors.APIConnectionEr
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in errors.causes(error)):
         sent = retryable = False
         what = f"The certificate of {where} is not valid ({reason}); is the address right? For a certificate authority"
-        message = f"{what} of your own pass transport=httpx2.HTTPTransport(verify=...)."
+        message = f"{what} of your own set SSL_CERT_FILE, or pass transport=..., which bypasses HTTPS_PROXY."
     elif isinstance(error, httpx2.PoolTimeout):
         what = "All connections of this client are in use, by iterations that have not ended or by other calls"
         return errors.APITimeoutError(f"{what}; end them, or raise max_connections of the transport.", sent)

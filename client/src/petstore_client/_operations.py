@@ -35,6 +35,7 @@ GET_USAGE = Operation("getUsage", "GET", "/usage", {200}, "v2")
 MAX_PAGE_BYTES = 1 << 22  # no page of 1000 orders, and no usage history, is longer
 
 
+NOW = "now"  # as `after`: what changes from now on
 MIN_ROUND = 1.0  # seconds from a request for changes that got none, to the next one
 
 
@@ -149,13 +150,16 @@ def follow_changes(
     clock = session.options.clock
     try:
         while True:
-            call = Call(session, LIST_CHANGES, text=query({"after": after, **more}), hold=wait)
+            hold = 0 if after == NOW else wait  # without a response to `now`, a repeated request would begin later
+            call = Call(session, LIST_CHANGES, text=query({"after": after, **more}), hold=hold)
             began = clock.monotonic()
             page = yield from get(call, v2.Changes)
             earliest = clock.monotonic() + (read_limits(call.reply.headers, clock.now()).retry_after or 0.0)
             if page.data:
                 yield Emit([page])
-            elif not (call.probes and wait):  # what does not hold a request must not be asked again and again
+            elif after != NOW and not (
+                call.probes and wait
+            ):  # what does not hold a request must not be asked again and again
                 earliest = max(earliest, began + MIN_ROUND)
             after = page.next
             if (pause := earliest - clock.monotonic()) > 0:

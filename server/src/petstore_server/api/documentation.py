@@ -19,6 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, represent
+from petstore_server.api.routes import OWN_CONTRACT
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
@@ -49,7 +50,9 @@ _TYPES = {
 _OWN_FILES = ("page.css", "page.js", "guide.js")
 _SWAGGER_FILES = ("favicon-32x32.png", "swagger-ui-bundle.js", "swagger-ui.css")
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
-_GUIDE_PAGES = ("guide", "shop", "client", "versions", "changelog")  # the Markdown files and, under `/docs`, the pages
+_GUIDE_PAGES = ("guide", "shop", "client", "generated", "versions", "changelog")
+"""The Markdown files and, under `/docs`, the pages."""
+
 _RELEASE = re.compile(
     r"^## (?P<heading>(?P<title>[^\n]+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)",
     re.MULTILINE | re.DOTALL,
@@ -77,6 +80,8 @@ class Documents:
         for version, name in CONTRACTS.items():
             add(f"{name}.json", read=partial(contract_json, settings, version))
             add(f"{name}.yaml", read=partial(contract_yaml, settings, version))
+            for below in OWN_CONTRACT:
+                self._documents[version, below] = self._documents[below.replace("openapi", name),]
         for name in _GUIDE_PAGES:
             add("docs", name, read=partial(_guide_page, settings, name))
         add("docs", "changelog.atom", read=partial(_feed, settings))

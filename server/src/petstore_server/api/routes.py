@@ -17,6 +17,9 @@ from petstore_server.server.messages import Request, Response
 ANY_KEY: Final = "any key"
 """The scope of an operation that every valid key may use, whatever its scopes."""
 
+OWN_CONTRACT = ("openapi.json", "openapi.yaml")
+"""The names of a version's contract below its own path. It is a document: outside of the API, without a key."""
+
 PARAMETER = "{}"  # not a segment of a path that is served
 _MAX_SEGMENT = 96  # bytes of one that is decoded: names and identifiers are shorter, even with all characters encoded
 
@@ -173,7 +176,7 @@ class Routes:
         segments = path.decode("latin-1").split("/", self._most + 1)[1:]
         if b"%" in path:
             segments = [unquote(text) if len(text) <= _MAX_SEGMENT else text for text in segments]
-        if not segments or segments[0] not in self._versions:
+        if not segments or segments[0] not in self._versions or (len(segments) == 2 and segments[1] in OWN_CONTRACT):
             return Match(segments, "", None)
         route = self._table.get(tuple(segments))
         if route is not None and PARAMETER not in segments:

@@ -27,17 +27,24 @@ function forThePage(contract) {
 
 // A browser takes minutes to lay out megabytes of text.
 const LONGEST_SHOWN = 100_000;
+// Swagger UI parses JSON to indent it, which rounds numbers beyond 2^53: such a response is shown as it was sent.
+const BEYOND_DOUBLES = /[:[,]\s*-?\d{16,}/;
 
-function shorten(response) {
-  if (response.text?.length > LONGEST_SHOWN) {
-    const size = `${(response.text.length / 1e6).toFixed(1)} MB`;
-    const note = `Only the beginning of ${size} is shown here. The curl command above gets everything.`;
-    response.text = `${note}\n\n${response.text.slice(0, LONGEST_SHOWN)}…`;
-    response.data = response.text;
-    response.body = response.obj = undefined;
-    response.headers = { ...response.headers, "content-type": "text/plain" }; // it is not JSON any more
-  }
+function asText(response, text) {
+  response.text = response.data = text;
+  response.body = response.obj = undefined;
+  response.headers = { ...response.headers, "content-type": "text/plain" };
   return response;
+}
+
+function showable(response) {
+  const text = response.text ?? "";
+  if (text.length > LONGEST_SHOWN) {
+    const size = `${(text.length / 1e6).toFixed(1)} MB`;
+    const note = `Only the beginning of ${size} is shown here. The curl command above gets everything.`;
+    return asText(response, `${note}\n\n${text.slice(0, LONGEST_SHOWN)}…`);
+  }
+  return BEYOND_DOUBLES.test(text) ? asText(response, text) : response;
 }
 
 function show(contract) {
@@ -52,7 +59,7 @@ function show(contract) {
     displayRequestDuration: true,
     docExpansion: "list",
     persistAuthorization: false,
-    responseInterceptor: shorten,
+    responseInterceptor: showable,
     showExtensions: true,
     syntaxHighlight: { activated: false }, // ten thousand orders would take half a minute to colour
     tryItOutEnabled: true,

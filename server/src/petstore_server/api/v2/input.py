@@ -159,6 +159,10 @@ class Parameter(NamedTuple):
             raise InvalidParameter(f"'{self.name}' must be {self.kind.allowed}{several}.") from None
         return values if self.repeatable else values[0]
 
+    def from_query(self, values: Sequence[bytes]) -> Any:
+        """The value, from what a query has for it. Raises InvalidParameter."""
+        return self.read([decoded(value, plus="+" if isinstance(self.kind, Timestamp) else " ") for value in values])
+
 
 class Parameters:
     """The parameters of one operation. `ranges` are pairs of names, of which the first may not be after the second."""
@@ -171,31 +175,31 @@ class Parameters:
     def read(self, query: bytes) -> Mapping[str, Any]:
         """The values by name, with defaults, from the query of a request target. Raises InvalidParameter.
 
-        `+` is a plus sign, not a space, so that the offset of a timestamp needs no escaping.
+        `+` is a space, as most libraries write one; in a timestamp it is the sign of the offset, also without escaping.
         """
         if not query:  # the most common one, at a tenth of the cost
             return self._defaults
-        texts: dict[str, list[str]] = {}
+        given: dict[str, list[bytes]] = {}
         for pair in filter(None, query.split(b"&")):
-            given_name, _, value = pair.partition(b"=")
-            texts.setdefault(decoded(given_name), []).append(decoded(value))
-        unknown = next((name for name in texts if name not in self.all), None)
+            name, _, value = pair.partition(b"=")
+            given.setdefault(decoded(name), []).append(value)
+        unknown = next((name for name in given if name not in self.all), None)
         if unknown is not None:
             known = f"they are {', '.join(self.all)}" if self.all else "it has none"
             raise InvalidParameter(
                 f"The query contains {shown(unknown)}, which is not a parameter of this operation; {known}."
             )
-        values = self._defaults | {name: self.all[name].read(several) for name, several in texts.items()}
+        values = self._defaults | {name: self.all[name].from_query(several) for name, several in given.items()}
         for start, end in self.ranges:
             if values[start] is not None and values[end] is not None and values[start] > values[end]:
                 raise InvalidParameter(f"'{start}' is after '{end}'; swap the two or leave one out.")
         return values
 
 
-def decoded(text: bytes) -> str:
-    """A name or value of a query, percent-decoded. Raises InvalidParameter."""
+def decoded(text: bytes, plus: str = " ") -> str:
+    """A name or value of a query, percent-decoded. `plus` is what `+` stands for. Raises InvalidParameter."""
     try:
-        return unquote(text.decode("ascii"), errors="strict")
+        return unquote(text.decode("ascii").replace("+", plus), errors="strict")
     except UnicodeDecodeError:
         raise InvalidParameter("The query is not percent-encoded UTF-8; encode each name and value.") from None
 

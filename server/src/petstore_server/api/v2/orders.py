@@ -97,7 +97,8 @@ class Listing(NamedTuple):
     """A list and the size of its pages. The pages of a walk share all but their cursors, so it is read once.
 
     `cursor` is that of the query. Cursors are bound to `digest`. `next` is the link to the next page, without the value
-    of its cursor. It is relative to this page, because a base address may have a path prefix (RFC 3986).
+    of its cursor. It is relative to this page, because a base address may have a path prefix (RFC 3986), and names the
+    last segment of the path: Java's `URI` resolves a query without one against the folder.
     """
 
     filters: Filters
@@ -139,6 +140,6 @@ def _listing(query: bytes, owner: int | None) -> Listing:
     # What cannot be in a URI, but may come in a request, is encoded for the header Link: a > would end it (RFC 8288).
     # So Link may have three times the bytes of the query; deploy/nginx accepts that.
     kept = [re.sub(rb'[<>"\\^`{|}]', lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
-    following = b"?" + b"&".join([*kept, b"cursor="])
+    following = b"orders?" + b"&".join([*kept, b"cursor="])
     sort = values["sort"]
     return Listing(filters, sort, values["limit"], values["cursor"], query_digest(filters, sort), following)

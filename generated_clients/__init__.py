@@ -1,0 +1,1 @@
+"""`make test-clients`: what generators make of the contracts is compiled and calls a server, in seven languages."""
