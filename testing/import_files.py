@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from petstore_server.cli.importing import phrased
 from petstore_server.domain.orders import Order
 from petstore_server.imports.files import Reject, Row, Source
 from petstore_server.imports.kinds import ORDERS, Schema
@@ -40,6 +41,11 @@ def collect(found_batches: Iterable[Batch[Order]]) -> Read:
         found.rows.extend(batch.rows())
         found.rejects.extend(batch.rejects)
     return found
+
+
+def reason_of(reject: Reject) -> str:
+    """Why the row was rejected, as the command line says it."""
+    return str(reject.fields(phrased)["reason"])
 
 
 def import_text(cli: CommandLine, content: str | bytes, *options: str) -> tuple[list[int], list[dict[str, Any]]]:

@@ -16,6 +16,7 @@ from unittest.mock import AsyncMock, Mock, patch
 import pytest
 
 from petstore_server import __version__
+from petstore_server.cli.orders import import_orders
 from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
@@ -160,7 +161,7 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
         (b"", "or\0d~ers.csv", "ord~ers.csv is empty."),
         (b"", "", "Choose a file."),
         (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip; unpack it."),
-        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Tick “Leave out columns"),
+        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'; tick “Leave out columns"),
     ):
         body = await form(browser, content, name) + END
         response = await browser.http.post("/console/imports/new", content=body, headers=FORM)
@@ -332,12 +333,12 @@ async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
 
 async def test_the_page_of_an_import_that_was_not_finished_says_why(console: Console, browser: Browser) -> None:
     cli = console.store.imports
-    await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Give --format.")
+    await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Enter a “Format”.")
     await cli.note("orders", "import-2", BY, "b.csv", state="interrupted")
     await console.store.orders.import_batch([Order(1)], "import-3", BY)
     text = await browser.get("/imports/import-1")
     assert "It failed" in text
-    assert "Give “Format”." in text
+    assert "Enter a “Format”." in text
     assert "Nothing was changed." in text
     assert "Interrupted" in await browser.get("/imports/import-2")
     response = await browser.http.get("/console/imports/import-3")
@@ -349,17 +350,32 @@ async def test_the_page_of_an_import_that_was_not_finished_says_why(console: Con
 SOURCES = Path(imports.__file__).parents[2] / "imports"
 
 
-@pytest.mark.parametrize("file", ["conversions", "csv_rows", "files", "json_rows", "kinds", "running"])
-def test_no_message_of_an_import_speaks_of_options_in_the_console(file: str) -> None:
+@pytest.mark.parametrize("file", sorted(path.stem for path in SOURCES.glob("*.py")))
+def test_no_message_of_an_import_names_an_option_or_a_field_of_the_form(file: str) -> None:
     for text in texts(SOURCES / f"{file}.py"):
-        shown = import_jobs.in_form_words(text)
-        assert not re.search(r"(?<!-)--[a-z]", shown), shown
-    assert "'--map' is not a field" == import_jobs.in_form_words("'--map' is not a field"), "what a file contains stays"
+        assert not re.search(r"(?<!-)--[a-z]|[“”]", text), text
+
+
+def test_each_choice_that_a_message_names_is_an_option_of_the_command() -> None:
+    named = {
+        str(text.args[0].value)
+        for path in SOURCES.glob("*.py")
+        for text in ast.walk(ast.parse(path.read_text()))
+        if isinstance(text, ast.Call)
+        and isinstance(text.func, ast.Name)
+        and text.func.id in ("choose", "Choice")
+        and isinstance(text.args[0], ast.Constant)
+    }
+    options = {option for param in import_orders.params for option in param.opts}
+    assert {f"--{name.replace('_', '-')}" for name in named - {"unpacked"}} <= options
+    assert {choice for _, choice in import_jobs.FIELDS.values()} <= {
+        option.removeprefix("--").replace("-", "_") for option in options
+    }
 
 
 async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_shown(browser: Browser) -> None:
     text = await upload(browser, b"Bestellnr,Menge\n1,2\n", 400, "shop.csv")
-    assert "“Columns with other names” (NAME=FIELD)" in text
+    assert "enter NAME=FIELD under “Columns with other names” to say which field it is" in text
     assert "--" not in text.replace("&#45;", "-")
     assert re.search(r"<details open>", browser.page)
     assert all(label in text for label, _ in import_jobs.FIELDS.values())

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.cli.importing import scratch_store
+from petstore_server.cli.importing import phrased, scratch_store
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
@@ -164,7 +164,8 @@ async def test_owners_are_set_once_and_references_used_once_in_a_dry_run_too(
         for given in (scratch, None):
             assert before == await orders_of(store)
             written = io.StringIO()
-            run = FileImport(ORDERS, Source(io.BytesIO(OWNERS.encode()), "-", None), ReadOptions(), Rejects(written))
+            rejected = Rejects(written, phrase=phrased)
+            run = FileImport(ORDERS, Source(io.BytesIO(OWNERS.encode()), "-", None), ReadOptions(), rejected)
             await ended(run.run(store, lambda: BY, given))
             assert {"created": 2, "unchanged": 3, "replaced": 5, "rejected": 6} == run.counts
             rejects = [json.loads(line) for line in written.getvalue().splitlines()]
@@ -216,7 +217,8 @@ async def test_an_order_that_was_placed_is_replaced_only_on_request(
         await store.orders.place(Placement(1, "a", 1, 1, None), BY)
         text = b'{"id":1,"petId":3}\n\n{"id":2,"petId":5}\n{"id":2,"petId":1,"quantity":1}'
         written = io.StringIO()
-        run = FileImport(ORDERS, Source(io.BytesIO(text), "-", None), ReadOptions(), Rejects(written), replace_placed)
+        rejects = Rejects(written, phrase=phrased)
+        run = FileImport(ORDERS, Source(io.BytesIO(text), "-", None), ReadOptions(), rejects, replace_placed)
         await ended(run.run(store, lambda: BY, scratch if dry else None))
         found = await store.orders.find_many([1, 2])
     expected = {"created": 0, "unchanged": 0 if replace_placed else 1, "replaced": 3 if replace_placed else 1}
@@ -250,7 +252,7 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
     positions = [line.pop("position") for line in lines]
     assert sorted(positions) == positions
     assert positions[-1] == file.stat().st_size
-    assert {**lines[-1], "reasons": result["reasons"]} == result
+    assert {**lines[-1], "reasons": result["reasons"], "problems": result["problems"]} == result
     assert (3, 20_000, 1) == (done.code, result["created"], result["rejected"])
     done = cli("orders", "import", str(file), "--dry-run", "--json", "--progress")
     assert all(line["dryRun"] and "import" not in line for line in done.json_lines())

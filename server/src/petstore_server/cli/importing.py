@@ -2,10 +2,11 @@
 
 import gc
 import os
+import shlex
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 from petstore_server.cli.commands import operator, require_writable, settings_here, with_store, written_file
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
+from petstore_server.domain.errors import Choice, with_remedy
 from petstore_server.imports.files import Rejects, UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
@@ -26,6 +28,7 @@ from petstore_server.runtime.installation import opened_store, rows_at_once
 from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2
+_PHRASES = {"unpacked": "unpack it, or pipe it: {} FILE | petstore orders import -"}
 _OBJECTS_PER_COLLECTION = 100_000
 MAX_BOUNDED_ROWS = 2_000_000
 """Rows that a bounded check reads: a row takes 6 µs, and a valid one 200 bytes of the scratch store, however short."""
@@ -41,12 +44,16 @@ def import_file(
     progress_lines: bool,
     name: str | None,
     bounded: bool = False,
+    phrases: Mapping[str, str] | None = None,
     replace_placed: bool = False,
     assigned: bool = False,
     **options: Any,
 ) -> None:
-    """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected."""
-    reading = ReadOptions(**options)
+    """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected.
+
+    `phrases` has how a choice is made, by its name, with {} for the value; for others it is their option.
+    """
+    reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or _PHRASES)
     if unknown := [field for _, field in reading.columns if field not in kind.cells]:
         message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
         raise click.BadParameter(message, param_hint="'--map'")
@@ -55,16 +62,26 @@ def import_file(
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
-        collected = Rejects(rejects_file, bounded=bounded)
+        collected = Rejects(rejects_file, phrase=phrase, bounded=bounded)
         shown_name = name or Path(file).name
         run = FileImport(kind, source, reading, collected, replace_placed, shown_name, assigned=assigned)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
         with _stop_reported(run, kind.noun, dry_run), shown as advance:
-            _run(run, dry_run, source.size, advance, MAX_BOUNDED_ROWS if bounded else None)
+            try:
+                _run(run, dry_run, source.size, advance, MAX_BOUNDED_ROWS if bounded else None)
+            except UnreadableFile as error:
+                raise UnreadableFile(with_remedy(error.message, error.remedy, phrase)) from error
     _report(run, rejects, dry_run)
     if run.rejects.count or run.history_changed:
         click.get_current_context().exit(PARTLY_DONE)
+
+
+def phrased(choice: Choice, phrases: Mapping[str, str] = _PHRASES) -> str:
+    """How the choice is made: by its option, unless `phrases` has another way."""
+    option = f"give --{choice.name.replace('_', '-')} {{}}"
+    value = choice.value if choice.name in phrases else choice.value and shlex.quote(choice.value)
+    return phrases.get(choice.name, option).format(value).rstrip()
 
 
 def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance, most: int | None) -> None:
@@ -157,13 +174,18 @@ def _result(run: FileImport[Any], dry_run: bool) -> dict[str, Any]:
     return {**({"dryRun": True} if dry_run else {"import": run.import_id}), **run.counts}
 
 
+def _reasons(run: FileImport[Any]) -> dict[str, Any]:
+    """Why rows were rejected, in sentences and as values."""
+    rejects = run.rejects
+    return {"reasons": list(rejects.summary()), "problems": rejects.problems()} if rejects.count else {}
+
+
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
-    reasons = list(run.rejects.summary())
     if wants_json():
-        more = {"reasons": reasons, "warnings": run.warnings, "historyChanged": run.history_changed}
-        write_json(_result(run, dry_run) | {name: value for name, value in more.items() if value})
+        more = {"warnings": run.warnings, "historyChanged": run.history_changed}
+        write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
-    log_to_stderr(*reasons, *run.warnings)
+    log_to_stderr(*run.rejects.summary(), *run.warnings)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."
     done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged

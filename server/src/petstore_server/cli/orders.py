@@ -1,5 +1,6 @@
 """`petstore orders`: import, export, list, show, ship, complete and cancel orders; and `petstore pets import`."""
 
+import json
 from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -75,7 +76,9 @@ ORDER_OPTIONS = (
     click.Option(["--date-format"], type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
     click.Option(["--assigned"], is_flag=True, help=_ASSIGNED),
-    click.Option(["--bounded"], is_flag=True, hidden=True),  # of the console, which keeps what a check writes
+    # Of the console: it keeps what a check writes, and has its own words for the options.
+    click.Option(["--bounded"], is_flag=True, hidden=True),
+    click.Option(["--phrases"], type=Parsed("phrases", json.loads), hidden=True),
 )
 
 orders = Noun("orders", "$ petstore orders import orders.csv --rejects rejects.jsonl")

@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import secrets
 import signal
 import sys
@@ -42,33 +41,29 @@ _TAKE_OPTIONS = f"import json, os, sys; sys.argv += json.loads(os.environ.pop('{
 _PETSTORE = (sys.executable, "-P", "-c", f"{_TAKE_OPTIONS}; from petstore_server.cli.start import main; main()")
 _COMMAND = ("orders", "import", "-", "--json", "--progress")
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
-_WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
 _DONE = "If it was importing, the list of imports shows what was imported; a check changes nothing."
 _STOPPED = f"The import ended unexpectedly; the log of the server says why. {_DONE}"
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
 FIELDS = {
-    "columns": ("Columns with other names", "--map"),
-    "format": ("Format", "--format"),
-    "zone": ("Time zone", "--timezone"),
-    "date_format": ("Date format", "--date-format"),
-    "encoding": ("Encoding", "--encoding"),
-    "ignore": ("Leave out columns that are not fields of an order", "--ignore-column"),
-    "replace_placed": ("Also replace pending orders that were placed over the API", "--replace-placed"),
-    "assigned": ("Also create orders under identifiers that the service assigns", "--assigned"),
+    "columns": ("Columns with other names", "map"),
+    "format": ("Format", "format"),
+    "zone": ("Time zone", "timezone"),
+    "date_format": ("Date format", "date_format"),
+    "encoding": ("Encoding", "encoding"),
+    "ignore": ("Leave out columns that are not fields of an order", "ignore_column"),
+    "replace_placed": ("Also replace pending orders that were placed over the API", "replace_placed"),
+    "assigned": ("Also create orders under identifiers that the service assigns", "assigned"),
 }
-"""The fields that say how to read a file: their labels, and the options of the command, which checks them."""
+"""The fields that say how to read a file: their labels, and the choices of an import for which they stand."""
 
 _FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed", "assigned": "--assigned"}
-_PHRASES = [  # of the command's messages, and what the form says instead
-    (r"Invalid value for '--[a-z-]+': ", ""),
-    (r", or pipe it: zcat .* -(?=\.)", ""),
-    (r"such as --timezone ", "such as "),
-    (r"Give --ignore-column \S+", "Tick --ignore-column"),
-    (r"give --ignore-column \S+", "tick --ignore-column"),
-    (r"--map (\S+=\S+)", r"--map (\1)"),
-    *((rf"(?<!['\w-]){option}\b(?!-)", f"“{label}”") for label, option in FIELDS.values()),
-]
+_PHRASES = {
+    "unpacked": "unpack it",
+    **{choice: f"enter {{}} under “{label}”" for label, choice in FIELDS.values()},
+    **{FIELDS[name][1]: f"tick “{FIELDS[name][0]}”" for name in _FLAGS},
+}
+"""How the form makes each choice, with {} for the value."""
 
 State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
 """What becomes of an upload."""
@@ -87,11 +82,12 @@ class ImportProgress(msgspec.Struct, rename="camel"):
     history_changed: bool = False
 
 
-def in_form_words(message: str) -> str:
-    """A message of the command, with the form's labels instead of the command's options."""
-    for pattern, text in _PHRASES:
-        message = re.sub(pattern, text, message)
-    return message
+class WrongField(InvalidInput):
+    """A field of the form has a wrong value; `field` is its name, None if it is not one of the form."""
+
+    def __init__(self, message: str, field: str | None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @dataclass
@@ -140,10 +136,10 @@ class ImportJob:
         options = [f"--map={column.strip()}" for column in texts.pop("columns").split(",") if column.strip()]
         for flag, option in _FLAGS.items():
             options += [option] if texts.pop(flag) else []
-        options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]
+        options += [f"{_option(FIELDS[name][1])}={text}" for name, text in texts.items() if text]
         if self.state == "checking":
             options += ["--dry-run", "--bounded", f"--rejects=/dev/fd/{self.rejects.fileno()}", "--force"]
-        return options
+        return [*options, f"--phrases={json.dumps(_PHRASES, ensure_ascii=False)}"]
 
 
 class ImportJobs:
@@ -277,7 +273,7 @@ async def _finished(process: Process, job: ImportJob) -> None:
 async def _follow(process: Process, job: ImportJob) -> None:
     """Keep what the command reports.
 
-    Raises UnreadableFile, InvalidInput for a wrong option, DomainError, CalledProcessError if the command did not
+    Raises UnreadableFile, WrongField, DomainError, CalledProcessError if the command did not
     report why it failed.
     """
     assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
@@ -291,9 +287,21 @@ async def _follow(process: Process, job: ImportJob) -> None:
         if not lines:
             raise CalledProcessError(code, "petstore")
         failure = msgspec.json.decode(lines[-1], type=dict[str, str])
-        raise _WRONG_INPUT.get(failure["code"], DomainError)(failure["message"])
+        raise _failed(failure)
     if job.report.history_changed:
         raise DomainError(HISTORY_CHANGED)
+
+
+def _option(choice: str) -> str:
+    return f"--{choice.replace('_', '-')}"
+
+
+def _failed(failure: dict[str, str]) -> DomainError:
+    """The error for what the command reports."""
+    if failure["code"] == "usage":
+        fields = {_option(choice): field for field, (_, choice) in FIELDS.items()}
+        return WrongField(failure.get("problem", failure["message"]), fields.get(failure.get("option", "")))
+    return (UnreadableFile if failure["code"] == UnreadableFile.code else DomainError)(failure["message"])
 
 
 def _failure(error: BaseException) -> DomainError:

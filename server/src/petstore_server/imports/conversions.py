@@ -8,10 +8,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, tzinfo
 
+from petstore_server.domain.errors import Remedy, choose
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
 
 Cell = Callable[[str], object]
 """Converts the text of a cell. Returns text that it cannot convert as it is, or raises ValueError with the problem."""
+
+
+class UnclearCell(ValueError):
+    """The text of a cell cannot be read without a choice; the text completes a sentence about it."""
+
+    def __init__(self, problem: str, remedy: Remedy) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
 
 _PLAIN_DIGITS = re.compile(r"0|-?[1-9][0-9]{0,99}", re.ASCII)
 _ZERO_DECIMALS = re.compile(r"(0|-?[1-9][0-9]{0,15})[.,]0{1,2}", re.ASCII)
@@ -19,6 +29,7 @@ _GROUPED = re.compile(
     r"-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019])[0-9]{3}(?:\1[0-9]{3}){0,32}|([.,])[0-9]{3}(?:\2[0-9]{3}){1,32})"
 )
 _GROUP_OR_DECIMALS = re.compile(r"-?[1-9][0-9]{0,2}[.,][0-9]{3}", re.ASCII)
+_PLAIN = Remedy("write whole numbers in plain digits, such as 1749 for 1,749")
 _EXACT_AS_FLOAT = 2**53
 
 _TRUE = "true 1 yes y t wahr ja vrai oui verdadero sí si verdadeiro sim vero sì waar"
@@ -37,11 +48,9 @@ _FORMS = [
     )
 ]
 """The forms in which a date has one meaning."""
-_NO_OFFSET = "has no UTC offset; give --timezone, such as --timezone Europe/Berlin"
-_NOT_STANDARD = (
-    "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z; for another form, or a date without a time, "
-    "give --date-format, such as '%d/%m/%Y %H:%M'"
-)
+_ZONE = choose("timezone", "ZONE", "with that of these times, such as UTC or Europe/Berlin")
+_NOT_STANDARD = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z"
+_FORMAT = choose("date_format", "%d/%m/%Y %H:%M", "if that is its form, or another one")
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}; write it with its UTC offset"
 
 
@@ -60,7 +69,7 @@ def integer_cell(text: str) -> int | str:
     if _GROUPED.fullmatch(text):
         return int(re.sub(r"[^0-9-]", "", text))
     if _GROUP_OR_DECIMALS.fullmatch(text):
-        raise ValueError("can be read in two ways; write whole numbers in plain digits, such as 1749 for 1,749")
+        raise UnclearCell("can be read in two ways", _PLAIN)
     return text
 
 
@@ -93,7 +102,7 @@ class Timestamps:
         for form in _FORMS:
             if match := form.fullmatch(text):
                 return self._standard(match)
-        raise ValueError(_NOT_STANDARD if self._zone else f"{_NOT_STANDARD}, and --timezone")
+        raise UnclearCell(_NOT_STANDARD, _FORMAT)
 
     def _standard(self, match: re.Match[str]) -> str:
         text = "{year}-{month:0>2}-{day:0>2}T{hour:0>2}:{minute}".format(**match.groupdict())
@@ -106,7 +115,7 @@ class Timestamps:
     def _localized(self, local: datetime) -> datetime:
         """The local time with its offset, unless clocks were changed so that it occurs twice or never."""
         if self._zone is None:
-            raise ValueError(_NO_OFFSET)
+            raise UnclearCell("has no UTC offset", _ZONE)
         earlier, later = (local.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
         if earlier.utcoffset() != later.utcoffset():
             raise ValueError(_CLOCK_CHANGE.format(self._zone))

@@ -7,17 +7,22 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
 from petstore_server.imports import files
-from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
+from petstore_server.imports.files import Block, Fault, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
+_SAVE_OR_DECODE = Remedy(
+    "save the file as CSV in UTF-8, or {} with its encoding: programs on Windows often write windows-1252",
+    (Choice("encoding", "NAME"),),
+)
+_UTF16 = choose("encoding", "utf-16-le", "or utf-16-be")
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
-_OTHERS = "; name the others in the header, and leave them out with --ignore-column"
+_OTHERS = Remedy("name the others in the header, and {}", (Choice("ignore_column", "NAME"),))
 
 csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
 
@@ -39,16 +44,16 @@ def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
 
 def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
     """The fields of a row; empty cells are absent fields. Raises UnreadableRow, InvalidField."""
-    if isinstance(row.cells, str):
-        raise UnreadableRow(f"The row {row.cells}.")
+    if isinstance(row.cells, Fault):
+        raise UnreadableRow(row.cells.message, remedy=row.cells.remedy)
     fields: dict[str, Any] = {}
     for name, text in row.cells.items():
         if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
-            raise UnreadableRow(files.NOT_UTF8)
+            raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING)
         try:
             fields[name] = schema.cells[name](text)
         except ValueError as error:
-            raise InvalidField(name, str(error), text) from None
+            raise InvalidField(name, str(error), text, getattr(error, "remedy", None)) from None
     return fields
 
 
@@ -74,15 +79,15 @@ def _read_rows(block: Block, fields: list[str | None], delimiter: str) -> tuple[
     return rows, block.after(at)
 
 
-def _named(cells: list[str] | str, fields: list[str | None]) -> dict[str, str] | str:
+def _named(cells: list[str] | str, fields: list[str | None]) -> dict[str, str] | Fault:
     """The cells that are not empty by their fields, or what is wrong with the row."""
     if isinstance(cells, str):
-        return cells
+        return Fault(f"The row {cells}.")
     width = len(fields)
     if len(cells) < width or any(map(str.strip, cells[width:])):
         count = f"{len(cells)} cell" + "s" * (len(cells) != 1)
-        others = _OTHERS if len(cells) > width else ""
-        return f"has {count}; the header names {width} columns{others}"
+        message = f"The row has {count}; the header names {width} columns."
+        return Fault(message, _OTHERS if len(cells) > width else None)
     return {field: text for field, text in zip(fields, cells, strict=False) if field and text.strip()}
 
 
@@ -142,14 +147,9 @@ def _names(cells: list[str] | str, raw: bytes) -> list[str]:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        raise UnreadableFile(
-            "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
-            "programs on Windows often write windows-1252."
-        ) from None
+        raise UnreadableFile("The first line is not valid UTF-8.", _SAVE_OR_DECODE) from None
     if b"\0" in raw:
-        raise UnreadableFile(
-            "The first line contains zero bytes, as text in UTF-16 does; give --encoding utf-16-le or utf-16-be."
-        )
+        raise UnreadableFile("The first line contains zero bytes, as text in UTF-16 does.", _UTF16)
     if isinstance(cells, str):
         raise UnreadableFile(f"The first line {cells}. It must name the columns.")
     names = [name.strip() for name in cells]

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
-from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
+from petstore_server.domain.errors import Choice, DomainError, InvalidField, InvalidInput, Remedy, choose, with_remedy
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.options import STDIN
@@ -37,20 +37,25 @@ _BY_ZERO_BYTES: dict[tuple[bool, ...], str] = {
 }
 """Which of the first four bytes differ from zero where the first characters are ASCII."""
 _WIDE = ("utf-16", "utf-32")
+_EXPORT = Remedy("export the orders as CSV")
 _OTHER_FILES = {
-    b"PK\x03\x04": "an Excel workbook or a zip archive; save the sheet as CSV in UTF-8, or unpack the archive",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
-    b"\x1f\x8b": "compressed with gzip; unpack it, or pipe it: zcat FILE | petstore orders import -",
-    b"%PDF": "a PDF document; export the orders as CSV",
-    b"\x89PNG": "a picture; export the orders as CSV",
-    b"\xff\xd8\xff": "a picture; export the orders as CSV",
+    b"PK\x03\x04": (
+        "an Excel workbook or a zip archive",
+        Remedy("save the sheet as CSV in UTF-8, or unpack the archive"),
+    ),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", Remedy("save the sheet as CSV in UTF-8")),
+    b"\x1f\x8b": ("compressed with gzip", choose("unpacked", "zcat")),
+    b"%PDF": ("a PDF document", _EXPORT),
+    b"\x89PNG": ("a picture", _EXPORT),
+    b"\xff\xd8\xff": ("a picture", _EXPORT),
 }
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
 SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
 
 TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
-NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
+NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given."
+OTHER_ENCODING = choose("encoding", "NAME", "with that of the file, such as windows-1252")
 
 _MAX_KEPT_TEXT = 2000  # characters of each text of such a row
 _MAX_REASONS = 20
@@ -58,10 +63,23 @@ _MAX_GROUPS = 1000
 MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 
 
+_Reason = tuple[str | None, str, Remedy | None]  # column, problem and remedy
+Phrase = Callable[[Choice], str]
+"""Writes a choice in the words of one face, such as `give --timezone UTC`."""
+
+
+def in_words(choice: Choice) -> str:
+    return f"choose {choice.name.replace('_', ' ')} {choice.value}".rstrip()
+
+
 class UnreadableFile(DomainError):
     """The file as a whole cannot be imported; nothing of it was, unless its decoder fails later in the file."""
 
     code = "unreadable_file"
+
+    def __init__(self, message: str = "", remedy: Remedy | None = None) -> None:
+        super().__init__(*[message] if message else [])
+        self.remedy = remedy
 
 
 class UnreadableRow(InvalidInput):
@@ -69,9 +87,10 @@ class UnreadableRow(InvalidInput):
 
     field = None
 
-    def __init__(self, message: str, problem: str | None = None) -> None:
+    def __init__(self, message: str, problem: str | None = None, remedy: Remedy | None = None) -> None:
         super().__init__(message)
         self.problem = problem or message
+        self.remedy = remedy
 
 
 class Source:
@@ -172,8 +191,9 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
         begin += chunk
         if len(begin) >= _MAX_MARK:
             break
-    if other := next((kind for mark, kind in _OTHER_FILES.items() if begin.startswith(mark)), None):
-        raise UnreadableFile(f"The file is {other}.")
+    if other := next((found for mark, found in _OTHER_FILES.items() if begin.startswith(mark)), None):
+        kind, remedy = other
+        raise UnreadableFile(f"The file is {kind}.", remedy)
     mark = next((mark for mark in _MARKS if begin.startswith(mark)), b"")
     name = _MARKS[mark] if mark else _unmarked(begin, encoding)
     chunks = chain([begin[len(mark) :]], chunks)
@@ -196,7 +216,8 @@ def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
                 raise UnicodeError("a sequence without an end")  # noqa: TRY301 - it is the one message
         yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
     except UnicodeError as error:  # not for invalid bytes, but for a sequence that the decoder does not find the end of
-        raise UnreadableFile(f"The file cannot be decoded as {encoding} ({error}); check --encoding.") from error
+        problem = f"The file cannot be decoded as {encoding} ({error})."
+        raise UnreadableFile(problem, choose("encoding", "NAME", "with that of the file")) from error
 
 
 def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
@@ -211,42 +232,51 @@ _MARK_INVALID = "petstore.mark_invalid"
 codecs.register_error(_MARK_INVALID, _mark_invalid)
 
 
+class Fault(NamedTuple):
+    """What is wrong with a row as a whole, in a sentence, and what to do about it."""
+
+    message: str
+    remedy: Remedy | None = None
+
+
 class Row(NamedTuple):
     """A row of the file; `line` is the physical line, from 1, on which it begins.
 
-    `cells` are the texts of CSV by their fields, or what is wrong with the row ("has ...").
+    `cells` are the texts of CSV by their fields, or what is wrong with the row.
     """
 
     line: int
     raw: bytes
-    cells: dict[str, str] | str = ""
+    cells: dict[str, str] | Fault = {}  # noqa: RUF012 - not changed
 
     def reject(self, error: InvalidField | UnreadableRow) -> "Reject":
         """Reject the row; bytes that are not UTF-8 are quoted as \\xNN."""
         raw = self.raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-        return Reject(self.line, error.field, error.message, raw, error.problem)
+        return Reject(self.line, error.field, error.message, raw, error.problem, error.remedy)
 
 
 class Reject(NamedTuple):
-    """A row that was not imported; `problem` is the reason without values and positions, by which rejects are counted.
+    """A row that was not imported. `column` is the field at fault, None for the whole row.
 
-    `column` is the field at fault, None for the whole row.
+    Rejects are counted by their `problem`, which is the message without values and positions, and their remedy.
     """
 
     line: int
     column: str | None
-    reason: str
+    message: str
     raw: str
     problem: str
+    remedy: Remedy | None = None
 
-    def fields(self) -> dict[str, object]:
-        return {"line": self.line, "column": self.column, "reason": self.reason, "raw": self.raw}
+    def fields(self, phrase: Phrase) -> dict[str, object]:
+        reason = with_remedy(self.message, self.remedy, phrase)
+        return {"line": self.line, "column": self.column, "reason": reason, "raw": self.raw}
 
-    def recorded(self) -> dict[str, object]:
+    def recorded(self, phrase: Phrase) -> dict[str, object]:
         """The reject as the store keeps it: the beginning of a long row, and no API key."""
         return {
             name: hide_keys(value[:_MAX_KEPT_TEXT])[:_MAX_KEPT_TEXT] if isinstance(value, str) else value
-            for name, value in self.fields().items()
+            for name, value in self.fields(phrase).items()
         }
 
 
@@ -262,17 +292,18 @@ class FilePart(NamedTuple):
 
 
 class Rejects:
-    """Collects what was rejected, in bounded memory."""
+    """Collects what was rejected, in bounded memory. `phrase` writes the remedies."""
 
-    def __init__(self, file: IO[str] | None = None, *, bounded: bool = False) -> None:
+    def __init__(self, file: IO[str] | None = None, *, phrase: Phrase = in_words, bounded: bool = False) -> None:
         """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given.
 
         If `bounded`, these are the first ones, as the store keeps them: one byte of a file can be a rejected row.
         """
+        self.phrase = phrase
         self._file = file
         self._bounded = bounded
-        # By column and problem: how many, and the first one's line and reason.
-        self._groups: dict[tuple[str | None, str], tuple[int, int, str]] = {}
+        # By column, problem and remedy: how many, and the first one's line and message.
+        self._groups: dict[_Reason, tuple[int, int, str]] = {}
         self.count = 0
 
     def add(self, rejects: Iterable[Reject]) -> None:
@@ -280,30 +311,44 @@ class Rejects:
         for reject in rejects:
             self.count += 1
             if self._file is not None and not (self._bounded and self.count > MAX_KEPT_REJECTS):
-                fields = reject.recorded() if self._bounded else reject.fields()
+                fields = reject.recorded(self.phrase) if self._bounded else reject.fields(self.phrase)
                 self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            key = reject.column and reject.column[:MAX_NAME], reject.problem
-            count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
+            key = reject.column and reject.column[:MAX_NAME], reject.problem, reject.remedy
+            count, line, message = self._groups.get(key, (0, reject.line, reject.message))
             if count or len(self._groups) < _MAX_GROUPS:
-                self._groups[key] = count + 1, line, reason
+                self._groups[key] = count + 1, line, message
 
     def with_batch(self, rejects: Sequence[Reject]) -> Rejected:
         """What the record of the import gets with these, which are not added yet."""
-        later = Rejects()
+        later = Rejects(phrase=self.phrase)
         later.count, later._groups = self.count, dict(self._groups)
         later.add(rejects)
         first = enumerate(rejects[: max(0, MAX_KEPT_REJECTS - self.count)], self.count)
-        kept = [(number, reject.recorded()) for number, reject in first]
+        kept = [(number, reject.recorded(self.phrase)) for number, reject in first]
         return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
 
     def summary(self) -> Iterator[str]:
         """One line for each reason, at most 20: how many rows, the reason, the first row's line."""
         shown = 0
-        for count, line, reason in list(self._groups.values())[:_MAX_REASONS]:
+        for (_, _, remedy), (count, line, message) in self._shown():
             shown += count
-            if count == 1:
-                yield f"line {line}: {reason}"
-            else:
-                yield f"{count} rows: {reason.removesuffix('.')}, first in line {line}"
+            reason = with_remedy(message, remedy, self.phrase)
+            yield f"line {line}: {reason}" if count == 1 else f"{count} rows: {reason[:-1]}, first in line {line}"
         if shown < self.count:
             yield f"{self.count - shown} rows for other reasons"
+
+    def problems(self) -> list[dict[str, object]]:
+        """The reasons of the summary as values, for programs."""
+        return [
+            {
+                "rows": count,
+                "line": line,
+                "column": column,
+                "problem": problem,
+                "choices": [choice._asdict() for choice in remedy.choices] if remedy else [],
+            }
+            for (column, problem, remedy), (count, line, _) in self._shown()
+        ]
+
+    def _shown(self) -> list[tuple[_Reason, tuple[int, int, str]]]:
+        return list(self._groups.items())[:_MAX_REASONS]

@@ -10,17 +10,15 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import InvalidField, Remedy, choose
 from petstore_server.imports import files
 from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, json_orders
 
 MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
 
-_TOO_LARGE = (
-    f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB; convert it to JSON Lines, such as with "
-    "jq -c '.[]' FILE > FILE.jsonl, and import that."
-)
+_TOO_LARGE = f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB."
+_AS_LINES = Remedy("convert it to JSON Lines, such as with jq -c '.[]' FILE > FILE.jsonl, and import that")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _verify = msgspec.json.Decoder(msgspec.Raw).decode  # makes no objects
@@ -50,7 +48,7 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
     for chunk in text:
         data += chunk
         if len(data) > MAX_ARRAY_BYTES:
-            raise UnreadableFile(_TOO_LARGE)
+            raise UnreadableFile(_TOO_LARGE, _AS_LINES)
     _require_array(data)
     begin, last, line = data.index(b"[") + 1, data.rindex(b"]"), 1 + data.count(b"\n", 0, data.index(b"["))
     while begin < last:
@@ -112,7 +110,7 @@ def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element])
 def _require_array(data: bytearray) -> None:
     """Raise UnreadableFile unless the text is one JSON array."""
     if (first := _NOT_BLANK.search(data)) and first[0] != b"[":
-        raise UnreadableFile("The file is not a JSON array: it does not begin with '['; give --format.")
+        raise UnreadableFile("The file is not a JSON array: it does not begin with '['.", choose("format", "FORMAT"))
     try:
         _verify(data)
     except RecursionError:
@@ -144,7 +142,7 @@ def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
         texts = list(map(type, fields.values())).count(str)
         repeated = _repeated_name(row.raw) if row.raw.count(b'"') != 2 * (len(fields) + texts) else None
     except UnicodeDecodeError:
-        raise UnreadableRow(files.NOT_UTF8) from None
+        raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING) from None
     except msgspec.ValidationError as error:
         raise UnreadableRow(f"The row is not a record: {error}.") from None
     except msgspec.DecodeError as error:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
 from petstore_server.domain.orders import (
     INT64_MAX,
     INT64_MIN,
@@ -49,7 +49,7 @@ class RecordKind(Generic[T]):
     cells: Mapping[str, Cell]
     build: Callable[[dict[str, Any]], T]
     part: Callable[[Store], Any]
-    refusals: Mapping[ImportOutcome, str]
+    refusals: Mapping[ImportOutcome, tuple[str, Remedy | None]]
 
 
 def _status_cell(text: str) -> str:
@@ -73,18 +73,35 @@ ORDERS = RecordKind[Order](
     order_from_fields,
     attrgetter("orders"),
     {
-        ImportOutcome.REJECTED: "The order is no longer pending in the store and differs from this row; "
-        "it was not changed.",
-        ImportOutcome.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
-        "--replace-placed replaces such orders.",
-        ImportOutcome.OTHER_PLACED: "The order was placed over the API, and the row does not name its account and "
-        "reference; it was not changed.",
-        ImportOutcome.RESERVED: "There is no order with this id, and the service assigns such ids "
-        "(PETSTORE_ASSIGNED_IDS_FROM); the row was not imported. --assigned imports such rows.",
-        ImportOutcome.OTHER_OWNER: "The order belongs to another account than this row names; it was not changed.",
-        ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported. "
-        "Create the account, or leave out the column `account`.",
-        ImportOutcome.REFERENCE_IN_USE: "Another order of this account has this reference; the row was not imported.",
+        ImportOutcome.REJECTED: (
+            "The order is no longer pending in the store and differs from this row; it was not changed.",
+            None,
+        ),
+        ImportOutcome.PROTECTED: (
+            "The order was placed over the API and differs from this row; it was not changed.",
+            choose("replace_placed", then="to replace such orders"),
+        ),
+        ImportOutcome.OTHER_PLACED: (
+            "The order was placed over the API, and the row does not name its account and reference; it was not changed.",
+            None,
+        ),
+        ImportOutcome.RESERVED: (
+            "There is no order with this id, and the service assigns such ids (PETSTORE_ASSIGNED_IDS_FROM); the row was "
+            "not imported.",
+            choose("assigned", then="to import such rows"),
+        ),
+        ImportOutcome.OTHER_OWNER: (
+            "The order belongs to another account than this row names; it was not changed.",
+            None,
+        ),
+        ImportOutcome.UNKNOWN_ACCOUNT: (
+            "The row names an account that does not exist; it was not imported.",
+            Remedy("create the account, or {}", (Choice("ignore_column", "account"),)),
+        ),
+        ImportOutcome.REFERENCE_IN_USE: (
+            "Another order of this account has this reference; the row was not imported.",
+            None,
+        ),
     },
 )
 PETS = RecordKind[Pet](
@@ -93,6 +110,12 @@ PETS = RecordKind[Pet](
     pet_from_fields,
     attrgetter("pets"),
     {},
+)
+
+
+_OTHER_COLUMNS = Remedy(
+    "{} to leave a column out, or {} to say which field it is",
+    (Choice("ignore_column", "NAME"), Choice("map", "NAME=FIELD")),
 )
 
 
@@ -115,16 +138,15 @@ class Schema(Generic[T]):
         fields = [self._fields.get(_plain(name)) for name in names]
         if unknown := [name for name in names if not self._is_known(name)]:
             shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
-            raise UnreadableFile(
-                f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}. Give "
-                "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."
-            )
+            problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
+            raise UnreadableFile(problem, _OTHER_COLUMNS)
         if twice := next((field for field in fields if field and fields.count(field) > 1), None):
-            raise UnreadableFile(f"The header names the field '{twice}' twice; leave one out with --ignore-column.")
+            raise UnreadableFile(f"The header names the field '{twice}' twice.", choose("ignore_column", "NAME"))
         if absent := self._mapped.keys() - set(map(_plain, names)):
-            raise UnreadableFile(f"--map names a column '{min(absent)}', which the header does not have.")
+            raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
         if "id" not in fields:
-            raise UnreadableFile("The header has no column 'id', which every record needs; --map COLUMN=id names it.")
+            problem = "The header has no column 'id', which every record needs."
+            raise UnreadableFile(problem, choose("map", "COLUMN=id"))
         self.missing = frozenset(self.cells).difference(field for field in fields if field)
         return fields
 
@@ -136,7 +158,8 @@ class Schema(Generic[T]):
             try:
                 fields = {**fields, _SHIP_DATE: self.timestamps(ship_date)}
             except ValueError as error:
-                raise InvalidField(_SHIP_DATE, str(error), ship_date) from None
+                remedy = getattr(error, "remedy", None)
+                raise InvalidField(_SHIP_DATE, str(error), ship_date, remedy) from None
         return fields
 
     def _is_known(self, name: str) -> bool:

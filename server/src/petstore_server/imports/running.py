@@ -18,7 +18,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from petstore_server.batching import in_halves
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import DomainError, InvalidField, ServiceUnavailable, StatementFailed
+from petstore_server.domain.errors import (
+    DomainError,
+    InvalidField,
+    ServiceUnavailable,
+    StatementFailed,
+    choose,
+    with_remedy,
+)
 from petstore_server.domain.imports import Rejected
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, ImportOutcome, possible_references
 from petstore_server.domain.texts import hide_keys
@@ -99,8 +106,8 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
     """The error, with advice if the field is not one of this kind of record."""
     if error.field in kind.cells:
         return error
-    name = error.field if len(error.field) <= MAX_NAME else f"'{EVERY_COLUMN}'"
-    return InvalidField(error.field, f"{error.problem}; give --ignore-column {name} to leave it out")
+    name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
+    return InvalidField(error.field, error.problem, remedy=choose("ignore_column", name, "to leave it out"))
 
 
 class FileImport(Generic[T]):
@@ -190,7 +197,9 @@ class FileImport(Generic[T]):
             yield
             state, error = ("failed", HISTORY_CHANGED) if self.history_changed else ("finished", None)
         except Exception as failure:
-            message = getattr(failure, "explanation", f"{type(failure).__name__}: {failure}")
+            message = f"{type(failure).__name__}: {failure}"
+            if isinstance(failure, DomainError):
+                message = with_remedy(failure.explanation, failure.remedy, self.rejects.phrase)
             state, error = "failed", hide_keys(message)
             raise
         finally:
@@ -211,7 +220,9 @@ class FileImport(Generic[T]):
             def rejected(outcomes: Sequence[ImportOutcome]) -> Rejected:
                 refusals = {each: reason for each, reason in self._kind.refusals.items() if each in outcomes}
                 refused = [(at, refusals[each]) for at, each in zip(part, outcomes, strict=True) if each in refusals]
-                rejects[:] = waiting + [rows()[at].reject(UnreadableRow(reason)) for at, reason in refused]
+                rejects[:] = waiting + [
+                    rows()[at].reject(UnreadableRow(text, remedy=remedy)) for at, (text, remedy) in refused
+                ]
                 rejects.sort(key=attrgetter("line"))
                 return self.rejects.with_batch(rejects)
 

@@ -15,9 +15,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, in_form_words
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, WrongField
 from petstore_server.console.visit import Visit
-from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.domain.errors import Conflict
 from petstore_server.domain.imports import ImportPosition
 from petstore_server.domain.texts import visible_part
 from petstore_server.imports.files import UnreadableFile
@@ -66,11 +66,10 @@ async def upload(visit: Visit) -> Response:
     form, status = Form(), 400
     try:
         return _show_job(await _checked(visit, form))
-    except InvalidInput as error:  # the message names the option
-        wrong = (field for field, (_, option) in FIELDS.items() if option in error.message)
-        form.errors[next(wrong, "file")] = in_form_words(error.message)
+    except WrongField as error:
+        form.errors[error.field or "file"] = error.message
     except UnreadableFile as error:
-        form.errors["file"], status = in_form_words(error.message), 413 if isinstance(error, _TooLarge) else 400
+        form.errors["file"], status = error.message, 413 if isinstance(error, _TooLarge) else 400
     except Conflict as error:
         form.errors["file"], status = error.message, 503
     except OSError as error:
@@ -81,7 +80,7 @@ async def upload(visit: Visit) -> Response:
 async def _checked(visit: Visit, form: Form) -> ImportJob:
     """The upload, once its check has begun to read the file; the form gets its fields.
 
-    Raises UnreadableFile, InvalidInput for a wrong option, Conflict, OSError, DuplicateSubmission, RefusedRequest.
+    Raises UnreadableFile, WrongField, Conflict, OSError, DuplicateSubmission, RefusedRequest.
     """
     jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
@@ -95,7 +94,7 @@ async def _checked(visit: Visit, form: Form) -> ImportJob:
         unused.pop_all()
     with suppress(TimeoutError):  # another import is under way
         await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
-    if isinstance(job.error, UnreadableFile | InvalidInput):
+    if isinstance(job.error, UnreadableFile | WrongField):
         await jobs.discard(job)
         raise job.error
     return job
