@@ -16,6 +16,7 @@ from unittest.mock import AsyncMock, Mock, patch
 import pytest
 
 from petstore_server import __version__
+from petstore_server.cli import importing
 from petstore_server.cli.orders import import_orders
 from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
@@ -161,7 +162,7 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
         (b"", "or\0d~ers.csv", "ord~ers.csv is empty."),
         (b"", "", "Choose a file."),
         (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip; unpack it."),
-        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'; tick “Leave out columns"),
+        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'; enter COLUMN=FIELD under"),
     ):
         body = await form(browser, content, name) + END
         response = await browser.http.post("/console/imports/new", content=body, headers=FORM)
@@ -367,7 +368,9 @@ def test_each_choice_that_a_message_names_is_an_option_of_the_command() -> None:
         and isinstance(text.args[0], ast.Constant)
     }
     options = {option for param in import_orders.params for option in param.opts}
-    assert {f"--{name.replace('_', '-')}" for name in named - {"unpacked"}} <= options
+    assert {f"--{name.replace('_', '-')}" for name in named - importing.STEPS.keys()} <= options
+    assert importing.STEPS.keys() <= named
+    assert importing.STEPS.keys() <= import_jobs._PHRASES.keys()
     assert {choice for _, choice in import_jobs.FIELDS.values()} <= {
         option.removeprefix("--").replace("-", "_") for option in options
     }
@@ -375,7 +378,7 @@ def test_each_choice_that_a_message_names_is_an_option_of_the_command() -> None:
 
 async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_shown(browser: Browser) -> None:
     text = await upload(browser, b"Bestellnr,Menge\n1,2\n", 400, "shop.csv")
-    assert "enter NAME=FIELD under “Columns with other names” to say which field it is" in text
+    assert "enter Bestellnr=FIELD under “Columns with other names” for each that is a field" in text
     assert "--" not in text.replace("&#45;", "-")
     assert re.search(r"<details open>", browser.page)
     assert all(label in text for label, _ in import_jobs.FIELDS.values())

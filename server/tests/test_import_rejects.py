@@ -14,7 +14,7 @@ from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.domain.orders import ORDER_FIELDS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
-from petstore_server.imports.files import Reject, Rejects, UnreadableFile
+from petstore_server.imports.files import Fault, Reject, Rejects, UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from testing.cli import CommandLine
 from testing.import_files import import_text, read, reason_of
@@ -38,7 +38,7 @@ DIRTY = (
 13,20,1,2026-11-01T10:00:00Z,false,pending""".replace("\n", "\r\n").encode()
 )
 DIRTY_REJECTS = [
-    (4, "shipDate", "'01/11/2026'", "RFC 3339"),
+    (4, "shipDate", "'01/11/2026'", "give --date-format %d/%m/%Y if it means 2026-11-01 or"),
     (5, "complete", "'perhaps'", "neither true nor false"),
     (8, "id", "'9223372036854775808'", "64-bit"),
     (10, "status", "'lost'", "none of pending, shipped, cancelled"),
@@ -260,19 +260,20 @@ def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.M
         return hide_keys(text)
 
     monkeypatch.setattr(files, "hide_keys", counted)
-    raw = Reject(1, None, "too long", "x" * 1990 + "pso_live_0aZ" + "b" * 9000, "too long").recorded(phrased)["raw"]
+    raw = Reject(1, "x" * 1990 + "pso_live_0aZ" + "b" * 9000, (Fault("too long"),)).recorded(phrased)["raw"]
     assert "x" * 1990 + "pso_live_[" == raw
     assert 2000 == max(searched)  # characters, while the store is locked
 
 
 def test_the_reasons_that_are_counted_are_bounded() -> None:
     rejects = Rejects()
-    rejects.add(Reject(number, f"column {number}", "wrong", "", "wrong") for number in range(1_010))
-    assert (1_010, 1_000) == (rejects.count, len(rejects._groups))
+    rejects.add(Reject(number, "", (Fault("wrong", column=f"column {number}"),)) for number in range(1_010))
+    assert (1_010, 20) == (rejects.count, len(rejects._groups))
+    assert "990 rows for other reasons" == list(rejects.summary())[-1]
 
 
 def test_a_bounded_file_of_rejects_has_the_first_ones_as_the_store_keeps_them(tmp_path: Path) -> None:
-    row = Reject(1, "id", "wrong", "pso_live_" + "a" * 9_000, "wrong")
+    row = Reject(1, "pso_live_" + "a" * 9_000, (Fault("wrong", column="id"),))
     with (tmp_path / "rejects").open("w+") as file:
         rejects = Rejects(file, bounded=True)
         rejects.add([row] * (MAX_KEPT_REJECTS - 1))

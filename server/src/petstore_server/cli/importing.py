@@ -28,7 +28,14 @@ from petstore_server.runtime.installation import opened_store, rows_at_once
 from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2
-_PHRASES = {"unpacked": "unpack it, or pipe it: {} FILE | petstore orders import -"}
+STEPS = {
+    "unpacked": "unpack it, or pipe it: {} FILE | petstore orders import -",
+    "without_lines": "leave out what is above it: tail -n +{} FILE | petstore orders import - --format csv",
+    "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
+    "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",
+    "header": "put a header before it: (echo '{}'; cat FILE) | petstore orders import - --format csv",
+}
+"""Steps that are not options, by the names of their choices."""
 _OBJECTS_PER_COLLECTION = 100_000
 MAX_BOUNDED_ROWS = 2_000_000
 """Rows that a bounded check reads: a row takes 6 µs, and a valid one 200 bytes of the scratch store, however short."""
@@ -53,7 +60,7 @@ def import_file(
 
     `phrases` has how a choice is made, by its name, with {} for the value; for others it is their option.
     """
-    reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or _PHRASES)
+    reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or STEPS)
     if unknown := [field for _, field in reading.columns if field not in kind.cells]:
         message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
         raise click.BadParameter(message, param_hint="'--map'")
@@ -77,7 +84,7 @@ def import_file(
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def phrased(choice: Choice, phrases: Mapping[str, str] = _PHRASES) -> str:
+def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
     """How the choice is made: by its option, unless `phrases` has another way."""
     option = f"give --{choice.name.replace('_', '-')} {{}}"
     value = choice.value if choice.name in phrases else choice.value and shlex.quote(choice.value)

@@ -67,6 +67,7 @@ IMPORT_OPTIONS = (
     click.Option(["--dry-run"], is_flag=True, help="Report what the import would do, and change nothing."),
     click.Option(["--map", "columns"], type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
     click.Option(["--ignore-column", "ignored"], metavar="COLUMN", multiple=True, help=_IGNORED),
+    click.Option(["--decimal"], type=click.Choice([".", ","]), help="The decimal mark: with a comma, 1.000 is 1000."),
     click.Option(["--encoding"], type=_ENCODING, metavar="NAME", help="If it is not UTF-8: such as windows-1252."),
     click.Option(["--name"], type=TEXT, help="The file's name in `petstore imports`, if it comes from stdin."),
     click.Option(["--progress", "progress_lines"], is_flag=True, help=_PROGRESS),
@@ -74,6 +75,7 @@ IMPORT_OPTIONS = (
 ORDER_OPTIONS = (
     click.Option(["--timezone", "zone"], type=_ZONE, metavar="ZONE", help="Of times without an offset: Europe/Berlin."),
     click.Option(["--date-format"], type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
+    click.Option(["--keep-markers"], is_flag=True, help="Take NULL, N/A and such words as references."),
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
     click.Option(["--assigned"], is_flag=True, help=_ASSIGNED),
     # Of the console: it keeps what a check writes, and has its own words for the options.

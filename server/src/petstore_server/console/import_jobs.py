@@ -60,6 +60,10 @@ FIELDS = {
 _FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed", "assigned": "--assigned"}
 _PHRASES = {
     "unpacked": "unpack it",
+    "without_lines": "delete the lines above it",
+    "array": "upload the array itself, as jq '{}' prints it, in a file whose name ends with .jsonl",
+    "one_per_line": "write each record on one line, as jq -c . does",
+    "header": "write {} as its first line",
     **{choice: f"enter {{}} under “{label}”" for label, choice in FIELDS.values()},
     **{FIELDS[name][1]: f"tick “{FIELDS[name][0]}”" for name in _FLAGS},
 }

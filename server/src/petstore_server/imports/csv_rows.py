@@ -1,4 +1,4 @@
-"""CSV as spreadsheets and shops export it: three delimiters, quotes, blank lines, columns in any order."""
+"""CSV as spreadsheets and shops export it: four delimiters, quotes, blank lines, columns in any order."""
 
 import csv
 import re
@@ -12,14 +12,14 @@ from petstore_server.imports import files
 from petstore_server.imports.files import Block, Fault, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, csv_orders
 
-_DELIMITERS = ",;\t"
+_DELIMITERS = ",;\t|"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
-_SAVE_OR_DECODE = Remedy(
-    "save the file as CSV in UTF-8, or {} with its encoding: programs on Windows often write windows-1252",
-    (Choice("encoding", "NAME"),),
-)
-_UTF16 = choose("encoding", "utf-16-le", "or utf-16-be")
+_WINDOWS = "windows-1252"
+_MAX_SHOWN = 50  # characters of a name
+_MAX_TITLES = 20  # lines above a header
+_LIKE_A_HEADER = 2  # fields that a line names
+_IS_VALUE = re.compile(r"-?\d+|\d{4}-\d{2}-\d{2}.*", re.ASCII)
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
 _OTHERS = Remedy("name the others in the header, and {}", (Choice("ignore_column", "NAME"),))
@@ -42,19 +42,13 @@ def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
             yield FilePart(None, rows.copy)
 
 
-def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
-    """The fields of a row; empty cells are absent fields. Raises UnreadableRow, InvalidField."""
+def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+    """The fields of a row, and what is wrong with others; empty cells are absent fields. Raises UnreadableRow."""
     if isinstance(row.cells, Fault):
         raise UnreadableRow(row.cells.message, remedy=row.cells.remedy)
-    fields: dict[str, Any] = {}
-    for name, text in row.cells.items():
-        if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
-            raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING)
-        try:
-            fields[name] = schema.cells[name](text)
-        except ValueError as error:
-            raise InvalidField(name, str(error), text, getattr(error, "remedy", None)) from None
-    return fields
+    if any(not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text) for text in row.cells.values()):
+        raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING)
+    return schema.read_cells(row.cells)
 
 
 def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:
@@ -129,30 +123,72 @@ def _quoting_problem(error: csv.Error) -> str:
 
 def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str | None], str, Block]:
     """What the first line that is not blank says: the field of each column, the delimiter, and the lines after it."""
-    delimiter = None
+    given = None
     for block in blocks:
         for at, line in enumerate(block.lines):
             text = line.decode("utf-8", "surrogateescape").strip("\r")
             if named := _NAMED_DELIMITER.fullmatch(text):
-                delimiter = named[1]
+                given = named[1]
             elif text.strip():
-                delimiter = delimiter or max(_DELIMITERS, key=text.count)
+                delimiter = given or _delimiter(block, at, schema)
                 count, cells = _split(block, at, delimiter)
-                names = _names(cells, b"\n".join(block.lines[at : at + count]))
-                return schema.header(names), delimiter, block.after(at + count)
+                raw = b"\n".join(block.lines[at : at + count])
+                try:
+                    return schema.header(_names(cells, raw, schema)), delimiter, block.after(at + count)
+                except UnreadableFile as error:
+                    raise _explained(error, block, at, cells, schema) from None
     raise UnreadableFile("The file is empty; its first line must name the columns.")
 
 
-def _names(cells: list[str] | str, raw: bytes) -> list[str]:
+def _delimiter(block: Block, at: int, schema: Schema[Any]) -> str:
+    """The delimiter with which the line names the most fields, or else has the most cells."""
+
+    def quality(delimiter: str) -> tuple[int, int]:
+        cells = _split(block, at, delimiter)[1]
+        names = block.lines[at].decode("utf-8", "replace").split(delimiter) if isinstance(cells, str) else cells
+        return schema.count_fields(names), len(names)
+
+    return max(_DELIMITERS, key=quality)
+
+
+def _names(cells: list[str] | str, raw: bytes, schema: Schema[Any]) -> list[str]:
     try:
         raw.decode()
-    except UnicodeDecodeError:
-        raise UnreadableFile("The first line is not valid UTF-8.", _SAVE_OR_DECODE) from None
+    except UnicodeDecodeError as error:
+        name = re.split(rb"[,;\t|\"]", raw[: error.start])[-1] + re.split(rb"[,;\t|\"]", raw[error.start :])[0]
+        raise UnreadableFile("The first line is not valid UTF-8.", _other_encoding(name, schema)) from None
     if b"\0" in raw:
-        raise UnreadableFile("The first line contains zero bytes, as text in UTF-16 does.", _UTF16)
+        encoding = "utf-16-le" if raw[1::2].count(0) >= raw[::2].count(0) else "utf-16-be"
+        problem = "The first line contains zero bytes, as text in UTF-16 does."
+        raise UnreadableFile(problem, choose("encoding", encoding))
     if isinstance(cells, str):
         raise UnreadableFile(f"The first line {cells}. It must name the columns.")
     names = [name.strip() for name in cells]
     while names and not names[-1]:  # spreadsheets write columns that were used once and emptied
         names.pop()
     return names
+
+
+def _other_encoding(name: bytes, schema: Schema[Any]) -> Remedy:
+    """The encoding of programs on Windows, with how it reads a name, or another one."""
+    shown = name.decode(_WINDOWS, "replace").strip()[:_MAX_SHOWN].replace("{", "").replace("}", "")
+    if schema.options.encoding is not None or not shown.isprintable():
+        return choose("encoding", "NAME", "with that of the file")
+    then = f"{{}} if '{shown}' is a column, or {{}} with another one"
+    return Remedy(then, (Choice("encoding", _WINDOWS), Choice("encoding", "NAME")))
+
+
+def _explained(
+    error: UnreadableFile, block: Block, at: int, cells: list[str] | str, schema: Schema[Any]
+) -> UnreadableFile:
+    """The error, or a better one if another line is the header, or no line is."""
+    for below in range(at + 1, min(at + _MAX_TITLES, len(block.lines))):
+        names = _split(block, below, _delimiter(block, below, schema))[1]
+        if not isinstance(names, str) and schema.count_fields(names) >= _LIKE_A_HEADER:
+            line = block.number + below
+            problem = f"The first line must name the columns, and it is line {line} that does."
+            return UnreadableFile(problem, choose("without_lines", str(line)))
+    if isinstance(cells, str) or schema.count_fields(cells) or not any(map(_IS_VALUE.fullmatch, cells)):
+        return error
+    columns = ",".join(schema.own_header(cells) or ["COLUMN"] * len(cells))
+    return UnreadableFile("The first line must name the columns, and it is a row.", choose("header", columns))

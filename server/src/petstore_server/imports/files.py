@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,18 +38,20 @@ _BY_ZERO_BYTES: dict[tuple[bool, ...], str] = {
 }
 """Which of the first four bytes differ from zero where the first characters are ASCII."""
 _WIDE = ("utf-16", "utf-32")
+_AS_CSV = Remedy("save the sheet as CSV in UTF-8")
 _EXPORT = Remedy("export the orders as CSV")
 _OTHER_FILES = {
-    b"PK\x03\x04": (
-        "an Excel workbook or a zip archive",
-        Remedy("save the sheet as CSV in UTF-8, or unpack the archive"),
-    ),
-    b"\xd0\xcf\x11\xe0": ("an Excel workbook", Remedy("save the sheet as CSV in UTF-8")),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", _AS_CSV),
     b"\x1f\x8b": ("compressed with gzip", choose("unpacked", "zcat")),
+    b"BZh": ("compressed with bzip2", choose("unpacked", "bzcat")),
+    b"\xfd7zXZ\0": ("compressed with xz", choose("unpacked", "xzcat")),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", choose("unpacked", "zstdcat")),
     b"%PDF": ("a PDF document", _EXPORT),
     b"\x89PNG": ("a picture", _EXPORT),
     b"\xff\xd8\xff": ("a picture", _EXPORT),
 }
+_ZIP, _ZIPPED_TEXT = b"PK\x03\x04", re.compile(rb"\.(csv|tsv|txt|jsonl?|ndjson)$", re.IGNORECASE)
+_FROM_MARKUP = Remedy("open it in a spreadsheet program, and save the sheet as CSV in UTF-8")
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
 SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
@@ -59,11 +62,10 @@ OTHER_ENCODING = choose("encoding", "NAME", "with that of the file, such as wind
 
 _MAX_KEPT_TEXT = 2000  # characters of each text of such a row
 _MAX_REASONS = 20
-_MAX_GROUPS = 1000
 MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 
 
-_Reason = tuple[str | None, str, Remedy | None]  # column, problem and remedy
+_Reason = tuple[str | None, str, tuple[Choice, ...]]  # column, problem and the choices of the remedy
 Phrase = Callable[[Choice], str]
 """Writes a choice in the words of one face, such as `give --timezone UTC`."""
 
@@ -115,6 +117,9 @@ class Source:
             self._begin += chunk
             if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
                 break
+        if (begin := self._begin.lstrip()).startswith(b"<"):
+            kind = "XML" if begin.startswith(b"<?xml") else "HTML"
+            raise UnreadableFile(f"The file is {kind}, whatever its name says.", _FROM_MARKUP)
         chunks = chain([self._begin], chunks)
         if b"\n" not in self._begin and _ends_line(self._begin):
             return (chunk.replace(b"\r", b"\n") for chunk in chunks)
@@ -191,13 +196,27 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
         begin += chunk
         if len(begin) >= _MAX_MARK:
             break
-    if other := next((found for mark, found in _OTHER_FILES.items() if begin.startswith(mark)), None):
+    if other := _other_kind(begin):
         kind, remedy = other
         raise UnreadableFile(f"The file is {kind}.", remedy)
     mark = next((mark for mark in _MARKS if begin.startswith(mark)), b"")
     name = _MARKS[mark] if mark else _unmarked(begin, encoding)
     chunks = chain([begin[len(mark) :]], chunks)
     return chunks if name is None else _decoded(chunks, name)
+
+
+def _other_kind(begin: bytes) -> tuple[str, Remedy] | None:
+    """What a file is that is not text, and what to do with it."""
+    if not begin.startswith(_ZIP):
+        return next((found for mark, found in _OTHER_FILES.items() if begin.startswith(mark)), None)
+    first = begin[30 : 30 + int.from_bytes(begin[26:28], "little")]  # the name of the first file in it
+    if _ZIPPED_TEXT.search(first):
+        return "a zip archive", choose("unpacked", "unzip -p")
+    if first == b"mimetype":
+        return "an OpenDocument spreadsheet", _AS_CSV
+    if first.startswith((b"xl/", b"docProps/", b"_rels/", b"[Content_Types]")):
+        return "an Excel workbook", _AS_CSV
+    return "an Excel workbook or a zip archive", Remedy("save the sheet as CSV in UTF-8, or unpack the archive")
 
 
 def _unmarked(begin: bytes, encoding: str | None) -> str | None:
@@ -233,10 +252,23 @@ codecs.register_error(_MARK_INVALID, _mark_invalid)
 
 
 class Fault(NamedTuple):
-    """What is wrong with a row as a whole, in a sentence, and what to do about it."""
+    """What is wrong with a field, or with a row as a whole: in a sentence, and what to do about it.
+
+    Faults are counted by their `problem`, which is the message without values and positions, and their choices.
+    """
 
     message: str
     remedy: Remedy | None = None
+    column: str | None = None
+    problem: str = ""
+
+    @property
+    def reason(self) -> _Reason:
+        choices = self.remedy.choices if self.remedy else ()
+        return self.column and self.column[:MAX_NAME], self.problem or self.message, choices
+
+    def text(self, phrase: Phrase) -> str:
+        return with_remedy(self.message, self.remedy, phrase)
 
 
 class Row(NamedTuple):
@@ -249,27 +281,27 @@ class Row(NamedTuple):
     raw: bytes
     cells: dict[str, str] | Fault = {}  # noqa: RUF012 - not changed
 
-    def reject(self, error: InvalidField | UnreadableRow) -> "Reject":
+    def reject(self, *errors: InvalidField | UnreadableRow) -> "Reject":
         """Reject the row; bytes that are not UTF-8 are quoted as \\xNN."""
         raw = self.raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-        return Reject(self.line, error.field, error.message, raw, error.problem, error.remedy)
+        faults = [Fault(error.message, error.remedy, error.field, error.problem) for error in errors]
+        return Reject(self.line, raw, tuple(faults))
 
 
 class Reject(NamedTuple):
-    """A row that was not imported. `column` is the field at fault, None for the whole row.
-
-    Rejects are counted by their `problem`, which is the message without values and positions, and their remedy.
-    """
+    """A row that was not imported, and all that is wrong with it."""
 
     line: int
-    column: str | None
-    message: str
     raw: str
-    problem: str
-    remedy: Remedy | None = None
+    faults: tuple[Fault, ...]
+
+    @property
+    def column(self) -> str | None:
+        """The first field at fault, None for the whole row."""
+        return self.faults[0].column
 
     def fields(self, phrase: Phrase) -> dict[str, object]:
-        reason = with_remedy(self.message, self.remedy, phrase)
+        reason = " ".join(fault.text(phrase) for fault in self.faults)
         return {"line": self.line, "column": self.column, "reason": reason, "raw": self.raw}
 
     def recorded(self, phrase: Phrase) -> dict[str, object]:
@@ -302,40 +334,44 @@ class Rejects:
         self.phrase = phrase
         self._file = file
         self._bounded = bounded
-        # By column, problem and remedy: how many, and the first one's line and message.
-        self._groups: dict[_Reason, tuple[int, int, str]] = {}
+        self._groups: dict[_Reason, tuple[int, int, Fault]] = {}  # how many, and the first one's line and fault
+        self._others = 0  # rows none of whose faults is among those that are shown
         self.count = 0
 
     def add(self, rejects: Iterable[Reject]) -> None:
-        """Write the rejects, and count them with those of the same column and problem."""
+        """Write the rejects, and count their faults with those that have the same reason."""
         for reject in rejects:
             self.count += 1
             if self._file is not None and not (self._bounded and self.count > MAX_KEPT_REJECTS):
                 fields = reject.recorded(self.phrase) if self._bounded else reject.fields(self.phrase)
                 self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            key = reject.column and reject.column[:MAX_NAME], reject.problem, reject.remedy
-            count, line, message = self._groups.get(key, (0, reject.line, reject.message))
-            if count or len(self._groups) < _MAX_GROUPS:
-                self._groups[key] = count + 1, line, message
+            counted = [self._count(reject.line, fault) for fault in reject.faults]
+            self._others += not any(counted)
+
+    def _count(self, line: int, fault: Fault) -> bool:
+        """Whether the fault is counted, because its reason is among the first ones."""
+        count, first, shown = self._groups.get(fault.reason, (0, line, fault))
+        if not count and len(self._groups) >= _MAX_REASONS:
+            return False
+        self._groups[fault.reason] = count + 1, first, shown
+        return True
 
     def with_batch(self, rejects: Sequence[Reject]) -> Rejected:
         """What the record of the import gets with these, which are not added yet."""
         later = Rejects(phrase=self.phrase)
-        later.count, later._groups = self.count, dict(self._groups)
+        later.count, later._others, later._groups = self.count, self._others, dict(self._groups)
         later.add(rejects)
         first = enumerate(rejects[: max(0, MAX_KEPT_REJECTS - self.count)], self.count)
         kept = [(number, reject.recorded(self.phrase)) for number, reject in first]
         return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
 
     def summary(self) -> Iterator[str]:
-        """One line for each reason, at most 20: how many rows, the reason, the first row's line."""
-        shown = 0
-        for (_, _, remedy), (count, line, message) in self._shown():
-            shown += count
-            reason = with_remedy(message, remedy, self.phrase)
+        """One line for each reason, of which there are at most 20: how many rows, the reason, the first row's line."""
+        for count, line, fault in self._groups.values():
+            reason = fault.text(self.phrase)
             yield f"line {line}: {reason}" if count == 1 else f"{count} rows: {reason[:-1]}, first in line {line}"
-        if shown < self.count:
-            yield f"{self.count - shown} rows for other reasons"
+        if self._others:
+            yield f"{self._others} rows for other reasons"
 
     def problems(self) -> list[dict[str, object]]:
         """The reasons of the summary as values, for programs."""
@@ -345,10 +381,7 @@ class Rejects:
                 "line": line,
                 "column": column,
                 "problem": problem,
-                "choices": [choice._asdict() for choice in remedy.choices] if remedy else [],
+                "choices": [choice._asdict() for choice in choices],
             }
-            for (column, problem, remedy), (count, line, _) in self._shown()
+            for (column, problem, choices), (count, line, _) in self._groups.items()
         ]
-
-    def _shown(self) -> list[tuple[_Reason, tuple[int, int, str]]]:
-        return list(self._groups.items())[:_MAX_REASONS]

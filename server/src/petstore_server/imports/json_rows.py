@@ -30,8 +30,13 @@ _MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an 
 
 def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
     """One record per line; blank lines are skipped."""
+    first = True
     for block in line_blocks(text):
         if raws := list(filter(bytes.strip, block.lines)):
+            if first and raws[0].strip() == b"{" and raws[1:] and raws[1].lstrip().startswith(b'"'):
+                problem = "The file has records over several lines; JSON Lines has one record per line."
+                raise UnreadableFile(problem, choose("one_per_line"))
+            first = False
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, partial(_numbers, block)))
 
 
@@ -110,7 +115,7 @@ def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element])
 def _require_array(data: bytearray) -> None:
     """Raise UnreadableFile unless the text is one JSON array."""
     if (first := _NOT_BLANK.search(data)) and first[0] != b"[":
-        raise UnreadableFile("The file is not a JSON array: it does not begin with '['.", choose("format", "FORMAT"))
+        raise _other_form(data)
     try:
         _verify(data)
     except RecursionError:
@@ -125,14 +130,26 @@ def _require_array(data: bytearray) -> None:
         raise UnreadableFile(reason) from None
 
 
+def _other_form(data: bytearray) -> UnreadableFile:
+    """The error for a text that is not an array: it may have one, or is something else."""
+    problem = "The file is not a JSON array: it does not begin with '['."
+    try:
+        document = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        return UnreadableFile(problem, choose("format", "jsonl" if data.lstrip().startswith(b"{") else "csv"))
+    if table := next((name for name, value in document.items() if bytes(value).startswith(b"[")), None):
+        return UnreadableFile("The file is not a JSON array but an object around one.", _array_of(table))
+    return UnreadableFile(problem, choose("format", "jsonl"))
+
+
 def _rows(raws: list[bytes], numbers: Callable[[], list[int]], at: int = 0) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
     numbered = zip(numbers()[at : at + len(raws)], raws, strict=True)
     return [Row(number, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
 
 
-def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
-    """The fields of a record. Raises UnreadableRow, InvalidField."""
+def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+    """The fields of a record, and what is wrong with others. Raises UnreadableRow, InvalidField."""
     if len(row.raw) > files.MAX_ROW_BYTES:
         raise UnreadableRow(f"The row {files.TOO_LONG}.")
     try:
@@ -151,7 +168,19 @@ def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
         raise UnreadableRow("The row is nested too deeply.") from None
     if repeated is not None:
         raise InvalidField(repeated, "occurs more than once in the record")
+    if around := next((name for name, value in fields.items() if _is_table(value) and name not in schema.cells), None):
+        raise UnreadableRow("The row is an object around an array of records.", remedy=_array_of(around))
     return schema.adapt(fields)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "id" in value[0]
+
+
+def _array_of(name: str) -> Remedy:
+    """How to take an array out of the object that has it under this name."""
+    path = f".{name}" if name.isidentifier() and name.isascii() else f".[{json.dumps(name)}]"
+    return choose("array", f"{path}[]")
 
 
 def _repeated_name(raw: bytes) -> str | None:

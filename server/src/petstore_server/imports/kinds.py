@@ -30,8 +30,8 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.domain.pets import Pet, pet_from_fields
 from petstore_server.domain.timestamps import are_canonical
-from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, integer_cell
-from petstore_server.imports.files import MAX_ROW_BYTES, UnreadableFile
+from petstore_server.imports.conversions import Cell, Integers, Timestamps, UnclearCell, boolean_cell
+from petstore_server.imports.files import MAX_NAME, MAX_ROW_BYTES, UnreadableFile
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.store import Store
 
@@ -57,17 +57,28 @@ def _status_cell(text: str) -> str:
     return status if status in list(Status) else text
 
 
+def _reference_cell(text: str) -> str:
+    text = text.strip()
+    if text in _MARKERS:
+        raise UnclearCell("seems to say that there is no value", _MARKER)
+    return text
+
+
 _SHIP_DATE = "shipDate"
+_MAX_FAULTS = 10  # of a row that are named
+_INTEGER = Integers()
+_MARKERS = frozenset(["NULL", "Null", "null", "NaN", "nan", "NAN", "\\N", "--", "N/A", "n/a", "#N/A", "None", "none"])
+_MARKER = Remedy("empty such cells, or {} if they are references", (Choice("keep_markers"),))
 ORDERS = RecordKind[Order](
     "order",
     {
-        "id": integer_cell,
-        "petId": integer_cell,
-        "quantity": integer_cell,
+        "id": _INTEGER,
+        "petId": _INTEGER,
+        "quantity": _INTEGER,
         _SHIP_DATE: Timestamps(),
         "complete": boolean_cell,
         "status": _status_cell,
-        "reference": str.strip,
+        "reference": _reference_cell,
         "account": str.strip,
     },
     order_from_fields,
@@ -106,16 +117,10 @@ ORDERS = RecordKind[Order](
 )
 PETS = RecordKind[Pet](
     "pet",
-    {"id": integer_cell, "name": str, "tag": str},
+    {"id": _INTEGER, "name": str, "tag": str},
     pet_from_fields,
     attrgetter("pets"),
     {},
-)
-
-
-_OTHER_COLUMNS = Remedy(
-    "{} to leave a column out, or {} to say which field it is",
-    (Choice("ignore_column", "NAME"), Choice("map", "NAME=FIELD")),
 )
 
 
@@ -124,13 +129,22 @@ class Schema(Generic[T]):
 
     def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
         self.kind = kind
+        self.options = options
         self.timestamps = Timestamps(options.zone, options.date_format)
-        self.cells = {name: self.timestamps if name == _SHIP_DATE else cell for name, cell in kind.cells.items()}
+        self.cells = {**kind.cells}
+        integers = Integers(options.decimal)
+        self.cells |= {name: integers for name, cell in kind.cells.items() if isinstance(cell, Integers)}
+        if _SHIP_DATE in kind.cells:
+            self.cells |= {_SHIP_DATE: self.timestamps}
+        if options.keep_markers and "reference" in kind.cells:
+            self.cells |= {"reference": str.strip}
         self.missing = frozenset[str]()  # fields that no row of the file has
         self.renames = bool(options.columns or options.ignored)
         ignored = map(_plain, options.ignored)
         self._mapped = {_plain(name): field for name, field in options.columns}
-        self._fields = {_plain(field): field for field in kind.cells} | dict.fromkeys(ignored) | self._mapped
+        self._order = {field: place for place, field in enumerate(kind.cells)}
+        self._known = {_plain(field): field for field in kind.cells}
+        self._fields = self._known | dict.fromkeys(ignored) | self._mapped
         self._ignores_others = EVERY_COLUMN in options.ignored
 
     def header(self, names: list[str]) -> list[str | None]:
@@ -139,28 +153,88 @@ class Schema(Generic[T]):
         if unknown := [name for name in names if not self._is_known(name)]:
             shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
             problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
-            raise UnreadableFile(problem, _OTHER_COLUMNS)
+            raise UnreadableFile(problem, _other_columns(unknown[0]))
         if twice := next((field for field in fields if field and fields.count(field) > 1), None):
-            raise UnreadableFile(f"The header names the field '{twice}' twice.", choose("ignore_column", "NAME"))
+            raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
         if absent := self._mapped.keys() - set(map(_plain, names)):
             raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
         if "id" not in fields:
             problem = "The header has no column 'id', which every record needs."
             raise UnreadableFile(problem, choose("map", "COLUMN=id"))
         self.missing = frozenset(self.cells).difference(field for field in fields if field)
+        self.timestamps.in_utc = names == list(self.kind.cells)[: len(names)] and _SHIP_DATE in names
         return fields
 
-    def adapt(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a JSON record, given by their names in the file. Raises InvalidField."""
+    def count_fields(self, names: Iterable[str]) -> int:
+        """How many of the names are those of fields."""
+        return sum(self._fields.get(_plain(name)) is not None for name in names)
+
+    def own_header(self, cells: list[str]) -> list[str] | None:
+        """The header of an export of the service, if the cells are a row of one without its header."""
+        names = list(self.kind.cells)[: len(cells)]
+        texts = {name: text for name, text in zip(names, cells, strict=False) if text.strip()}
+        fields, faults = self.read_cells(texts)
+        return names if len(names) == len(cells) and self.build(fields, faults) is not None else None
+
+    def read_cells(self, cells: Mapping[str, str]) -> tuple[dict[str, Any], list[InvalidField]]:
+        """The values of cells by their fields, and what is wrong with others."""
+        fields, faults = dict[str, Any](), list[InvalidField]()
+        for name, text in cells.items():
+            try:
+                fields[name] = self.cells[name](text)
+            except ValueError as error:
+                faults.append(InvalidField(name, str(error), text, getattr(error, "remedy", None)))
+        return fields, faults
+
+    def adapt(self, fields: dict[str, Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+        """The fields of a JSON record, given by their names in the file, and what is wrong with others.
+
+        Raises InvalidField if one occurs twice.
+        """
         if self.renames:
             fields = self._renamed(fields)
-        if _SHIP_DATE in self.cells and type(ship_date := fields.get(_SHIP_DATE)) is str:
+        texts = {name: fields[name] for name in (_SHIP_DATE, "reference") if type(fields.get(name)) is str}
+        read, faults = self.read_cells({name: text for name, text in texts.items() if name in self.cells})
+        wrong = {fault.field for fault in faults}
+        return {name: value for name, value in fields.items() if name not in wrong} | read, faults
+
+    def build(self, fields: dict[str, Any], faults: list[InvalidField]) -> T | None:
+        """The record, or None if there are faults; those of other fields are added, up to a number."""
+        fields = dict(fields)
+        for fault in faults:
+            fields.pop(fault.field, None)
+        if any(fault.field == "id" for fault in faults):
+            fields["id"] = 0
+        record = None
+        while record is None and len(faults) < _MAX_FAULTS:
             try:
-                fields = {**fields, _SHIP_DATE: self.timestamps(ship_date)}
-            except ValueError as error:
-                remedy = getattr(error, "remedy", None)
-                raise InvalidField(_SHIP_DATE, str(error), ship_date, remedy) from None
-        return fields
+                record = self.kind.build(fields)
+            except InvalidField as error:
+                faults.append(self._advised(error))
+                fields.pop(error.field, None)
+                if error.field == "id":
+                    fields["id"] = 0
+        faults.sort(key=lambda fault: self._order.get(fault.field, len(self._order)))
+        return None if faults else record
+
+    def _advised(self, error: InvalidField) -> InvalidField:
+        """The error, with advice if the field is not one of this kind of record."""
+        if error.field in self.kind.cells:
+            return error
+        name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
+        if field := self._known.get(_plain(error.field)):
+            remedy = choose("map", f"{name}={field}")
+        else:
+            remedy = choose("ignore_column", name, "to leave it out")
+        return InvalidField(error.field, error.problem, remedy=remedy)
+
+    def _leave_out_one(self, names: list[str], field: str) -> Remedy:
+        """What to do about two columns of a field."""
+        of_field = [name for name in names if self._fields.get(_plain(name)) == field]
+        unmapped = [name for name in of_field if _plain(name) not in self._mapped]
+        if len(unmapped) == 1 and len(of_field) == 2:
+            return choose("ignore_column", unmapped[0])
+        return Remedy("rename one of them in the file")
 
     def _is_known(self, name: str) -> bool:
         return self._ignores_others or _plain(name) in self._fields
@@ -174,6 +248,13 @@ class Schema(Generic[T]):
             if field is not None:
                 renamed[field] = value
         return renamed
+
+
+def _other_columns(name: str) -> Remedy:
+    """What to do about columns that are not fields, one of which has this name."""
+    example = name if 0 < len(name) <= MAX_NAME else "COLUMN"
+    then = "{} for each that is a field, and {} to leave out the others"
+    return Remedy(then, (Choice("map", f"{example}=FIELD"), Choice("ignore_column", EVERY_COLUMN)))
 
 
 def _plain(name: str) -> str:
@@ -262,6 +343,8 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
     """Raises KeyError or ValueError if a status, a ship date, a reference or an account is not valid."""
     ids, pet_ids, quantities, ship_dates, complete, statuses, references, accounts = columns
     checked_references = [text if text is None else check_reference(text) for text in references]
+    if not schema.options.keep_markers and not _MARKERS.isdisjoint(checked_references):
+        raise ValueError("a reference may say that there is none")
     owners = list(accounts)
     for name in set(owners) - {None}:
         check_account(name)

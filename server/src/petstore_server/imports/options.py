@@ -18,7 +18,10 @@ _NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file. `columns` has names in the file with their fields; the columns in `ignored` are left out."""
+    """How to read a file. `columns` has names in the file with their fields; the columns in `ignored` are left out.
+
+    `decimal` is the decimal mark, `.` or `,`; with `keep_markers` a reference may be NULL or such a word.
+    """
 
     file_format: str | None = None
     encoding: str | None = None
@@ -26,6 +29,8 @@ class ReadOptions:
     date_format: str | None = None
     columns: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    decimal: str | None = None
+    keep_markers: bool = False
 
 
 def parse_timezone(text: str) -> tzinfo:

@@ -23,17 +23,16 @@ from petstore_server.domain.errors import (
     InvalidField,
     ServiceUnavailable,
     StatementFailed,
-    choose,
     with_remedy,
 )
 from petstore_server.domain.imports import Rejected
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, ImportOutcome, possible_references
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
-from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
+from petstore_server.imports.files import Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
-from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
 
@@ -86,28 +85,27 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
 
 
 def _checked(
-    rows: list[Row], fields_of: Callable[[Row, Schema[T]], dict[str, Any]], schema: Schema[T], position: int
+    rows: list[Row],
+    fields_of: Callable[[Row, Schema[T]], tuple[dict[str, Any], list[InvalidField]]],
+    schema: Schema[T],
+    position: int,
 ) -> Batch[T]:
     records: list[T] = []
     accepted: list[Row] = []
     rejects: list[Reject] = []
     for row in rows:
         try:
-            records.append(schema.kind.build(fields_of(row, schema)))
-            accepted.append(row)
-        except UnreadableRow as error:
+            fields, faults = fields_of(row, schema)
+        except (UnreadableRow, InvalidField) as error:
             rejects.append(row.reject(error))
-        except InvalidField as error:
-            rejects.append(row.reject(_advised(error, schema.kind)))
+            continue
+        record = schema.build(fields, faults)
+        if record is None:
+            rejects.append(row.reject(*faults))
+        else:
+            records.append(record)
+            accepted.append(row)
     return Batch(records, rejects, accepted.copy, position)
-
-
-def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
-    """The error, with advice if the field is not one of this kind of record."""
-    if error.field in kind.cells:
-        return error
-    name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
-    return InvalidField(error.field, error.problem, remedy=choose("ignore_column", name, "to leave it out"))
 
 
 class FileImport(Generic[T]):
