@@ -242,6 +242,7 @@ class ImportOutcome(StrEnum):
     REFERENCE_IN_USE = "reference in use"
     OTHER_PLACED = "other placed order"
     RESERVED = "reserved identifier"
+    REPEATED = "repeated"
 
 
 def kept_of(existing: Order | None, incoming: Order) -> Order:

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,6 +14,7 @@ from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t|"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
+_EMPTY = (b"", b"\r")
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _WINDOWS = "windows-1252"
 _MAX_SHOWN = 50  # characters of a name
@@ -36,7 +37,7 @@ def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
         rest = block.after(len(block.lines))
         records = csv_orders(block.lines, delimiter, fields, schema)
         if records is not None:
-            yield FilePart(records, partial(_rows, block, fields, delimiter))
+            yield FilePart(records, partial(_rows, block, fields, delimiter), partial(_lines, block))
         else:
             rows, rest = _read_rows(block, fields, delimiter)
             yield FilePart(None, rows.copy)
@@ -49,6 +50,11 @@ def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inva
     if any(not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text) for text in row.cells.values()):
         raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING)
     return schema.read_cells(row.cells)
+
+
+def _lines(block: Block) -> Sequence[int]:
+    """The lines of a block each of which is a row, or empty."""
+    return [number for number, line in enumerate(block.lines, block.number) if line not in _EMPTY]
 
 
 def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:

@@ -315,11 +315,13 @@ class Reject(NamedTuple):
 class FilePart(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
-    `share` is how much of what was read of the file the parts so far contain, from 0 to 1.
+    `lines` returns the lines on which the records begin. `share` is how much of what was read of the file the parts so
+    far contain, from 0 to 1.
     """
 
     records: list[Any] | None
     rows: Callable[[], list[Row]]
+    lines: Callable[[], Sequence[int]] = tuple
     share: float = 1.0
 
 

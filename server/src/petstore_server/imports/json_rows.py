@@ -37,7 +37,8 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
                 problem = "The file has records over several lines; JSON Lines has one record per line."
                 raise UnreadableFile(problem, choose("one_per_line"))
             first = False
-            yield FilePart(json_orders(raws, schema), partial(_rows, raws, partial(_numbers, block)))
+            lines = cache(partial(_numbers, block))
+            yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
 
 
 def _numbers(block: Block) -> list[int]:
@@ -61,7 +62,8 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
         begins = cache(partial(_lines, data, begin, line, elements))  # which only rejects need
         for at in range(0, len(elements), files.BLOCK_ROWS):
             raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
-            yield FilePart(json_orders(raws, schema), partial(_rows, raws, begins, at), end / last)
+            lines = partial(_lines_of, begins, at, len(raws))
+            yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines, end / last)
         begin, line = end + 1, line + data.count(b"\n", begin, end + 1)
 
 
@@ -142,9 +144,13 @@ def _other_form(data: bytearray) -> UnreadableFile:
     return UnreadableFile(problem, choose("format", "jsonl"))
 
 
-def _rows(raws: list[bytes], numbers: Callable[[], list[int]], at: int = 0) -> list[Row]:
+def _lines_of(begins: Callable[[], list[int]], at: int, count: int) -> list[int]:
+    return begins()[at : at + count]
+
+
+def _rows(raws: list[bytes], lines: Callable[[], list[int]]) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
-    numbered = zip(numbers()[at : at + len(raws)], raws, strict=True)
+    numbered = zip(lines(), raws, strict=True)
     return [Row(number, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
 
 

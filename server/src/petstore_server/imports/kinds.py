@@ -42,7 +42,8 @@ T = TypeVar("T", bound=Order | Pet)
 class RecordKind(Generic[T]):
     """One kind of record: its noun in messages, its fields with what reads their cells, how a record is built of them.
 
-    `part` is the part of a store that has them, and `refusals` has the reason for each outcome that changes nothing.
+    `part` is the part of a store that has them, `refusals` has the reason for each outcome that changes nothing, and
+    `repeated` is what to do about a record that a file has twice.
     """
 
     noun: str
@@ -50,6 +51,7 @@ class RecordKind(Generic[T]):
     build: Callable[[dict[str, Any]], T]
     part: Callable[[Store], Any]
     refusals: Mapping[ImportOutcome, tuple[str, Remedy | None]]
+    repeated: Remedy
 
 
 def _status_cell(text: str) -> str:
@@ -114,6 +116,7 @@ ORDERS = RecordKind[Order](
             None,
         ),
     },
+    Remedy("an order here has one animal, so leave out one of them"),
 )
 PETS = RecordKind[Pet](
     "pet",
@@ -121,6 +124,7 @@ PETS = RecordKind[Pet](
     pet_from_fields,
     attrgetter("pets"),
     {},
+    Remedy("leave out one of them"),
 )
 
 

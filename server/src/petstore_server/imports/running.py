@@ -7,11 +7,11 @@ shows signs of life in between, so that every process sees whether the run goes 
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from functools import cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,13 +26,14 @@ from petstore_server.domain.errors import (
     with_remedy,
 )
 from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, ImportOutcome, possible_references
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, MAX_ASSIGNED_ID, ImportOutcome, possible_references
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
 from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.seen import SeenRows
 from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
 
@@ -59,13 +60,15 @@ Item = TypeVar("Item")
 class Batch(NamedTuple, Generic[T]):
     """Records that can be stored together, and the rows next to them that were rejected.
 
-    `rows` returns the rows of the records; `position` is the bytes of the file handled after this batch.
+    `rows` returns the rows of the records; `position` is the bytes of the file handled after this batch. `repeated` has
+    the places of records that the file has had before, each with the line of the first.
     """
 
     records: list[T]
     rejects: list[Reject]
     rows: Callable[[], list[Row]]
     position: int
+    repeated: Mapping[int, int] = {}
 
 
 _READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields), "csv": (read_csv, csv_fields)}
@@ -76,12 +79,14 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     """The records of the file in batches. Raises UnreadableFile if the file as a whole cannot be read."""
     text = source.text(options.encoding)
     parts_of, fields_of = _READERS[source.format(options.file_format)]
-    for part in parts_of(text, schema):
-        position = int(source.position * part.share)
-        if part.records is None:
-            yield _checked(part.rows(), fields_of, schema, position)
-        else:
-            yield Batch(part.records, [], part.rows, position)
+    with closing(SeenRows()) as seen:
+        for part in parts_of(text, schema):
+            position = int(source.position * part.share)
+            if part.records is None:
+                yield _checked(part.rows(), fields_of, schema, position, seen)
+            else:
+                repeated = seen.add([record.id for record in part.records], part.lines())
+                yield Batch(part.records, [], part.rows, position, repeated)
 
 
 def _checked(
@@ -89,10 +94,12 @@ def _checked(
     fields_of: Callable[[Row, Schema[T]], tuple[dict[str, Any], list[InvalidField]]],
     schema: Schema[T],
     position: int,
+    seen: SeenRows,
 ) -> Batch[T]:
     records: list[T] = []
     accepted: list[Row] = []
     rejects: list[Reject] = []
+    known = list[tuple[int, int, int]]()  # identifiers with the lines and places of their rows
     for row in rows:
         try:
             fields, faults = fields_of(row, schema)
@@ -100,12 +107,17 @@ def _checked(
             rejects.append(row.reject(error))
             continue
         record = schema.build(fields, faults)
-        if record is None:
-            rejects.append(row.reject(*faults))
-        else:
+        if record is not None:
+            known.append((record.id, row.line, len(records)))
             records.append(record)
             accepted.append(row)
-    return Batch(records, rejects, accepted.copy, position)
+            continue
+        rejects.append(row.reject(*faults))
+        if type(number := fields.get("id")) is int and INT64_MIN <= number <= INT64_MAX:
+            known.append((number, row.line, -1))
+    again = seen.add([number for number, _, _ in known], [line for _, line, _ in known])
+    repeated = {known[at][2]: line for at, line in again.items() if known[at][2] >= 0}
+    return Batch(records, rejects, accepted.copy, position, repeated)
 
 
 class FileImport(Generic[T]):
@@ -209,6 +221,9 @@ class FileImport(Generic[T]):
     async def _store(self, batches: Sequence[Batch[T]], store: Store, scratch: Store | None, actor: Actor) -> None:
         """Store the records of batches together, or in parts without those that the store refuses by themselves."""
         records = [record for batch in batches for record in batch.records]
+        begins = accumulate((len(batch.records) for batch in batches), initial=0)
+        of_batches = zip(begins, batches, strict=False)
+        repeated = {begin + at: line for begin, batch in of_batches for at, line in batch.repeated.items()}
         rows = cache(lambda: list(chain.from_iterable(batch.rows() for batch in batches)))
         waiting = list(chain.from_iterable(batch.rejects for batch in batches))  # until they are in the record
 
@@ -216,15 +231,17 @@ class FileImport(Generic[T]):
             rejects: list[Reject] = []
 
             def rejected(outcomes: Sequence[ImportOutcome]) -> Rejected:
-                refusals = {each: reason for each, reason in self._kind.refusals.items() if each in outcomes}
-                refused = [(at, refusals[each]) for at, each in zip(part, outcomes, strict=True) if each in refusals]
+                refused = [] if self._counts.keys() >= {*outcomes} else list(zip(part, outcomes, strict=True))
                 rejects[:] = waiting + [
-                    rows()[at].reject(UnreadableRow(text, remedy=remedy)) for at, (text, remedy) in refused
+                    rows()[at].reject(self._refusal(each, records[at], repeated.get(at)))
+                    for at, each in refused
+                    if each not in self._counts
                 ]
                 rejects.sort(key=attrgetter("line"))
                 return self.rejects.with_batch(rejects)
 
             run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
+            run["repeated"] = [place for place, at in enumerate(part) if at in repeated] if repeated else []
             outcomes = await self._import([records[at] for at in part], store, scratch, run)
             for outcome in self._counts:  # before the rejects, whose file may be on a full disk
                 self._counts[outcome] += outcomes.count(outcome)
@@ -238,6 +255,15 @@ class FileImport(Generic[T]):
         if waiting:
             await store_part([])
         self.position = batches[-1].position
+
+    def _refusal(self, outcome: ImportOutcome, record: T, line: int | None) -> UnreadableRow:
+        """Why the store does not take a record; `line` is the earlier one that has it too."""
+        if outcome is ImportOutcome.REPEATED:
+            message = f"{self._kind.noun.capitalize()} {record.id} is also in line {line}."
+            problem = f"The {self._kind.noun} is also in an earlier line."
+            return UnreadableRow(message, problem, self._kind.repeated)
+        message, remedy = self._kind.refusals[outcome]
+        return UnreadableRow(message, remedy=remedy)
 
     async def _import(
         self, records: list[T], store: Store, scratch: Store | None, run: dict[str, Any]

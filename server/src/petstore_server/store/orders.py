@@ -244,6 +244,7 @@ class Orders(Part):
         placed: Collection[int] = (),
         assigned: bool = False,
         as_stored: bool = False,
+        repeated: Collection[int] = (),
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
     ) -> Work[list[ImportOutcome]]:
@@ -252,19 +253,26 @@ class Orders(Part):
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
         with `replace_placed`, by an order that names the same account and reference. `assigned`: orders are created
         also under identifiers that the service assigns. `as_stored`: they are copies of stored ones, so none is
-        refused. `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes. Raises
-        DamagedRecord if a stored one cannot be read.
+        refused. `repeated` are the places of those that the file has had before, which change nothing. `file` is the
+        name in the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord if a stored
+        one cannot be read.
         """
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
+            again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
             rule = _ImportRule(placed, INT64_MAX if assigned else self.first_assigned, replace_placed=replace_placed)
-            outcomes += yield from self._import(batch, import_id, actor, None if as_stored else rule)
+            outcomes += yield from self._import(batch, import_id, actor, None if as_stored else rule, again)
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(
-        self, orders: Sequence[Order], import_id: str, actor: Actor, rule: "_ImportRule | None"
+        self,
+        orders: Sequence[Order],
+        import_id: str,
+        actor: Actor,
+        rule: "_ImportRule | None",
+        repeated: Collection[int],
     ) -> Work[list[ImportOutcome]]:
         """Import the orders by a rule; without one they are copies of stored ones."""
         rows = yield from _locked_rows(sorted({order.id for order in orders}))
@@ -278,7 +286,9 @@ class Orders(Part):
         any_new = rule is None or (rule.accepts_any_new and all(order.account is None for order in orders))
         if rule is not None:
             rule.use(owners, found, [row[2] for row in rows if row[6]])
-        outcomes, changed = evaluate(orders, existing, rule or evaluate_import, kept_of, any_new=any_new)
+        outcomes, changed = evaluate(
+            orders, existing, rule or evaluate_import, kept_of, any_new=any_new, repeated=repeated
+        )
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
