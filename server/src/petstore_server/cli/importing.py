@@ -22,7 +22,7 @@ from petstore_server.domain.errors import Choice, with_remedy
 from petstore_server.imports.files import Rejects, UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
-from petstore_server.imports.running import HISTORY_CHANGED, FileImport
+from petstore_server.imports.running import FileImport
 from petstore_server.partial_files import TEMPORARY, require_unshared
 from petstore_server.runtime.installation import opened_store, rows_at_once
 from petstore_server.store import Store
@@ -80,7 +80,7 @@ def import_file(
             except UnreadableFile as error:
                 raise UnreadableFile(with_remedy(error.message, error.remedy, phrase)) from error
     _report(run, rejects, dry_run)
-    if run.rejects.count or run.history_changed:
+    if run.rejects.count or run.doubt:
         click.get_current_context().exit(PARTLY_DONE)
 
 
@@ -189,7 +189,8 @@ def _reasons(run: FileImport[Any]) -> dict[str, Any]:
 
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
     if wants_json():
-        more = {"warnings": run.warnings, "historyChanged": run.history_changed}
+        changed = {"historyChanged": run.history_changed, "fileChanged": run.file_changed}
+        more = {"warnings": run.warnings, **changed}
         write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
     log_to_stderr(*run.rejects.summary(), *run.warnings)
@@ -197,8 +198,8 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."
     done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else done)
-    if run.history_changed:
-        log_to_stderr(HISTORY_CHANGED)
+    if run.doubt:
+        log_to_stderr(run.doubt)
     if run.rejects.count:
         written = f"{plural(run.rejects.count, 'rejected row')} with reasons: {rejects_file}"
         log_to_stderr(written if rejects_file else "--rejects FILE writes every rejected row with its reason.")

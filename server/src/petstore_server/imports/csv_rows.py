@@ -2,10 +2,10 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
 from petstore_server.imports import files
@@ -23,23 +23,54 @@ _LIKE_A_HEADER = 2  # fields that a line names
 _IS_VALUE = re.compile(r"-?\d+|\d{4}-\d{2}-\d{2}.*", re.ASCII)
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
+_BALANCE = Remedy("close the quote, and double each quote within a cell")
+_SWALLOWS = Fault("The row has a quote that is closed only after other rows.", _BALANCE)
+_CUT_OFF = Fault("The file ends within this row: it may have been cut off.", Remedy("import the whole file"))
 _OTHERS = Remedy("name the others in the header, and {}", (Choice("ignore_column", "NAME"),))
 
 csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
 
 
-def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
-    """The rows below the header; blank ones are skipped. Raises UnreadableFile if no row names the columns."""
+class _Table(NamedTuple):
+    """The columns of a file: the field of each, None for those to leave out, and what is between their cells."""
+
+    fields: list[str | None]
+    delimiter: str
+    schema: Schema[Any]
+
+    def has_row(self, line: bytes) -> bool:
+        """Whether the line by itself is a row: it has the width of the header, and a valid identifier in its place."""
+        cells = line.decode("utf-8", "surrogateescape").split(self.delimiter)
+        if not self.fits(cells):
+            return False
+        texts = {field: text for field, text in zip(self.fields, cells, strict=False) if field and text.strip()}
+        fields, faults = self.schema.read_cells({name: texts[name] for name in texts if name == "id"} or texts)
+        return bool(texts) and not faults and ("id" not in self.fields or type(fields.get("id")) is int)
+
+    def fits(self, cells: list[str]) -> bool:
+        return len(cells) >= len(self.fields) and not any(map(str.strip, cells[len(self.fields) :]))
+
+
+def read_csv(
+    text: Iterable[bytes], schema: Schema[Any], is_cut: Callable[[], bool] = lambda: False
+) -> Iterator[FilePart]:
+    """The rows below the header; blank ones are skipped. Raises UnreadableFile if no row names the columns.
+
+    `is_cut` returns, once the text has ended, whether its last line may have been cut off.
+    """
     blocks = line_blocks(text)
-    fields, delimiter, rest = _read_header(blocks, schema)
+    table, rest = _read_header(blocks, schema)
     for following in chain([Block(rest.number, [], rest.is_last)], blocks):
         block = Block(rest.number, rest.lines + following.lines, following.is_last)
         rest = block.after(len(block.lines))
-        records = csv_orders(block.lines, delimiter, fields, schema)
+        cut = block.is_last and is_cut()
+        records = None if cut else csv_orders(block.lines, table.delimiter, table.fields, schema)
         if records is not None:
-            yield FilePart(records, partial(_rows, block, fields, delimiter), partial(_lines, block))
+            yield FilePart(records, partial(_rows, block, table), partial(_lines, block))
         else:
-            rows, rest = _read_rows(block, fields, delimiter)
+            rows, rest = _read_rows(block, table)
+            if cut and rows and rows[-1].raw == block.lines[-1] and _ends_in_value(rows[-1], table):
+                rows[-1] = rows[-1]._replace(cells=_CUT_OFF)
             yield FilePart(None, rows.copy)
 
 
@@ -57,38 +88,52 @@ def _lines(block: Block) -> Sequence[int]:
     return [number for number, line in enumerate(block.lines, block.number) if line not in _EMPTY]
 
 
-def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:
-    return _read_rows(block, fields, delimiter)[0]
+def _rows(block: Block, table: _Table) -> list[Row]:
+    return _read_rows(block, table)[0]
 
 
-def _read_rows(block: Block, fields: list[str | None], delimiter: str) -> tuple[list[Row], Block]:
+def _read_rows(block: Block, table: _Table) -> tuple[list[Row], Block]:
     """The rows of a block, and what remains of it: the lines from a row on that ends in the next block."""
     rows: list[Row] = []
-    at, blank = 0, f" \t{delimiter}".encode("ascii", "ignore")
+    at, blank = 0, f" \t{table.delimiter}".encode("ascii", "ignore")
     while at < len(block.lines):
-        if block.lines[at].strip(blank) in (b"", b"\r"):  # a spreadsheet may have written a million of these
+        if block.lines[at].strip(blank) in _EMPTY:  # a spreadsheet may have written a million of these
             at += 1
             continue
-        count, cells = _split(block, at, delimiter)
+        count, cells = _split(block, at, table.delimiter)
         if not count:
             break
-        if isinstance(cells, str) or any(map(str.strip, cells)):
-            raw = b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
-            rows.append(Row(block.number + at, raw, _named(cells, fields)))
+        within = [line for line in range(at + 1, at + count) if table.has_row(block.lines[line])]
+        if table.delimiter == "\t" and (within or isinstance(cells, str)) and cells != files.TOO_LONG:
+            count, cells, within = 1, block.lines[at].decode("utf-8", "surrogateescape").rstrip("\r").split("\t"), []
+        begin, raw = block.number + at, b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
+        if within:
+            rows.append(Row(begin, raw, _SWALLOWS))
+            others = f"The row is within the quote that begins in line {begin}."
+            fault = Fault(others, _BALANCE, problem="The row is within a quote that begins before it.")
+            rows += [Row(block.number + line, block.lines[line].rstrip(b"\r"), fault) for line in within]
+        elif isinstance(cells, str) or any(map(str.strip, cells)):
+            rows.append(Row(begin, raw, _named(cells, table)))
         at += count
     return rows, block.after(at)
 
 
-def _named(cells: list[str] | str, fields: list[str | None]) -> dict[str, str] | Fault:
+def _named(cells: list[str] | str, table: _Table) -> dict[str, str] | Fault:
     """The cells that are not empty by their fields, or what is wrong with the row."""
     if isinstance(cells, str):
         return Fault(f"The row {cells}.")
-    width = len(fields)
-    if len(cells) < width or any(map(str.strip, cells[width:])):
+    width = len(table.fields)
+    if not table.fits(cells):
         count = f"{len(cells)} cell" + "s" * (len(cells) != 1)
         message = f"The row has {count}; the header names {width} columns."
         return Fault(message, _OTHERS if len(cells) > width else None)
-    return {field: text for field, text in zip(fields, cells, strict=False) if field and text.strip()}
+    return {field: text for field, text in zip(table.fields, cells, strict=False) if field and text.strip()}
+
+
+def _ends_in_value(row: Row, table: _Table) -> bool:
+    """Whether the row ends within a value that would be another one with more digits."""
+    last = table.fields[-1]
+    return isinstance(row.cells, dict) and last in row.cells and row.cells[last][-1:].isdigit()
 
 
 def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]:
@@ -127,8 +172,8 @@ def _quoting_problem(error: csv.Error) -> str:
     return _NOT_CLOSED if text.startswith("unexpected end") else f"has quotes that do not match up ({text})"
 
 
-def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str | None], str, Block]:
-    """What the first line that is not blank says: the field of each column, the delimiter, and the lines after it."""
+def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[_Table, Block]:
+    """What the first line that is not blank says, and the lines after it."""
     given = None
     for block in blocks:
         for at, line in enumerate(block.lines):
@@ -140,9 +185,10 @@ def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str
                 count, cells = _split(block, at, delimiter)
                 raw = b"\n".join(block.lines[at : at + count])
                 try:
-                    return schema.header(_names(cells, raw, schema)), delimiter, block.after(at + count)
+                    fields = schema.header(_names(cells, raw, schema))
                 except UnreadableFile as error:
                     raise _explained(error, block, at, cells, schema) from None
+                return _Table(fields, delimiter, schema), block.after(at + count)
     raise UnreadableFile("The file is empty; its first line must name the columns.")
 
 

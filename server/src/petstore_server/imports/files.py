@@ -2,7 +2,9 @@
 
 import codecs
 import json
+import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -102,6 +104,8 @@ class Source:
         self._file = file
         self._name = name
         self._begin = b""
+        self._end = b""  # the last byte of the text
+        self._opened = _state_of(file)
         self.size = size
         self.position = 0
 
@@ -122,17 +126,50 @@ class Source:
             raise UnreadableFile(f"The file is {kind}, whatever its name says.", _FROM_MARKUP)
         chunks = chain([self._begin], chunks)
         if b"\n" not in self._begin and _ends_line(self._begin):
-            return (chunk.replace(b"\r", b"\n") for chunk in chunks)
-        return chunks
+            chunks = (chunk.replace(b"\r", b"\n") for chunk in chunks)
+        return self._followed(chunks)
+
+    def has_changed(self) -> bool:
+        """Whether the file was written since it was opened."""
+        return self._opened is not None and self._opened != _state_of(self._file)
+
+    def may_be_cut(self) -> bool:
+        """Whether the text, of which all was read, has no line end at its end and may go on there."""
+        if self._end in (b"", b"\n"):
+            return False
+        return self.has_changed() or (self._opened is None and _is_stream(self._file))
 
     def format(self, given: str | None) -> str:
         """The given format, else by the ending of the file's name, else by the first character that `text` has read."""
         return given or format_of(self._name) or _BY_FIRST_CHARACTER.get(self._begin.lstrip()[:1], "csv")
 
+    def _followed(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._end = chunk[-1:] or self._end
+            yield chunk
+
     def _chunks(self) -> Iterator[bytes]:
         while chunk := self._file.read(_CHUNK_BYTES):
             self.position += len(chunk)
             yield chunk
+
+
+def _state_of(file: BinaryIO) -> tuple[int, int] | None:
+    """What changes when a regular file is written; None for others."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError):  # it is in memory
+        return None
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_stream(file: BinaryIO) -> bool:
+    """Whether the file is a pipe or a socket, whose writer may have died."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def format_of(name: str) -> str | None:

@@ -95,12 +95,11 @@ ORDERS = RecordKind[Order](
             choose("replace_placed", then="to replace such orders"),
         ),
         ImportOutcome.OTHER_PLACED: (
-            "The order was placed over the API, and the row does not name its account and reference; it was not changed.",
+            "The order was placed over the API, and the row does not have its account and reference.",
             None,
         ),
         ImportOutcome.RESERVED: (
-            "There is no order with this id, and the service assigns such ids (PETSTORE_ASSIGNED_IDS_FROM); the row was "
-            "not imported.",
+            "There is no order with this id, and the service assigns such ids (PETSTORE_ASSIGNED_IDS_FROM).",
             choose("assigned", then="to import such rows"),
         ),
         ImportOutcome.OTHER_OWNER: (

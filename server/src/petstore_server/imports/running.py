@@ -37,6 +37,9 @@ from petstore_server.imports.seen import SeenRows
 from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
 
+FILE_CHANGED = (
+    "The file was changed while it was read, so that rows may be missing or half. Import it again once it is complete."
+)
 HISTORY_CHANGED = (
     "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
     "is missing."
@@ -78,9 +81,11 @@ _READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields
 def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Iterator[Batch[T]]:
     """The records of the file in batches. Raises UnreadableFile if the file as a whole cannot be read."""
     text = source.text(options.encoding)
-    parts_of, fields_of = _READERS[source.format(options.file_format)]
+    file_format = source.format(options.file_format)
+    parts_of, fields_of = _READERS[file_format]
+    parts = read_csv(text, schema, source.may_be_cut) if parts_of is read_csv else parts_of(text, schema)
     with closing(SeenRows()) as seen:
-        for part in parts_of(text, schema):
+        for part in parts:
             position = int(source.position * part.share)
             if part.records is None:
                 yield _checked(part.rows(), fields_of, schema, position, seen)
@@ -142,8 +147,10 @@ class FileImport(Generic[T]):
         self.rejects = rejects
         self.position = 0
         self.history_changed = False  # of the store, while it ran: what was imported may be in it no more
+        self.file_changed = False  # while it was read
         self._kind = kind
         self._schema = Schema(kind, options)
+        self._source = source
         self._batches = read_batches(source, self._schema, options)
         self._rules = {"replace_placed": replace_placed, "assigned": assigned}
         self._large = dict.fromkeys(_LARGE, 0)
@@ -154,6 +161,11 @@ class FileImport(Generic[T]):
     def counts(self) -> dict[str, int]:
         """Rows by outcome; what a store refuses is rejected."""
         return {str(outcome): count for outcome, count in self._counts.items()} | {"rejected": self.rejects.count}
+
+    @property
+    def doubt(self) -> str | None:
+        """What makes the outcome doubtful, at the end."""
+        return HISTORY_CHANGED if self.history_changed else FILE_CHANGED if self.file_changed else None
 
     @property
     def imported(self) -> int:
@@ -194,6 +206,7 @@ class FileImport(Generic[T]):
                     raise
                 storing.result()
                 yield
+            self.file_changed = self._source.has_changed()
             self.history_changed = before.history != (await store.access_version()).history
 
     @asynccontextmanager
@@ -205,7 +218,7 @@ class FileImport(Generic[T]):
         state, error = "interrupted", None
         try:
             yield
-            state, error = ("failed", HISTORY_CHANGED) if self.history_changed else ("finished", None)
+            state, error = ("failed", self.doubt) if self.doubt else ("finished", None)
         except Exception as failure:
             message = f"{type(failure).__name__}: {failure}"
             if isinstance(failure, DomainError):

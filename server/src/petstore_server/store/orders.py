@@ -286,9 +286,8 @@ class Orders(Part):
         any_new = rule is None or (rule.accepts_any_new and all(order.account is None for order in orders))
         if rule is not None:
             rule.use(owners, found, [row[2] for row in rows if row[6]])
-        outcomes, changed = evaluate(
-            orders, existing, rule or evaluate_import, kept_of, any_new=any_new, repeated=repeated
-        )
+        rules = rule or evaluate_import, kept_of
+        outcomes, changed = evaluate(orders, existing, *rules, any_new=any_new, repeated=repeated)
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
