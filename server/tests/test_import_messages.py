@@ -13,17 +13,12 @@ import pytest
 
 from testing import needs
 from testing.cli import CommandLine, Done
+from testing.messages import options_of
 from testing.subprocesses import PATIENCE
 
 EXPORTS = Path(__file__).parent / "data" / "exports"
 PIPED = re.compile(r"(?P<program>\(echo '[^']*'; cat FILE\)|(?:jq|tail|zcat|bzcat|xzcat|zstdcat|unzip)[^|]* FILE) \| ")
 STEP = re.compile(r"petstore orders import -(?P<options>[^.;]*)\.")
-OPTION = re.compile(r"give (--[a-z-]+(?: (?:'[^']*'|[^\s;]+?(?=[.,;]?(?:\s|$))))?)")
-
-
-def options_of(message: str) -> list[list[str]]:
-    """The options that a message says to give, in their order."""
-    return [shlex.split(option) for option in OPTION.findall(message)]
 
 
 def follow(cli: CommandLine, file: Path, message: str) -> Done:

@@ -61,8 +61,9 @@ def import_file(
     `phrases` has how a choice is made, by its name, with {} for the value; for others it is their option.
     """
     reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or STEPS)
-    if unknown := [field for _, field in reading.columns if field not in kind.cells]:
-        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
+    known = (*kind.cells, *kind.flags)
+    if unknown := [field for _, field in reading.columns if field not in known]:
+        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(known)}."
         raise click.BadParameter(message, param_hint="'--map'")
     if progress_lines and not wants_json():
         raise click.UsageError("--progress is for programs; give --json too.")

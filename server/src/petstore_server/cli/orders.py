@@ -51,6 +51,8 @@ _TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "
 
 _REJECTS, _STATUS = FileToWrite(dir_okay=False), click.Choice(list(map(str, Status)))
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
+_STATUS_VALUE = Parsed("status", checks.parse_status)
+_STATUSES = "What a value of the status means, repeatable; '*=pending' for all others, '=pending' for empty cells."
 _ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", checks.check_date_format)
 _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
@@ -75,6 +77,9 @@ IMPORT_OPTIONS = (
 ORDER_OPTIONS = (
     click.Option(["--timezone", "zone"], type=_ZONE, metavar="ZONE", help="Of times without an offset: Europe/Berlin."),
     click.Option(["--date-format"], type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
+    click.Option(
+        ["--map-status", "statuses"], type=_STATUS_VALUE, metavar="VALUE=STATUS", multiple=True, help=_STATUSES
+    ),
     click.Option(["--keep-markers"], is_flag=True, help="Take NULL, N/A and such words as references."),
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
     click.Option(["--assigned"], is_flag=True, help=_ASSIGNED),

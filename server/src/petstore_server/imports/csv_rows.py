@@ -32,9 +32,9 @@ csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is short
 
 
 class _Table(NamedTuple):
-    """The columns of a file: the field of each, None for those to leave out, and what is between their cells."""
+    """The columns of a file: the fields of each, none for those to leave out, and what is between their cells."""
 
-    fields: list[str | None]
+    fields: list[tuple[str, ...]]
     delimiter: str
     schema: Schema[Any]
 
@@ -43,9 +43,14 @@ class _Table(NamedTuple):
         cells = line.decode("utf-8", "surrogateescape").split(self.delimiter)
         if not self.fits(cells):
             return False
-        texts = {field: text for field, text in zip(self.fields, cells, strict=False) if field and text.strip()}
+        texts = self.texts(cells)
         fields, faults = self.schema.read_cells({name: texts[name] for name in texts if name == "id"} or texts)
-        return bool(texts) and not faults and ("id" not in self.fields or type(fields.get("id")) is int)
+        return bool(texts) and not faults and (("id",) not in self.fields or type(fields.get("id")) is int)
+
+    def texts(self, cells: list[str]) -> dict[str, str]:
+        """The cells that are not empty by their fields."""
+        columns = zip(self.fields, cells, strict=False)
+        return {field: text for fields, text in columns if text.strip() for field in fields}
 
     def fits(self, cells: list[str]) -> bool:
         return len(cells) >= len(self.fields) and not any(map(str.strip, cells[len(self.fields) :]))
@@ -127,13 +132,14 @@ def _named(cells: list[str] | str, table: _Table) -> dict[str, str] | Fault:
         count = f"{len(cells)} cell" + "s" * (len(cells) != 1)
         message = f"The row has {count}; the header names {width} columns."
         return Fault(message, _OTHERS if len(cells) > width else None)
-    return {field: text for field, text in zip(table.fields, cells, strict=False) if field and text.strip()}
+    return table.texts(cells)
 
 
 def _ends_in_value(row: Row, table: _Table) -> bool:
     """Whether the row ends within a value that would be another one with more digits."""
-    last = table.fields[-1]
-    return isinstance(row.cells, dict) and last in row.cells and row.cells[last][-1:].isdigit()
+    if not isinstance(row.cells, dict):
+        return False
+    return any(row.cells.get(field, "")[-1:].isdigit() for field in table.fields[-1])
 
 
 def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]:

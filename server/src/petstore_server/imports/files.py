@@ -63,7 +63,10 @@ NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given."
 OTHER_ENCODING = choose("encoding", "NAME", "with that of the file, such as windows-1252")
 
 _MAX_KEPT_TEXT = 2000  # characters of each text of such a row
-_MAX_REASONS = 20
+_MOST = {
+    False: 20,
+    True: 50,
+}  # reasons that are shown: of other fields, and of the status, which has one for each value
 MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 
 
@@ -390,7 +393,8 @@ class Rejects:
     def _count(self, line: int, fault: Fault) -> bool:
         """Whether the fault is counted, because its reason is among the first ones."""
         count, first, shown = self._groups.get(fault.reason, (0, line, fault))
-        if not count and len(self._groups) >= _MAX_REASONS:
+        is_status = fault.column == "status"
+        if not count and sum((reason[0] == "status") is is_status for reason in self._groups) >= _MOST[is_status]:
             return False
         self._groups[fault.reason] = count + 1, first, shown
         return True
@@ -405,7 +409,7 @@ class Rejects:
         return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
 
     def summary(self) -> Iterator[str]:
-        """One line for each reason, of which there are at most 20: how many rows, the reason, the first row's line."""
+        """One line for each reason, which are bounded in number: how many rows, the reason, the first row's line."""
         for count, line, fault in self._groups.values():
             reason = fault.text(self.phrase)
             yield f"line {line}: {reason}" if count == 1 else f"{count} rows: {reason[:-1]}, first in line {line}"

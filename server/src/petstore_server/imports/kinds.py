@@ -7,9 +7,11 @@ returns None, and the rows are read one by one, which finds reasons.
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -33,6 +35,7 @@ from petstore_server.domain.timestamps import are_canonical
 from petstore_server.imports.conversions import Cell, Integers, Timestamps, UnclearCell, boolean_cell
 from petstore_server.imports.files import MAX_NAME, MAX_ROW_BYTES, UnreadableFile
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.statuses import FLAGS, Statuses, is_filled
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)
@@ -42,8 +45,9 @@ T = TypeVar("T", bound=Order | Pet)
 class RecordKind(Generic[T]):
     """One kind of record: its noun in messages, its fields with what reads their cells, how a record is built of them.
 
-    `part` is the part of a store that has them, `refusals` has the reason for each outcome that changes nothing, and
-    `repeated` is what to do about a record that a file has twice.
+    `flags` are other fields of a file, of which filled cells give the status. `part` is the part of a store that has
+    the records, `refusals` has the reason for each outcome that changes nothing, and `repeated` is what to do about a
+    record that a file has twice.
     """
 
     noun: str
@@ -52,11 +56,7 @@ class RecordKind(Generic[T]):
     part: Callable[[Store], Any]
     refusals: Mapping[ImportOutcome, tuple[str, Remedy | None]]
     repeated: Remedy
-
-
-def _status_cell(text: str) -> str:
-    status = text.strip().lower()
-    return status if status in list(Status) else text
+    flags: Sequence[str] = ()
 
 
 def _reference_cell(text: str) -> str:
@@ -68,6 +68,7 @@ def _reference_cell(text: str) -> str:
 
 _SHIP_DATE = "shipDate"
 _MAX_FAULTS = 10  # of a row that are named
+_READ_IN_JSON = frozenset([_SHIP_DATE, "reference", "status"])  # as in CSV, if they are texts
 _INTEGER = Integers()
 _MARKERS = frozenset(["NULL", "Null", "null", "NaN", "nan", "NAN", "\\N", "--", "N/A", "n/a", "#N/A", "None", "none"])
 _MARKER = Remedy("empty such cells, or {} if they are references", (Choice("keep_markers"),))
@@ -79,7 +80,7 @@ ORDERS = RecordKind[Order](
         "quantity": _INTEGER,
         _SHIP_DATE: Timestamps(),
         "complete": boolean_cell,
-        "status": _status_cell,
+        "status": Statuses(),
         "reference": _reference_cell,
         "account": str.strip,
     },
@@ -116,6 +117,7 @@ ORDERS = RecordKind[Order](
         ),
     },
     Remedy("an order here has one animal, so leave out one of them"),
+    FLAGS,
 )
 PETS = RecordKind[Pet](
     "pet",
@@ -141,36 +143,44 @@ class Schema(Generic[T]):
             self.cells |= {_SHIP_DATE: self.timestamps}
         if options.keep_markers and "reference" in kind.cells:
             self.cells |= {"reference": str.strip}
+        self.statuses = Statuses(options.statuses)
+        if kind.flags:
+            self.cells |= {"status": self.statuses, **dict.fromkeys(kind.flags, is_filled)}
         self.missing = frozenset[str]()  # fields that no row of the file has
-        self.renames = bool(options.columns or options.ignored)
+        self.renames = bool(options.columns or options.ignored or options.statuses)
         ignored = map(_plain, options.ignored)
-        self._mapped = {_plain(name): field for name, field in options.columns}
+        self._mapped = defaultdict[str, tuple[str, ...]](tuple)
+        for name, field in options.columns:
+            self._mapped[_plain(name)] += (field,)
         self._order = {field: place for place, field in enumerate(kind.cells)}
         self._known = {_plain(field): field for field in kind.cells}
-        self._fields = self._known | dict.fromkeys(ignored) | self._mapped
+        known = {name: (field,) for name, field in self._known.items()}
+        self._fields: Mapping[str, tuple[str, ...]] = known | dict.fromkeys(ignored, ()) | self._mapped
         self._ignores_others = EVERY_COLUMN in options.ignored
 
-    def header(self, names: list[str]) -> list[str | None]:
-        """The field of each column, None for those to leave out; notes which are missing. Raises UnreadableFile."""
-        fields = [self._fields.get(_plain(name)) for name in names]
+    def header(self, names: list[str]) -> list[tuple[str, ...]]:
+        """The fields of each column, none for those to leave out; notes which are missing. Raises UnreadableFile."""
+        columns = [self._fields.get(_plain(name), ()) for name in names]
+        fields = list(chain.from_iterable(columns))
         if unknown := [name for name in names if not self._is_known(name)]:
             shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
             problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
             raise UnreadableFile(problem, _other_columns(unknown[0]))
-        if twice := next((field for field in fields if field and fields.count(field) > 1), None):
+        if twice := next((field for field in fields if fields.count(field) > 1), None):
             raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
         if absent := self._mapped.keys() - set(map(_plain, names)):
             raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
         if "id" not in fields:
             problem = "The header has no column 'id', which every record needs."
             raise UnreadableFile(problem, choose("map", "COLUMN=id"))
-        self.missing = frozenset(self.cells).difference(field for field in fields if field)
+        given = {*fields, *(("status",) if {*fields} & {*self.kind.flags} else ())}
+        self.missing = frozenset(self.kind.cells) - given
         self.timestamps.in_utc = names == list(self.kind.cells)[: len(names)] and _SHIP_DATE in names
-        return fields
+        return columns
 
     def count_fields(self, names: Iterable[str]) -> int:
         """How many of the names are those of fields."""
-        return sum(self._fields.get(_plain(name)) is not None for name in names)
+        return sum(bool(self._fields.get(_plain(name))) for name in names)
 
     def own_header(self, cells: list[str]) -> list[str] | None:
         """The header of an export of the service, if the cells are a row of one without its header."""
@@ -187,7 +197,15 @@ class Schema(Generic[T]):
                 fields[name] = self.cells[name](text)
             except ValueError as error:
                 faults.append(InvalidField(name, str(error), text, getattr(error, "remedy", None)))
-        return fields, faults
+        return self._with_status(fields, cells), faults
+
+    def _with_status(self, fields: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """The fields without flags, with the status that these give unless there is one."""
+        flags = [flag for flag in self.kind.flags if fields.pop(flag, False)]
+        status = flags[0] if flags else self.statuses.of_empty
+        if status is None or "status" in given or not self.kind.flags:
+            return fields
+        return {**fields, "status": status}
 
     def adapt(self, fields: dict[str, Any]) -> tuple[dict[str, Any], list[InvalidField]]:
         """The fields of a JSON record, given by their names in the file, and what is wrong with others.
@@ -196,9 +214,12 @@ class Schema(Generic[T]):
         """
         if self.renames:
             fields = self._renamed(fields)
-        texts = {name: fields[name] for name in (_SHIP_DATE, "reference") if type(fields.get(name)) is str}
-        read, faults = self.read_cells({name: text for name, text in texts.items() if name in self.cells})
-        wrong = {fault.field for fault in faults}
+        texts = {name: fields[name] for name in _READ_IN_JSON & self.cells.keys() if type(fields.get(name)) is str}
+        texts = {name: text for name, text in texts.items() if text.strip() or name != "status"}
+        named = [name for name in self.kind.flags if self.renames and name in fields]
+        flags = {name: str(is_filled(fields[name])) for name in named}
+        read, faults = self.read_cells(texts | flags)
+        wrong = {fault.field for fault in faults} | flags.keys()
         return {name: value for name, value in fields.items() if name not in wrong} | read, faults
 
     def build(self, fields: dict[str, Any], faults: list[InvalidField]) -> T | None:
@@ -233,7 +254,7 @@ class Schema(Generic[T]):
 
     def _leave_out_one(self, names: list[str], field: str) -> Remedy:
         """What to do about two columns of a field."""
-        of_field = [name for name in names if self._fields.get(_plain(name)) == field]
+        of_field = [name for name in names if field in self._fields.get(_plain(name), ())]
         unmapped = [name for name in of_field if _plain(name) not in self._mapped]
         if len(unmapped) == 1 and len(of_field) == 2:
             return choose("ignore_column", unmapped[0])
@@ -245,10 +266,9 @@ class Schema(Generic[T]):
     def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
         renamed: dict[str, Any] = {}
         for name, value in fields.items():
-            field = self._fields.get(_plain(name)) if self._is_known(name) else name
-            if field in renamed:
-                raise InvalidField(field, "occurs more than once in the record")
-            if field is not None:
+            for field in self._fields.get(_plain(name), ()) if self._is_known(name) else (name,):
+                if field in renamed:
+                    raise InvalidField(field, "occurs more than once in the record")
                 renamed[field] = value
         return renamed
 
@@ -311,19 +331,25 @@ def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | Non
         return None
 
 
-def csv_orders(lines: list[bytes], delimiter: str, fields: list[str | None], schema: Schema[Any]) -> list[Order] | None:
-    """The orders of CSV rows, given the field of each column (None: a column to leave out)."""
+def csv_orders(
+    lines: list[bytes], delimiter: str, fields: list[tuple[str, ...]], schema: Schema[Any]
+) -> list[Order] | None:
+    """The orders of CSV rows, given the fields of each column (none: a column to leave out)."""
     if schema.kind is not ORDERS:
         return None
     try:
         columns = _columns(lines, delimiter)
-        texts: dict[str | None, Sequence[str]] = dict.fromkeys(ORDER_FIELDS, ("",) * len(columns[0]))
-        texts |= zip(fields, columns, strict=True)
+        texts: dict[str, Sequence[str]] = dict.fromkeys((*ORDER_FIELDS, *FLAGS), ("",) * len(columns[0]))
+        texts |= {field: column for named, column in zip(fields, columns, strict=True) for field in named}
         ids, complete = _integers(texts["id"]), _distinct(schema.cells["complete"], texts["complete"])
         if None in ids or not {True, False, None}.issuperset(complete):
             return None
         pet_ids, quantities = _integers(texts["petId"]), _integers(texts["quantity"])
-        statuses = _distinct(schema.cells["status"], texts["status"])
+        statuses = _distinct(schema.statuses, texts["status"])
+        if schema.statuses.of_empty or any(FLAGS[0] in named or FLAGS[1] in named for named in fields):
+            flags = zip(*(_distinct(is_filled, texts[flag]) for flag in FLAGS), strict=True)
+            given = [FLAGS[0] if first else FLAGS[1] if second else schema.statuses.of_empty for first, second in flags]
+            statuses = [status or other for status, other in zip(statuses, given, strict=True)]
         ship_dates = [text or None for text in texts["shipDate"]]
         references = [text.strip() or None for text in texts["reference"]]
         accounts = [text.strip() or None for text in texts["account"]]

@@ -6,9 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
+from petstore_server.domain.orders import STATUSES
+
 FORMATS = ("jsonl", "json", "csv")
 STDIN = "-"
 EVERY_COLUMN = "*"  # as an ignored column: every column that is not a field
+EVERY_STATUS = "*"  # as the value of a status: every other value
 
 _NAMES_YEAR = re.compile(r"%[YyGcx]")
 _NO_DATE = "does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M"
@@ -20,7 +23,8 @@ _NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode
 class ReadOptions:
     """How to read a file. `columns` has names in the file with their fields; the columns in `ignored` are left out.
 
-    `decimal` is the decimal mark, `.` or `,`; with `keep_markers` a reference may be NULL or such a word.
+    `statuses` has values of the status with what they mean; `decimal` is the decimal mark, `.` or `,`; with
+    `keep_markers` a reference may be NULL or such a word.
     """
 
     file_format: str | None = None
@@ -29,6 +33,7 @@ class ReadOptions:
     date_format: str | None = None
     columns: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    statuses: tuple[tuple[str, str], ...] = ()
     decimal: str | None = None
     keep_markers: bool = False
 
@@ -80,3 +85,11 @@ def parse_mapping(text: str) -> tuple[str, str]:
     if not (separator and column.strip() and name):
         raise ValueError("is not of the form COLUMN=FIELD")
     return column.strip(), name
+
+
+def parse_status(text: str) -> tuple[str, str]:
+    """A value of the status, which may be empty or `*`, and the status that it means. Raises ValueError."""
+    value, separator, status = text.rpartition("=")
+    if not separator or status.casefold() not in STATUSES:
+        raise ValueError(f"is not of the form VALUE=STATUS with a STATUS of {', '.join(STATUSES)}")
+    return value.strip(), status.casefold()
