@@ -3,7 +3,7 @@
 import re
 import shlex
 
-_OPTION = re.compile(r"give (--[a-z-]+(?: (?:'[^']*'|[^\s;]+?(?=[.,;]?(?:\s|$))))?)")
+_OPTION = re.compile(r"give (--[a-z-]+(?: (?!(?:to|if|and|or|for|with)\b)(?:'[^']*'|[^\s;]+?(?=[.,;]?(?:\s|$))))?)")
 
 
 def options_of(message: str) -> list[list[str]]:

@@ -28,6 +28,7 @@ from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import execute
+from testing.import_files import imported
 from testing.stores import BY, Stores
 from testing.subprocesses import PATIENCE
 
@@ -69,12 +70,6 @@ async def test_an_import_says_that_the_store_was_restored_and_counts_what_is_sto
 
 
 DATE = "2026-11-01T10:00:00Z"
-
-
-async def imported(store: Store, content: str, scratch: Store | None = None) -> FileImport[Order]:
-    run = FileImport(ORDERS, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects())
-    await ended(run.run(store, lambda: BY, scratch))
-    return run
 
 
 async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(

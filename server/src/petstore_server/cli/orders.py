@@ -51,6 +51,7 @@ _TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "
 
 _REJECTS, _STATUS = FileToWrite(dir_okay=False), click.Choice(list(map(str, Status)))
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
+_CORRECTED = "Also correct the pet, quantity, ship date and completeness of orders that have shipped."
 _STATUS_VALUE = Parsed("status", checks.parse_status)
 _STATUSES = "What a value of the status means, repeatable; '*=pending' for all others, '=pending' for empty cells."
 _ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", checks.check_date_format)
@@ -81,6 +82,8 @@ ORDER_OPTIONS = (
         ["--map-status", "statuses"], type=_STATUS_VALUE, metavar="VALUE=STATUS", multiple=True, help=_STATUSES
     ),
     click.Option(["--keep-markers"], is_flag=True, help="Take NULL, N/A and such words as references."),
+    click.Option(["--update-only"], is_flag=True, help="Reject rows of orders that do not exist."),
+    click.Option(["--correct-shipped"], is_flag=True, help=_CORRECTED),
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
     click.Option(["--assigned"], is_flag=True, help=_ASSIGNED),
     # Of the console: it keeps what a check writes, and has its own words for the options.

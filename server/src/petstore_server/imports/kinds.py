@@ -91,6 +91,11 @@ ORDERS = RecordKind[Order](
             "The order is no longer pending in the store and differs from this row; it was not changed.",
             None,
         ),
+        ImportOutcome.CORRECTABLE: (
+            "The order has shipped, and differs from this row; it was not changed.",
+            choose("correct_shipped", then="to correct such orders"),
+        ),
+        ImportOutcome.MISSING: ("There is no such order to update.", Remedy("check the number")),
         ImportOutcome.PROTECTED: (
             "The order was placed over the API and differs from this row; it was not changed.",
             choose("replace_placed", then="to replace such orders"),

@@ -25,6 +25,7 @@ class ReadOptions:
 
     `statuses` has values of the status with what they mean; `decimal` is the decimal mark, `.` or `,`; with
     `keep_markers` a reference may be NULL or such a word.
+    The others are as for `Orders.import_batch`.
     """
 
     file_format: str | None = None
@@ -36,6 +37,8 @@ class ReadOptions:
     statuses: tuple[tuple[str, str], ...] = ()
     decimal: str | None = None
     keep_markers: bool = False
+    update_only: bool = False
+    correct_shipped: bool = False
 
 
 def parse_timezone(text: str) -> tzinfo:

@@ -57,6 +57,7 @@ _LARGE = {
     ),
 }
 """The greatest values of fields that all programs of partners read rightly, and a sentence about greater ones."""
+_NAMING = ("account", "reference")
 Item = TypeVar("Item")
 
 
@@ -152,7 +153,12 @@ class FileImport(Generic[T]):
         self._schema = Schema(kind, options)
         self._source = source
         self._batches = read_batches(source, self._schema, options)
-        self._rules = {"replace_placed": replace_placed, "assigned": assigned}
+        self._rules = {
+            "replace_placed": replace_placed,
+            "assigned": assigned,
+            "update_only": options.update_only,
+            "correct_shipped": options.correct_shipped,
+        }
         self._large = dict.fromkeys(_LARGE, 0)
         self._accounts = dict[str, Account]()  # of the store, that a dry run has not copied
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
@@ -308,6 +314,9 @@ class FileImport(Generic[T]):
             return records
         same = await self._kind.part(store).find_many([record.id for record in records])
         kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
+        if self._rules["replace_placed"] and kept:  # these two are what names an order that was placed
+            for placed in await store.orders.placed(list(kept)):
+                kept[placed] = {name: value for name, value in kept[placed].items() if name not in _NAMING}
         return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
 
     async def _copy(self, records: list[Any], store: Store, scratch: Store, actor: Actor) -> None:

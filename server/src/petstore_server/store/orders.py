@@ -243,6 +243,8 @@ class Orders(Part):
         replace_placed: bool = False,
         placed: Collection[int] = (),
         assigned: bool = False,
+        update_only: bool = False,
+        correct_shipped: bool = False,
         as_stored: bool = False,
         repeated: Collection[int] = (),
         file: str = "",
@@ -252,16 +254,18 @@ class Orders(Part):
 
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
         with `replace_placed`, by an order that names the same account and reference. `assigned`: orders are created
-        also under identifiers that the service assigns. `as_stored`: they are copies of stored ones, so none is
-        refused. `repeated` are the places of those that the file has had before, which change nothing. `file` is the
-        name in the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord if a stored
-        one cannot be read.
+        also under identifiers that the service assigns. `update_only`: none is created. `correct_shipped`: orders that
+        have shipped are replaced too, as far as they can be corrected. `as_stored`: they are copies of stored ones, so
+        none is refused. `repeated` are the places of those that the file has had before, which change nothing. `file`
+        is the name in the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord if a
+        stored one cannot be read.
         """
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
             again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
-            rule = _ImportRule(placed, INT64_MAX if assigned else self.first_assigned, replace_placed=replace_placed)
+            reserved_from = INT64_MAX if assigned else self.first_assigned
+            rule = _ImportRule(placed, reserved_from, replace_placed, update_only, correct_shipped)
             outcomes += yield from self._import(batch, import_id, actor, None if as_stored else rule, again)
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
@@ -286,7 +290,7 @@ class Orders(Part):
         any_new = rule is None or (rule.accepts_any_new and all(order.account is None for order in orders))
         if rule is not None:
             rule.use(owners, found, [row[2] for row in rows if row[6]])
-        rules = rule or evaluate_import, kept_of
+        rules = (rule, rule.completed) if rule else (evaluate_import, kept_of)
         outcomes, changed = evaluate(orders, existing, *rules, any_new=any_new, repeated=repeated)
         if not changed:
             return outcomes
@@ -373,15 +377,24 @@ class _ImportRule:
     be placed.
     """
 
-    def __init__(self, placed: Collection[int], reserved_from: int, *, replace_placed: bool) -> None:
+    def __init__(
+        self,
+        placed: Collection[int],
+        reserved_from: int,
+        replace_placed: bool,
+        update_only: bool,
+        correct_shipped: bool,
+    ) -> None:
         self._placed = set(placed)
         self._reserved_from = reserved_from
         self._replace_placed = replace_placed
+        self._update_only = update_only
+        self._correct_shipped = correct_shipped
 
     @property
     def accepts_any_new(self) -> bool:
         """Whether any order without an owner can be created."""
-        return self._reserved_from in (1, INT64_MAX)
+        return self._reserved_from in (1, INT64_MAX) and not self._update_only
 
     def use(self, owners: Mapping[str | None, int], found: PlacementKeys, placed: Iterable[int]) -> None:
         """Take what a batch meets: accounts by name, the references that orders have, and the orders placed."""
@@ -390,13 +403,16 @@ class _ImportRule:
         self._used = dict(found.references)  # the order with each, as the batch changes them
         self._placed |= set(placed)
 
+    def completed(self, old: Order | None, incoming: Order) -> Order:
+        return kept_of(old, incoming, self._correct_shipped)
+
     def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
-        new = kept_of(old, incoming)
+        new = self.completed(old, incoming)
         if new.account is not None and new.account not in self._owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
-        if old is None and incoming.id >= self._reserved_from > 1:
-            return ImportOutcome.RESERVED
-        outcome = evaluate_import(old, new, new.id in self._placed)
+        if old is None and (self._update_only or incoming.id >= self._reserved_from > 1):
+            return ImportOutcome.MISSING if self._update_only else ImportOutcome.RESERVED
+        outcome = evaluate_import(old, new, new.id in self._placed, self._correct_shipped)
         if outcome is ImportOutcome.PROTECTED and old is not None and self._replace_placed:
             same = old.account == incoming.account and old.reference in (None, incoming.reference)
             outcome = ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
