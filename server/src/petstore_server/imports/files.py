@@ -189,8 +189,9 @@ def open_source(name: str) -> Iterator[Source]:
         yield Source(cast("BinaryIO", getattr(stdin, "raw", stdin)), name, None)
         return
     path = Path(name)
-    with path.open("rb") as file:
-        yield Source(file, name, path.stat().st_size if path.is_file() else None)
+    # Without a buffer, too: closing one waits for the thread that reads, such as from a pipe whose writer lives on.
+    with path.open("rb", buffering=0) as file:
+        yield Source(cast("BinaryIO", file), name, path.stat().st_size if path.is_file() else None)
 
 
 class Block(NamedTuple):
