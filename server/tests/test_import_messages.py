@@ -201,7 +201,7 @@ def test_all_faults_of_a_row_are_named_at_once(cli: CommandLine) -> None:
     assert ["id 'x'", "petId 'A1'", "quantity '1.5'", "shipDate 'May'"] == [
         reason.removeprefix("line 2: ").partition(" is")[0] for reason in reasons if reason.startswith("line 2: ")
     ]
-    assert "line 3: 'id' is missing; every order needs one." in reasons
+    assert "line 3: 'id' is missing; every order needs one; give it one, or a reference." in reasons
     assert "0 created, 0 unchanged, 0 replaced, 2 rejected" in rejected
 
 

@@ -19,6 +19,7 @@ from petstore_server.imports.options import ReadOptions
 from testing.cli import CommandLine
 from testing.import_files import import_text, read, reason_of
 
+OWN_NUMBER = "; give --map id=reference instead, if this is the shop's own number of the order"
 DIRTY = (
     b"\xef\xbb\xbf"
     + """id,petId,quantity,shipDate,complete,status
@@ -305,7 +306,7 @@ def test_reasons_are_counted_by_their_column_and_problem() -> None:
     other = f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}"
     assert [
         "2 rows: The row is not valid JSON: Input data was truncated, first in line 1",
-        "line 3: id 'x' is not a whole number in plain digits.",
+        f"line 3: id 'x' is not a whole number in plain digits{OWN_NUMBER}.",
         "line 4: The row is not a record: Expected `object`, got `array`.",
         f"line 5: {files.NOT_UTF8[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
         f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
@@ -318,7 +319,7 @@ def test_the_first_twenty_reasons_are_shown_with_how_often_each_was_met(cli: Com
     rows += [f'{{"id":{number},"field{number}":1}}' for number in range(28)]
     done = cli("orders", "import", "-", stdin="\n".join(rows))
     assert 3 == done.code
-    assert "50 rows: id 'x' is not a whole number in plain digits, first in line 1\n" in done.err
+    assert f"50 rows: id 'x' is not a whole number in plain digits{OWN_NUMBER}, first in line 1\n" in done.err
     assert "25 rows: complete 'perhaps' is neither true nor false, first in line 3\n" in done.err
     assert (True, False) == ("'field17' is not a field" in done.err, "'field18' is not a field" in done.err)
     assert "10 rows for other reasons\n" in done.err

@@ -82,6 +82,7 @@ ORDER_OPTIONS = (
         ["--map-status", "statuses"], type=_STATUS_VALUE, metavar="VALUE=STATUS", multiple=True, help=_STATUSES
     ),
     click.Option(["--keep-markers"], is_flag=True, help="Take NULL, N/A and such words as references."),
+    click.Option(["--account"], type=ACCOUNT_NAME, metavar="NAME", help="The owner of the rows that name none."),
     click.Option(["--update-only"], is_flag=True, help="Reject rows of orders that do not exist."),
     click.Option(["--correct-shipped"], is_flag=True, help=_CORRECTED),
     click.Option(["--replace-placed"], is_flag=True, help=_PLACED),

@@ -235,6 +235,7 @@ class InvalidField(InvalidInput):
         super().__init__(f"{_quote(field)} {problem}." if value is None else f"{field} {_quote(value)} {problem}.")
         self.field = field
         self.problem = problem
+        self.value = value
         self.remedy = remedy
 
 

@@ -23,6 +23,9 @@ MAX_ASSIGNED_ID = 2**53 - 1
 Orders under larger ones are imported or put, and these identifiers do not count as assigned.
 """
 
+UNASSIGNED = INT64_MIN - 1
+"""The identifier of an order in a file that has only a reference, until the store finds it or assigns one."""
+
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference", "account")
 """The fields of an order as files and the audit log have them: the columns of an export."""
 
@@ -245,6 +248,7 @@ class ImportOutcome(StrEnum):
     REPEATED = "repeated"
     MISSING = "missing"
     CORRECTABLE = "correctable"
+    TAKEN = "taken"
 
 
 def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = False) -> Order:

@@ -23,6 +23,7 @@ from petstore_server.domain.orders import (
     INT64_MAX,
     INT64_MIN,
     ORDER_FIELDS,
+    UNASSIGNED,
     ImportOutcome,
     Order,
     Status,
@@ -56,6 +57,7 @@ class RecordKind(Generic[T]):
     part: Callable[[Store], Any]
     refusals: Mapping[ImportOutcome, tuple[str, Remedy | None]]
     repeated: Remedy
+    has_references: bool = False  # whether a record may have a reference instead of an identifier
     flags: Sequence[str] = ()
 
 
@@ -95,6 +97,10 @@ ORDERS = RecordKind[Order](
             "The order has shipped, and differs from this row; it was not changed.",
             choose("correct_shipped", then="to correct such orders"),
         ),
+        ImportOutcome.TAKEN: (
+            "The file has another order, without a number of its own, that was given this number.",
+            Remedy("set PETSTORE_ASSIGNED_IDS_FROM, so that the numbers that are given are none of yours"),
+        ),
         ImportOutcome.MISSING: ("There is no such order to update.", Remedy("check the number")),
         ImportOutcome.PROTECTED: (
             "The order was placed over the API and differs from this row; it was not changed.",
@@ -122,7 +128,8 @@ ORDERS = RecordKind[Order](
         ),
     },
     Remedy("an order here has one animal, so leave out one of them"),
-    FLAGS,
+    has_references=True,
+    flags=FLAGS,
 )
 PETS = RecordKind[Pet](
     "pet",
@@ -157,6 +164,8 @@ class Schema(Generic[T]):
         self._mapped = defaultdict[str, tuple[str, ...]](tuple)
         for name, field in options.columns:
             self._mapped[_plain(name)] += (field,)
+        self._columns = {field: field for field in kind.cells}  # how the file names each
+        self._has_reference = False  # a column for it
         self._order = {field: place for place, field in enumerate(kind.cells)}
         self._known = {_plain(field): field for field in kind.cells}
         known = {name: (field,) for name, field in self._known.items()}
@@ -175,10 +184,17 @@ class Schema(Generic[T]):
             raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
         if absent := self._mapped.keys() - set(map(_plain, names)):
             raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
-        if "id" not in fields:
+        if "id" not in fields and not (self.kind.has_references and "reference" in fields):
             problem = "The header has no column 'id', which every record needs."
-            raise UnreadableFile(problem, choose("map", "COLUMN=id"))
-        given = {*fields, *(("status",) if {*fields} & {*self.kind.flags} else ())}
+            other = Remedy("{} or {}", (Choice("map", "COLUMN=id"), Choice("map", "COLUMN=reference")))
+            raise UnreadableFile(problem, other if self.kind.has_references else choose("map", "COLUMN=id"))
+        self._columns = {field: name for name, of in zip(names, columns, strict=True) for field in of}
+        self._has_reference = "reference" in fields
+        given = {
+            *fields,
+            *(("account",) if self.options.account else ()),
+            *(("status",) if {*fields} & {*self.kind.flags} else ()),
+        }
         self.missing = frozenset(self.kind.cells) - given
         self.timestamps.in_utc = names == list(self.kind.cells)[: len(names)] and _SHIP_DATE in names
         return columns
@@ -229,10 +245,12 @@ class Schema(Generic[T]):
 
     def build(self, fields: dict[str, Any], faults: list[InvalidField]) -> T | None:
         """The record, or None if there are faults; those of other fields are added, up to a number."""
-        fields = dict(fields)
-        for fault in faults:
-            fields.pop(fault.field, None)
-        if any(fault.field == "id" for fault in faults):
+        wrong = {fault.field for fault in faults}
+        fields = {name: value for name, value in fields.items() if name not in wrong}
+        if self.options.account and fields.get("account") is None:
+            fields["account"] = self.options.account
+        has_only_reference = self._has_only_reference(fields, wrong)
+        if has_only_reference or "id" in wrong:
             fields["id"] = 0
         record = None
         while record is None and len(faults) < _MAX_FAULTS:
@@ -244,10 +262,24 @@ class Schema(Generic[T]):
                 if error.field == "id":
                     fields["id"] = 0
         faults.sort(key=lambda fault: self._order.get(fault.field, len(self._order)))
+        if has_only_reference and isinstance(record, Order):
+            record = record._replace(id=UNASSIGNED)
         return None if faults else record
+
+    def _has_only_reference(self, fields: Mapping[str, Any], wrong: Collection[str]) -> bool:
+        """Whether the record is the order of its owner with its reference."""
+        if not self.kind.has_references or "id" in wrong:
+            return False
+        return fields.get("id") is None and fields.get("reference") is not None
 
     def _advised(self, error: InvalidField) -> InvalidField:
         """The error, with advice if the field is not one of this kind of record."""
+        if error.field == "id" and self.kind.has_references:
+            return InvalidField(error.field, error.problem, error.value, self._without_number(error))
+        if error.field == "petId" and isinstance(error.value, str):
+            column = self._columns.get("petId", "petId")
+            remedy = Remedy("map the column of the article's number, or {}", (Choice("ignore_column", column),))
+            return InvalidField(error.field, error.problem, error.value, remedy)
         if error.field in self.kind.cells:
             return error
         name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
@@ -256,6 +288,16 @@ class Schema(Generic[T]):
         else:
             remedy = choose("ignore_column", name, "to leave it out")
         return InvalidField(error.field, error.problem, remedy=remedy)
+
+    def _without_number(self, error: InvalidField) -> Remedy | None:
+        """What to do about an identifier that is not a number."""
+        if error.value is None:
+            return Remedy("give it one, or a reference")
+        if self._has_reference or not isinstance(error.value, str) or "id" not in self._columns:
+            return None
+        return choose(
+            "map", f"{self._columns['id']}=reference", "instead, if this is the shop's own number of the order"
+        )
 
     def _leave_out_one(self, names: list[str], field: str) -> Remedy:
         """What to do about two columns of a field."""
@@ -379,9 +421,9 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
     checked_references = [text if text is None else check_reference(text) for text in references]
     if not schema.options.keep_markers and not _MARKERS.isdisjoint(checked_references):
         raise ValueError("a reference may say that there is none")
-    owners = list(accounts)
-    for name in set(owners) - {None}:
-        check_account(name)
+    owners = [name or schema.options.account for name in accounts]
+    for name in {*owners} - {None}:
+        check_account(str(name))
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
     values = ids, pet_ids, quantities, dates, complete, checked, checked_references, owners
     return list(map(_build, zip(*values, strict=True)))

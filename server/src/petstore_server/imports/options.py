@@ -25,6 +25,7 @@ class ReadOptions:
 
     `statuses` has values of the status with what they mean; `decimal` is the decimal mark, `.` or `,`; with
     `keep_markers` a reference may be NULL or such a word.
+    `account` owns the orders of rows that name none.
     The others are as for `Orders.import_batch`.
     """
 
@@ -37,6 +38,7 @@ class ReadOptions:
     statuses: tuple[tuple[str, str], ...] = ()
     decimal: str | None = None
     keep_markers: bool = False
+    account: str | None = None
     update_only: bool = False
     correct_shipped: bool = False
 

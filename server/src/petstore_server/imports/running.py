@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, I
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from functools import cache, partial
+from hashlib import blake2b
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,6 +20,7 @@ from petstore_server.batching import in_halves
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import (
+    AccountNotFound,
     DomainError,
     InvalidField,
     ServiceUnavailable,
@@ -26,7 +28,16 @@ from petstore_server.domain.errors import (
     with_remedy,
 )
 from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, MAX_ASSIGNED_ID, ImportOutcome, possible_references
+from petstore_server.domain.orders import (
+    INT64_MAX,
+    INT64_MIN,
+    MAX_ASSIGNED_ID,
+    UNASSIGNED,
+    ImportOutcome,
+    Order,
+    possible_references,
+)
+from petstore_server.domain.pets import Pet
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import Reject, Rejects, Row, Source, UnreadableRow
@@ -114,7 +125,7 @@ def _checked(
             continue
         record = schema.build(fields, faults)
         if record is not None:
-            known.append((record.id, row.line, len(records)))
+            known.append((_key(record), row.line, len(records)))
             records.append(record)
             accepted.append(row)
             continue
@@ -124,6 +135,14 @@ def _checked(
     again = seen.add([number for number, _, _ in known], [line for _, line, _ in known])
     repeated = {known[at][2]: line for at, line in again.items() if known[at][2] >= 0}
     return Batch(records, rejects, accepted.copy, position, repeated)
+
+
+def _key(record: Order | Pet) -> int:
+    """What is the same in two rows of one record: its identifier, or a digest of its owner and reference."""
+    if record.id != UNASSIGNED or not isinstance(record, Order):
+        return record.id
+    name = f"{record.account or ''}\0{record.reference}".encode()
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), signed=True)
 
 
 class FileImport(Generic[T]):
@@ -159,6 +178,7 @@ class FileImport(Generic[T]):
             "update_only": options.update_only,
             "correct_shipped": options.correct_shipped,
         }
+        self._by_reference = False  # whether a row had only a reference
         self._large = dict.fromkeys(_LARGE, 0)
         self._accounts = dict[str, Account]()  # of the store, that a dry run has not copied
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
@@ -197,6 +217,7 @@ class FileImport(Generic[T]):
         Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
         """
         before = await store.access_version()
+        await self._require_account(store)
         async with AsyncExitStack() as stack:
             if scratch is None:
                 await stack.enter_async_context(self._recorded(store, actor))
@@ -214,6 +235,12 @@ class FileImport(Generic[T]):
                 yield
             self.file_changed = self._source.has_changed()
             self.history_changed = before.history != (await store.access_version()).history
+
+    async def _require_account(self, store: Store) -> None:
+        """Raise AccountNotFound if there is no account with the name that is given for rows without one."""
+        name = self._schema.options.account
+        if name is not None and name not in [account.name for account in await store.accounts.list()]:
+            raise AccountNotFound(name)
 
     @asynccontextmanager
     async def _recorded(self, store: Store, actor: Callable[[], Actor]) -> AsyncIterator[None]:
@@ -278,21 +305,28 @@ class FileImport(Generic[T]):
     def _refusal(self, outcome: ImportOutcome, record: T, line: int | None) -> UnreadableRow:
         """Why the store does not take a record; `line` is the earlier one that has it too."""
         if outcome is ImportOutcome.REPEATED:
-            message = f"{self._kind.noun.capitalize()} {record.id} is also in line {line}."
+            if line is None:  # another row of the batch
+                return UnreadableRow("The order is also in an earlier line.", remedy=self._kind.repeated)
+            name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
+            message = f"{self._kind.noun.capitalize()} {name} is also in line {line}."
             problem = f"The {self._kind.noun} is also in an earlier line."
             return UnreadableRow(message, problem, self._kind.repeated)
+        if outcome is ImportOutcome.TAKEN and record.id == UNASSIGNED:
+            return UnreadableRow("The order is also in an earlier line.", remedy=self._kind.repeated)
         message, remedy = self._kind.refusals[outcome]
         return UnreadableRow(message, remedy=remedy)
 
     async def _import(
         self, records: list[T], store: Store, scratch: Store | None, run: dict[str, Any]
     ) -> list[ImportOutcome]:
+        if self._kind is ORDERS and any(record.id == UNASSIGNED for record in records):
+            records = await self._identified(records, [scratch, store] if scratch else [store])
         records = await self._completed(records, store)
         if scratch:
             await self._copy(records, store, scratch, run["actor"])
         if self._kind is ORDERS:
-            placed = await store.orders.placed([record.id for record in records]) if scratch else ()
-            run |= {**self._rules, "placed": placed}
+            placed = await store.orders.placed(_numbers(records)) if scratch else ()
+            run |= {**self._rules, "placed": placed, "by_reference": self._by_reference}
         outcomes: list[ImportOutcome] = await self._kind.part(scratch or store).import_batch(records, **run)
         if self._kind is ORDERS:
             self._note_large(records, outcomes)
@@ -305,6 +339,22 @@ class FileImport(Generic[T]):
                 large = [at for at, value in enumerate(values) if value > most]
                 self._large[field] += sum(outcomes[at] in self._counts for at in large)
 
+    async def _identified(self, records: Sequence[Any], stores: Sequence[Store]) -> list[Any]:
+        """The records, those that have only a reference under the identifier of the order with it, if there is one."""
+        self._by_reference = True
+        names = {(record.account, record.reference) for record in records if record.id == UNASSIGNED}
+        ids: dict[tuple[str | None, str | None], int] = {}
+        for store in stores:
+            found = await store.orders.with_references(names - ids.keys())
+            for order in sorted(found, reverse=True):  # the first one counts
+                ids[order.account, order.reference] = order.id
+        return [
+            record._replace(id=ids.get((record.account, record.reference), UNASSIGNED))
+            if record.id == UNASSIGNED
+            else record
+            for record in records
+        ]
+
     async def _completed(self, records: list[T], store: Store) -> list[T]:
         """The records, with the fields that the file has no column for as the store has them.
 
@@ -312,7 +362,7 @@ class FileImport(Generic[T]):
         """
         if not (missing := self._schema.missing):
             return records
-        same = await self._kind.part(store).find_many([record.id for record in records])
+        same = await self._kind.part(store).find_many(_numbers(records))
         kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
         if self._rules["replace_placed"] and kept:  # these two are what names an order that was placed
             for placed in await store.orders.placed(list(kept)):
@@ -321,8 +371,8 @@ class FileImport(Generic[T]):
 
     async def _copy(self, records: list[Any], store: Store, scratch: Store, actor: Actor) -> None:
         """Copy what the records meet in the store into the scratch store, unless it has it."""
-        part, ids = self._kind.part, [record.id for record in records]
-        known, run = await part(scratch).find_many(ids), dict[str, Any](import_id=self.import_id, actor=actor)
+        part, ids = self._kind.part, _numbers(records)
+        known, run = await part(scratch).find_many(ids), dict[str, Any](import_id="copied", actor=actor)
         found = _without(known, await part(store).find_many(ids))
         if self._kind is ORDERS:
             met = {order.id: order for order in (*known, *found)}
@@ -335,6 +385,11 @@ class FileImport(Generic[T]):
             run["as_stored"] = True
         if found:
             await part(scratch).import_batch(found, **run)
+
+
+def _numbers(records: Iterable[Order | Pet]) -> list[int]:
+    """The identifiers of the records that have one."""
+    return [record.id for record in records if record.id != UNASSIGNED]
 
 
 def _without(known: Iterable[T], records: Iterable[T]) -> list[T]:
