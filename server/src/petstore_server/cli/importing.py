@@ -191,7 +191,7 @@ def _reasons(run: FileImport[Any]) -> dict[str, Any]:
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
     if wants_json():
         changed = {"historyChanged": run.history_changed, "fileChanged": run.file_changed}
-        more = {"warnings": run.warnings, **changed}
+        more = {"warnings": run.warnings, "left": run.left, **changed}
         write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
     log_to_stderr(*run.rejects.summary(), *run.warnings)
@@ -199,6 +199,8 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."
     done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else done)
+    if run.left:
+        log_to_stderr(f"The store has lines that the file has no more; they stay as they are: {', '.join(run.left)}.")
     if run.doubt:
         log_to_stderr(run.doubt)
     if run.rejects.count:

@@ -51,6 +51,9 @@ _TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "
 
 _REJECTS, _STATUS = FileToWrite(dir_okay=False), click.Choice(list(map(str, Status)))
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
+_LINES = (
+    "Make each line of an order an order: the first keeps the number, the others are NUMBER/2 and so on by reference."
+)
 _CORRECTED = "Also correct the pet, quantity, ship date and completeness of orders that have shipped."
 _STATUS_VALUE = Parsed("status", checks.parse_status)
 _STATUSES = "What a value of the status means, repeatable; '*=pending' for all others, '=pending' for empty cells."
@@ -82,6 +85,7 @@ ORDER_OPTIONS = (
         ["--map-status", "statuses"], type=_STATUS_VALUE, metavar="VALUE=STATUS", multiple=True, help=_STATUSES
     ),
     click.Option(["--keep-markers"], is_flag=True, help="Take NULL, N/A and such words as references."),
+    click.Option(["--split-lines"], is_flag=True, help=_LINES),
     click.Option(["--account"], type=ACCOUNT_NAME, metavar="NAME", help="The owner of the rows that name none."),
     click.Option(["--update-only"], is_flag=True, help="Reject rows of orders that do not exist."),
     click.Option(["--correct-shipped"], is_flag=True, help=_CORRECTED),

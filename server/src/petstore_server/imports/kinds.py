@@ -127,7 +127,7 @@ ORDERS = RecordKind[Order](
             None,
         ),
     },
-    Remedy("an order here has one animal, so leave out one of them"),
+    Remedy("an order here has one animal; {} to make each line an order", (Choice("split_lines"),)),
     has_references=True,
     flags=FLAGS,
 )
@@ -358,7 +358,7 @@ _build: Callable[[tuple[Any, ...]], Order] = partial(tuple.__new__, Order)
 
 
 def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | None:
-    if schema.kind is not ORDERS or schema.renames or max(map(len, raws)) > MAX_ROW_BYTES:
+    if schema.kind is not ORDERS or schema.renames or schema.options.split_lines or max(map(len, raws)) > MAX_ROW_BYTES:
         return None
     data = b"[" + b",".join(raws) + b"]"
     try:
@@ -382,7 +382,7 @@ def csv_orders(
     lines: list[bytes], delimiter: str, fields: list[tuple[str, ...]], schema: Schema[Any]
 ) -> list[Order] | None:
     """The orders of CSV rows, given the fields of each column (none: a column to leave out)."""
-    if schema.kind is not ORDERS:
+    if schema.kind is not ORDERS or schema.options.split_lines:
         return None
     try:
         columns = _columns(lines, delimiter)

@@ -25,7 +25,7 @@ class ReadOptions:
 
     `statuses` has values of the status with what they mean; `decimal` is the decimal mark, `.` or `,`; with
     `keep_markers` a reference may be NULL or such a word.
-    `account` owns the orders of rows that name none.
+    `account` owns the orders of rows that name none, and `split_lines` makes each line of an order an order.
     The others are as for `Orders.import_batch`.
     """
 
@@ -39,6 +39,7 @@ class ReadOptions:
     decimal: str | None = None
     keep_markers: bool = False
     account: str | None = None
+    split_lines: bool = False
     update_only: bool = False
     correct_shipped: bool = False
 

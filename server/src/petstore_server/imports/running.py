@@ -43,6 +43,7 @@ from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
+from petstore_server.imports.lines import SORT, Named, OrderLines
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.seen import SeenRows
 from petstore_server.store import Store
@@ -68,6 +69,7 @@ _LARGE = {
     ),
 }
 """The greatest values of fields that all programs of partners read rightly, and a sentence about greater ones."""
+_MAX_LEFT = 50
 _NAMING = ("account", "reference")
 Item = TypeVar("Item")
 
@@ -76,7 +78,8 @@ class Batch(NamedTuple, Generic[T]):
     """Records that can be stored together, and the rows next to them that were rejected.
 
     `rows` returns the rows of the records; `position` is the bytes of the file handled after this batch. `repeated` has
-    the places of records that the file has had before, each with the line of the first.
+    the places of records that the file has had before, each with the line of the first, and
+    `ended` the references that the next lines of orders would have, if these had more.
     """
 
     records: list[T]
@@ -84,6 +87,7 @@ class Batch(NamedTuple, Generic[T]):
     rows: Callable[[], list[Row]]
     position: int
     repeated: Mapping[int, int] = {}
+    ended: Sequence[Named] = ()
 
 
 _READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields), "csv": (read_csv, csv_fields)}
@@ -96,14 +100,17 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     file_format = source.format(options.file_format)
     parts_of, fields_of = _READERS[file_format]
     parts = read_csv(text, schema, source.may_be_cut) if parts_of is read_csv else parts_of(text, schema)
+    lines = OrderLines(options.account) if options.split_lines else None
     with closing(SeenRows()) as seen:
         for part in parts:
             position = int(source.position * part.share)
             if part.records is None:
-                yield _checked(part.rows(), fields_of, schema, position, seen)
+                yield _checked(part.rows(), fields_of, schema, position, seen, lines)
             else:
                 repeated = seen.add([record.id for record in part.records], part.lines())
                 yield Batch(part.records, [], part.rows, position, repeated)
+    if lines is not None:
+        yield Batch([], [], list, source.position, ended=lines.ended(0))
 
 
 def _checked(
@@ -112,6 +119,7 @@ def _checked(
     schema: Schema[T],
     position: int,
     seen: SeenRows,
+    lines: OrderLines | None,
 ) -> Batch[T]:
     records: list[T] = []
     accepted: list[Row] = []
@@ -123,6 +131,8 @@ def _checked(
         except (UnreadableRow, InvalidField) as error:
             rejects.append(row.reject(error))
             continue
+        if lines is not None:
+            fields = lines.order(fields, faults)
         record = schema.build(fields, faults)
         if record is not None:
             known.append((_key(record), row.line, len(records)))
@@ -134,7 +144,7 @@ def _checked(
             known.append((number, row.line, -1))
     again = seen.add([number for number, _, _ in known], [line for _, line, _ in known])
     repeated = {known[at][2]: line for at, line in again.items() if known[at][2] >= 0}
-    return Batch(records, rejects, accepted.copy, position, repeated)
+    return Batch(records, rejects, accepted.copy, position, repeated, lines.ended() if lines else ())
 
 
 def _key(record: Order | Pet) -> int:
@@ -178,6 +188,7 @@ class FileImport(Generic[T]):
             "update_only": options.update_only,
             "correct_shipped": options.correct_shipped,
         }
+        self.left = list[str]()  # references of lines that the file has no more, the first ones
         self._by_reference = False  # whether a row had only a reference
         self._large = dict.fromkeys(_LARGE, 0)
         self._accounts = dict[str, Account]()  # of the store, that a dry run has not copied
@@ -300,19 +311,34 @@ class FileImport(Generic[T]):
         await in_halves(store_part, range(len(records)), refuse, (DomainError,))
         if waiting:
             await store_part([])
+        await self._find_left([named for batch in batches for named in batch.ended], store)
         self.position = batches[-1].position
+
+    async def _find_left(self, following: Sequence[Named], store: Store) -> None:
+        """Note orders of the store that would be the next lines of orders of the file: they stay as they are."""
+        wanted = {*following}
+        while wanted and len(self.left) < _MAX_LEFT:
+            found = [
+                order
+                for order in await store.orders.with_references(wanted)
+                if (order.account, order.reference) in wanted
+            ]
+            names = sorted(order.reference or "" for order in found)
+            self.left += names[: _MAX_LEFT - len(self.left)]
+            wanted = {(order.account, _next_line(order.reference or "")) for order in found}
 
     def _refusal(self, outcome: ImportOutcome, record: T, line: int | None) -> UnreadableRow:
         """Why the store does not take a record; `line` is the earlier one that has it too."""
+        again = SORT if self._schema.options.split_lines else self._kind.repeated
         if outcome is ImportOutcome.REPEATED:
             if line is None:  # another row of the batch
-                return UnreadableRow("The order is also in an earlier line.", remedy=self._kind.repeated)
+                return UnreadableRow("The order is also in an earlier line.", remedy=again)
             name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
             message = f"{self._kind.noun.capitalize()} {name} is also in line {line}."
             problem = f"The {self._kind.noun} is also in an earlier line."
-            return UnreadableRow(message, problem, self._kind.repeated)
+            return UnreadableRow(message, problem, again)
         if outcome is ImportOutcome.TAKEN and record.id == UNASSIGNED:
-            return UnreadableRow("The order is also in an earlier line.", remedy=self._kind.repeated)
+            return UnreadableRow("The order is also in an earlier line.", remedy=again)
         message, remedy = self._kind.refusals[outcome]
         return UnreadableRow(message, remedy=remedy)
 
@@ -385,6 +411,11 @@ class FileImport(Generic[T]):
             run["as_stored"] = True
         if found:
             await part(scratch).import_batch(found, **run)
+
+
+def _next_line(reference: str) -> str:
+    number, _, line = reference.rpartition("/")
+    return f"{number}/{int(line) + 1}"
 
 
 def _numbers(records: Iterable[Order | Pet]) -> list[int]:
