@@ -53,7 +53,7 @@ def test_both_articles_of_an_order_of_shopify_are_kept_with_what_its_first_line_
         ("#1001/2", 502, 1, "shipped"),
         ("#1002", 503, 1, "cancelled"),
         ("#1003", 503, 3, "pending"),
-    ] == sorted(each[1:] for each in stored(cli))  # type: ignore[type-var]
+    ] == sorted(each[1:] for each in stored(cli))
     shipped = [order.get("shipDate") for order in cli.must("orders", "list", "--json").json_lines()]
     assert 2 == shipped.count("2026-09-04T13:00:00Z")
 

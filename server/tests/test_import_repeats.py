@@ -75,11 +75,28 @@ def test_rows_are_known_in_any_order_and_beyond_what_is_kept_in_memory(monkeypat
     rows.close()
 
 
+@pytest.mark.parametrize("most", [0, 1500, 10**6])
+def test_ascending_keys_are_known_among_others_in_every_order(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(seen, "MAX_ASCENDING", most)
+    numbers, rows = random.Random(most), SeenRows()
+    first: dict[int, int] = {}
+    for batch in range(60):
+        start = numbers.randint(0, 200_000) if batch % 3 else 4_000 * batch
+        keys = (
+            sorted(numbers.sample(range(start, start + 3_000), 100)) if batch % 2 else numbers.sample(range(9_000), 100)
+        )
+        lines = range(100 * batch, 100 * batch + 100)
+        expected = {place: first[key] for place, key in enumerate(keys) if key in first}
+        assert expected == rows.add(keys, lines)
+        first = {**dict(zip(keys, lines, strict=True)), **first}
+    rows.close()
+
+
 def test_no_room_for_the_rows_of_a_file_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = SeenRows()
     rows._database.execute("PRAGMA max_page_count = 4")
     with pytest.raises(OSError, match="No space left on device"):
-        rows.add(range(100_000), range(100_000))
+        rows.add(range(100_000, 0, -1), range(100_000))
 
 
 def test_the_identifiers_of_a_large_file_are_not_kept_in_memory() -> None:

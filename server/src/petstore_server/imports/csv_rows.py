@@ -90,6 +90,8 @@ def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inva
 
 def _lines(block: Block) -> Sequence[int]:
     """The lines of a block each of which is a row, or empty."""
+    if _EMPTY[0] not in block.lines and _EMPTY[1] not in block.lines:
+        return range(block.number, block.number + len(block.lines))
     return [number for number, line in enumerate(block.lines, block.number) if line not in _EMPTY]
 
 

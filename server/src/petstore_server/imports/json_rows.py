@@ -23,6 +23,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _verify = msgspec.json.Decoder(msgspec.Raw).decode  # makes no objects
 _WINDOW_BYTES = 1 << 19
+_FEW = 10 * files.BLOCK_ROWS  # elements of a window, as a usual file has them
 _Element = bytes | msgspec.Raw
 _NOT_BLANK = re.compile(rb"\S")
 _MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an element ends
@@ -41,7 +42,9 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
 
 
-def _numbers(block: Block) -> list[int]:
+def _numbers(block: Block) -> Sequence[int]:
+    if all(map(bytes.strip, block.lines)):
+        return range(block.number, block.number + len(block.lines))
     return [number for number, line in enumerate(block.lines, block.number) if line.strip()]
 
 
@@ -103,8 +106,10 @@ def _ends(data: bytearray, begin: int) -> Iterator[int]:
             depth += 1 if character in b"[{" else -1
 
 
-def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> list[int]:
+def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> Sequence[int]:
     """The number of the line on which each element begins, from `begin` on, which is on `line`."""
+    if len(elements) <= _FEW and (numbers := _regular_lines(data, begin, line, list(map(bytes, elements)))):
+        return numbers
     numbers = list[int]()
     for raw in map(bytes, elements):
         at = data.index(raw, begin)  # before it are only blanks and a comma
@@ -112,6 +117,17 @@ def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element])
         numbers.append(line)
         line, begin = line + raw.count(b"\n"), at + len(raw)
     return numbers
+
+
+def _regular_lines(data: bytearray, begin: int, line: int, raws: list[bytes]) -> Sequence[int] | None:
+    """The same for elements that are on a line each, or all on one, as programs write them."""
+    at = next(_NOT_BLANK.finditer(data, begin)).start()
+    first = line + data.count(b"\n", begin, at)
+    for separator, step in ((b",\n", 1), (b",", 0)):
+        text = separator.join(raws)
+        if data.startswith(text, at) and text.count(b"\n") == step * (len(raws) - 1):
+            return [first + step * place for place in range(len(raws))]
+    return None
 
 
 def _require_array(data: bytearray) -> None:
@@ -144,11 +160,11 @@ def _other_form(data: bytearray) -> UnreadableFile:
     return UnreadableFile(problem, choose("format", "jsonl"))
 
 
-def _lines_of(begins: Callable[[], list[int]], at: int, count: int) -> list[int]:
+def _lines_of(begins: Callable[[], Sequence[int]], at: int, count: int) -> Sequence[int]:
     return begins()[at : at + count]
 
 
-def _rows(raws: list[bytes], lines: Callable[[], list[int]]) -> list[Row]:
+def _rows(raws: list[bytes], lines: Callable[[], Sequence[int]]) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
     numbered = zip(lines(), raws, strict=True)
     return [Row(number, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]

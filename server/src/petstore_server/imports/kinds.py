@@ -421,7 +421,8 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
     checked_references = [text if text is None else check_reference(text) for text in references]
     if not schema.options.keep_markers and not _MARKERS.isdisjoint(checked_references):
         raise ValueError("a reference may say that there is none")
-    owners = [name or schema.options.account for name in accounts]
+    default = schema.options.account
+    owners = list(accounts) if default is None else [name or default for name in accounts]
     for name in {*owners} - {None}:
         check_account(str(name))
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
