@@ -88,6 +88,7 @@ class Batch(NamedTuple, Generic[T]):
     position: int
     repeated: Mapping[int, int] = {}
     ended: Sequence[Named] = ()
+    by_reference: bool = False  # whether a record has no identifier
 
 
 _READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields), "csv": (read_csv, csv_fields)}
@@ -144,7 +145,8 @@ def _checked(
             known.append((number, row.line, -1))
     again = seen.add([number for number, _, _ in known], [line for _, line, _ in known])
     repeated = {known[at][2]: line for at, line in again.items() if known[at][2] >= 0}
-    return Batch(records, rejects, accepted.copy, position, repeated, lines.ended() if lines else ())
+    ended, by_reference = lines.ended() if lines else (), any(record.id == UNASSIGNED for record in records)
+    return Batch(records, rejects, accepted.copy, position, repeated, ended, by_reference)
 
 
 def _key(record: Order | Pet) -> int:
@@ -278,6 +280,7 @@ class FileImport(Generic[T]):
     async def _store(self, batches: Sequence[Batch[T]], store: Store, scratch: Store | None, actor: Actor) -> None:
         """Store the records of batches together, or in parts without those that the store refuses by themselves."""
         records = [record for batch in batches for record in batch.records]
+        self._by_reference |= any(batch.by_reference for batch in batches)
         begins = accumulate((len(batch.records) for batch in batches), initial=0)
         of_batches = zip(begins, batches, strict=False)
         repeated = {begin + at: line for begin, batch in of_batches for at, line in batch.repeated.items()}
@@ -345,7 +348,7 @@ class FileImport(Generic[T]):
     async def _import(
         self, records: list[T], store: Store, scratch: Store | None, run: dict[str, Any]
     ) -> list[ImportOutcome]:
-        if self._kind is ORDERS and any(record.id == UNASSIGNED for record in records):
+        if self._by_reference:
             records = await self._identified(records, [scratch, store] if scratch else [store])
         records = await self._completed(records, store)
         if scratch:
@@ -360,14 +363,13 @@ class FileImport(Generic[T]):
 
     def _note_large(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
         for field, (most, _) in _LARGE.items():
-            values = [getattr(record, field) or 0 for record in records]
-            if max(values, default=0) > most:
-                large = [at for at, value in enumerate(values) if value > most]
+            values = list(map(attrgetter(field), records))
+            if max(filter(None, values), default=0) > most:
+                large = [at for at, value in enumerate(values) if (value or 0) > most]
                 self._large[field] += sum(outcomes[at] in self._counts for at in large)
 
     async def _identified(self, records: Sequence[Any], stores: Sequence[Store]) -> list[Any]:
         """The records, those that have only a reference under the identifier of the order with it, if there is one."""
-        self._by_reference = True
         names = {(record.account, record.reference) for record in records if record.id == UNASSIGNED}
         ids: dict[tuple[str | None, str | None], int] = {}
         for store in stores:

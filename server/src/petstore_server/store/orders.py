@@ -273,7 +273,7 @@ class Orders(Part):
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
             again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
-            batch, busy = yield from self._found(batch)
+            batch, busy = (yield from self._found(batch)) if by_reference else (batch, ())
             reserved_from = INT64_MAX if assigned else self.first_assigned
             rule = _ImportRule(placed, reserved_from, replace_placed, update_only, correct_shipped)
             outcomes += yield from self._import(
@@ -293,8 +293,8 @@ class Orders(Part):
         by_reference: bool,
     ) -> Work[list[ImportOutcome]]:
         """Import the orders by a rule; without one they are copies of stored ones."""
-        unassigned = [place for place, order in enumerate(orders) if order.id == UNASSIGNED]
-        rows = yield from _locked_rows(sorted({order.id for order in orders if order.id != UNASSIGNED}))
+        unassigned = [at for at, order in enumerate(orders) if order.id == UNASSIGNED] if by_reference else []
+        rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
         own = (yield from _written_by(import_id, rows)) if by_reference else set()
         if unassigned:
             numbers = {order.id for order in orders}
@@ -339,8 +339,6 @@ class Orders(Part):
 
         Also the references that another transaction uses now.
         """
-        if all(order.id != UNASSIGNED for order in orders):
-            return orders, ()
         owners = yield from _find_owners(orders)
         wanted = [_named(order, owners) for order in orders]
         names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
