@@ -143,3 +143,14 @@ def test_too_many_cells_are_named_in_the_header_and_left_out(cli: CommandLine) -
     rejected = cli("orders", "import", str(EXPORTS / "24-ragged.csv")).err
     assert "line 4: The row has 2 cells; the header names 3 columns." in rejected
     assert "line 6: The row has 5 cells; the header names 3 columns; name the others in the header" in rejected
+
+
+def test_line_breaks_in_a_quoted_cell_are_read_whatever_commas_follow_it_in_the_last_line() -> None:
+    content = (
+        b'ID,Point,Date,Name,Total,Status,Refunded\n7,"Web\n  Shop\n  View","Nov 2, 2026 2:03 PM","Ann",31,complete,\n'
+    )
+    options = ReadOptions(
+        "csv", columns=(("ID", "reference"), ("Status", "status")), ignored=("*",), statuses=(("complete", "shipped"),)
+    )
+    found = read(content, options)
+    assert ([], ["7"]) == (found.rejects, [order.reference for order in found.orders])

@@ -40,8 +40,8 @@ class _Table(NamedTuple):
 
     def has_row(self, line: bytes) -> bool:
         """Whether the line by itself is a row: it has the width of the header, and a valid identifier in its place."""
-        cells = line.decode("utf-8", "surrogateescape").split(self.delimiter)
-        if not self.fits(cells):
+        _, cells = _split(Block(1, [line], is_last=True), 0, self.delimiter)
+        if isinstance(cells, str) or not self.fits(cells):
             return False
         texts = self.texts(cells)
         fields, faults = self.schema.read_cells({name: texts[name] for name in texts if name == "id"} or texts)
