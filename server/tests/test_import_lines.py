@@ -78,9 +78,17 @@ def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejec
         (None, None, 1, "pending"),
         ("acme", "1/3", 3, "pending"),
         (None, None, 4, "pending"),
-        (None, "2/2", 1, "pending"),
+        (None, "2/2", None, "pending"),
     ] == [(order.account, order.reference, order.quantity, order.status) for order in found.orders]
     assert ["quantity"] == [reject.column for reject in found.rejects]
+
+
+def test_a_line_without_an_article_does_not_have_that_of_the_first_line() -> None:
+    content = b"reference,petId,quantity,shipDate,status\nA,501,2,2026-12-01T10:00:00Z,shipped\nA,,1,,\n"
+    first, gift = read(content, ReadOptions("csv", split_lines=True)).orders
+    assert (501, 2) == (first.pet_id, first.quantity)
+    assert (None, 1) == (gift.pet_id, gift.quantity)
+    assert (first.ship_date, first.status) == (gift.ship_date, gift.status)
 
 
 def test_lines_that_are_too_far_apart_are_rejected(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

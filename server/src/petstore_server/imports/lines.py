@@ -10,13 +10,14 @@ MAX_OPEN = 10_000
 SORT = Remedy(f"sort the file by order: at most {MAX_OPEN:,} orders are between two lines of one")
 
 Named = tuple[str | None, str]  # an owner and a reference
+_OF_LINE = ("petId", "quantity")  # the fields of which a line without a value has none
 
 
 class OrderLines:
     """Makes each line of an order an order of its own, in the order of the file.
 
     The first keeps the number of the order, its reference or else its identifier. The others are `NUMBER/2` and so on
-    by reference, and have the values of the first where they have none.
+    by reference, and have the values of the first where they have none: those of the order, not its pet and quantity.
     """
 
     def __init__(self, account: str | None) -> None:
@@ -35,7 +36,8 @@ class OrderLines:
         self._open[key] = count + 1, first
         if not count:
             return fields
-        return {**first, **own, "id": None, "reference": f"{number}/{count + 1}"}
+        of_order = {name: value for name, value in first.items() if name not in _OF_LINE}
+        return {**of_order, **own, "id": None, "reference": f"{number}/{count + 1}"}
 
     def ended(self, at_most: int = MAX_OPEN) -> list[Named]:
         """Forget all orders but the last ones; return the references that their next lines would have."""
