@@ -88,8 +88,20 @@ def import_file(
 def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
     """How the choice is made: by its option, unless `phrases` has another way."""
     option = f"give --{choice.name.replace('_', '-')} {{}}"
-    value = choice.value if choice.name in phrases else choice.value and shlex.quote(choice.value)
-    return phrases.get(choice.name, option).format(value).rstrip()
+    if choice.name in phrases:
+        return choice.filled(phrases[choice.name])
+    return Choice(choice.name, choice.value and shlex.quote(choice.value)).filled(option)
+
+
+def arguments(options: ReadOptions) -> Iterator[str]:
+    """How these are given on the command line, quoted for a shell."""
+    yield from (f"--map {shlex.quote(f'{name}={field}')}" for name, field in options.columns)
+    yield from (f"--map-status {shlex.quote(f'{text}={status}')}" for text, status in options.statuses)
+    if options.split_lines:
+        yield "--split-lines"
+    if options.date_format:
+        yield f"--date-format {shlex.quote(options.date_format)}"
+    yield from (f"--ignore-column {shlex.quote(name)}" for name in options.ignored)
 
 
 def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance, most: int | None) -> None:
@@ -194,6 +206,8 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
         more = {"warnings": run.warnings, "left": run.left, **changed}
         write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
+    if dry_run and run.of_shop:
+        log_to_stderr(f"--shop {run.shop} stands for: {' '.join(arguments(run.of_shop))}")
     log_to_stderr(*run.rejects.summary(), *run.warnings)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."

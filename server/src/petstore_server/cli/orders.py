@@ -41,6 +41,7 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.imports import options as checks
 from petstore_server.imports.options import EVERY_COLUMN, FORMATS, STDIN
+from petstore_server.imports.shops import SHOPS
 from petstore_server.operations import orders as operations
 from petstore_server.operations.orders import WITHOUT_OWNER, export_orders
 from petstore_server.store import Store
@@ -61,6 +62,7 @@ _ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", ch
 _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
 _OWNER = f"Only orders that this account owns; {WITHOUT_OWNER} for those without an owner."
+_SHOP = "The shop of whose orders the file is an export: stands for the options that it needs; others win over it."
 _PLACED = "Also replace pending orders that were placed over the API, by rows with their account and reference."
 _ASSIGNED = "Also create orders under identifiers from PETSTORE_ASSIGNED_IDS_FROM on: to move an export."
 
@@ -79,13 +81,14 @@ IMPORT_OPTIONS = (
     click.Option(["--progress", "progress_lines"], is_flag=True, help=_PROGRESS),
 )
 ORDER_OPTIONS = (
+    click.Option(["--shop"], type=click.Choice(list(SHOPS)), help=_SHOP),
     click.Option(["--timezone", "zone"], type=_ZONE, metavar="ZONE", help="Of times without an offset: Europe/Berlin."),
     click.Option(["--date-format"], type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
     click.Option(
         ["--map-status", "statuses"], type=_STATUS_VALUE, metavar="VALUE=STATUS", multiple=True, help=_STATUSES
     ),
     click.Option(["--keep-markers"], is_flag=True, help="Take NULL, N/A and such words as references."),
-    click.Option(["--split-lines"], is_flag=True, help=_LINES),
+    click.Option(["--split-lines/--no-split-lines"], is_flag=True, default=None, help=_LINES),
     click.Option(["--account"], type=ACCOUNT_NAME, metavar="NAME", help="The owner of the rows that name none."),
     click.Option(["--update-only"], is_flag=True, help="Reject rows of orders that do not exist."),
     click.Option(["--correct-shipped"], is_flag=True, help=_CORRECTED),

@@ -18,6 +18,11 @@ class Choice(NamedTuple):
     name: str
     value: str = ""
 
+    def filled(self, text: str) -> str:
+        """The text of a face with the value for {}, or its parts before and after the equals sign for {1} and {2}."""
+        before, _, after = self.value.rpartition("=")
+        return text.format(self.value, before, after).rstrip()
+
 
 class Remedy(NamedTuple):
     """What to do about an error: a clause with a {} for each of the choices, which each face phrases in its own way."""
@@ -326,7 +331,9 @@ class StoreDamaged(StoreUnusable):
 
 def with_remedy(message: str, remedy: Remedy | None, phrase: Callable[[Choice], str]) -> str:
     """The message of an error with its remedy in the words of one face."""
-    return message if remedy is None else f"{message.removesuffix('.')}; {remedy.phrased(phrase)}."
+    if remedy is None:
+        return message
+    return f"{message.removesuffix('.')}{'' if message.endswith(':') else ';'} {remedy.phrased(phrase)}."
 
 
 @contextmanager

@@ -6,7 +6,6 @@ returns None, and the rows are read one by one, which finds reasons.
 """
 
 import csv
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +32,11 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.domain.pets import Pet, pet_from_fields
 from petstore_server.domain.timestamps import are_canonical
+from petstore_server.imports import shops
 from petstore_server.imports.conversions import Cell, Integers, Timestamps, UnclearCell, boolean_cell
 from petstore_server.imports.files import MAX_NAME, MAX_ROW_BYTES, UnreadableFile
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.options import plain_name as _plain
 from petstore_server.imports.statuses import FLAGS, Statuses, is_filled
 from petstore_server.store import Store
 
@@ -146,6 +147,11 @@ class Schema(Generic[T]):
 
     def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
         self.kind = kind
+        self.of_shop: ReadOptions | None = None  # what the export of a shop adds to the options
+        self._use(options)
+
+    def _use(self, options: ReadOptions) -> None:
+        kind = self.kind
         self.options = options
         self.timestamps = Timestamps(options.zone, options.date_format)
         self.cells = {**kind.cells}
@@ -174,6 +180,17 @@ class Schema(Generic[T]):
 
     def header(self, names: list[str]) -> list[tuple[str, ...]]:
         """The fields of each column, none for those to leave out; notes which are missing. Raises UnreadableFile."""
+        if self.options.shop is not None:
+            self.of_shop = shops.stands_for(self.options.shop, names, self.options)
+            if self.of_shop is None:
+                raise _not_of_shop(self.options.shop, names)
+            self._use(shops.combined(self.options, self.of_shop))
+        try:
+            return self._header(names)
+        except UnreadableFile as error:
+            raise (_looks_like(names) if self.options.shop is None else None) or error from None
+
+    def _header(self, names: list[str]) -> list[tuple[str, ...]]:
         columns = [self._fields.get(_plain(name), ()) for name in names]
         fields = list(chain.from_iterable(columns))
         if unknown := [name for name in names if not self._is_known(name)]:
@@ -320,16 +337,24 @@ class Schema(Generic[T]):
         return renamed
 
 
+def _not_of_shop(shop: str, names: list[str]) -> UnreadableFile:
+    problem = f"The file is not an export of {shops.SHOPS[shop].title}'s orders whose columns are known."
+    return _looks_like(names) or UnreadableFile(problem, _other_columns(names[0] if names else ""))
+
+
+def _looks_like(names: list[str]) -> UnreadableFile | None:
+    """The error for a file that seems to be an export of a shop."""
+    shop = shops.recognized(names)
+    if shop is None:
+        return None
+    return UnreadableFile(f"This looks like an export of {shops.SHOPS[shop].title}'s orders:", choose("shop", shop))
+
+
 def _other_columns(name: str) -> Remedy:
     """What to do about columns that are not fields, one of which has this name."""
     example = name if 0 < len(name) <= MAX_NAME else "COLUMN"
     then = "{} for each that is a field, and {} to leave out the others"
     return Remedy(then, (Choice("map", f"{example}=FIELD"), Choice("ignore_column", EVERY_COLUMN)))
-
-
-def _plain(name: str) -> str:
-    """A column's name without what programs write differently: case, spaces, underscores and hyphens."""
-    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]

@@ -39,9 +39,15 @@ class ReadOptions:
     decimal: str | None = None
     keep_markers: bool = False
     account: str | None = None
-    split_lines: bool = False
     update_only: bool = False
     correct_shipped: bool = False
+    split_lines: bool | None = None
+    shop: str | None = None
+
+
+def plain_name(name: str) -> str:
+    """A column's name without what programs write differently: case, spaces, underscores and hyphens."""
+    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def parse_timezone(text: str) -> tzinfo:

@@ -21,8 +21,10 @@ from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import (
     AccountNotFound,
+    Choice,
     DomainError,
     InvalidField,
+    Remedy,
     ServiceUnavailable,
     StatementFailed,
     with_remedy,
@@ -40,7 +42,7 @@ from petstore_server.domain.orders import (
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.csv_rows import csv_fields, read_csv
-from petstore_server.imports.files import Reject, Rejects, Row, Source, UnreadableRow
+from petstore_server.imports.files import Reject, Rejects, Row, Source, UnreadableFile, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
 from petstore_server.imports.lines import SORT, Named, OrderLines
@@ -71,6 +73,7 @@ _LARGE = {
 """The greatest values of fields that all programs of partners read rightly, and a sentence about greater ones."""
 _MAX_LEFT = 50
 _NAMING = ("account", "reference")
+_AS_CSV = Remedy("export the orders as CSV, or {} for each field of the JSON records", (Choice("map", "NAME=FIELD"),))
 Item = TypeVar("Item")
 
 
@@ -99,11 +102,15 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     """The records of the file in batches. Raises UnreadableFile if the file as a whole cannot be read."""
     text = source.text(options.encoding)
     file_format = source.format(options.file_format)
+    if options.shop is not None and file_format != "csv":
+        raise UnreadableFile("The exports of shops that are known are CSV, and the file is JSON.", _AS_CSV)
     parts_of, fields_of = _READERS[file_format]
     parts = read_csv(text, schema, source.may_be_cut) if parts_of is read_csv else parts_of(text, schema)
-    lines = OrderLines(options.account) if options.split_lines else None
+    lines: OrderLines | None = None
     with closing(SeenRows()) as seen:
         for part in parts:
+            if lines is None and schema.options.split_lines:  # which the shop of the header may have said
+                lines = OrderLines(options.account)
             position = int(source.position * part.share)
             if part.records is None:
                 yield _checked(part.rows(), fields_of, schema, position, seen, lines)
@@ -180,6 +187,7 @@ class FileImport(Generic[T]):
         self.position = 0
         self.history_changed = False  # of the store, while it ran: what was imported may be in it no more
         self.file_changed = False  # while it was read
+        self.shop = options.shop
         self._kind = kind
         self._schema = Schema(kind, options)
         self._source = source
@@ -200,6 +208,16 @@ class FileImport(Generic[T]):
     def counts(self) -> dict[str, int]:
         """Rows by outcome; what a store refuses is rejected."""
         return {str(outcome): count for outcome, count in self._counts.items()} | {"rejected": self.rejects.count}
+
+    @property
+    def of_shop(self) -> ReadOptions | None:
+        """The options that the shop of the file stands for."""
+        return self._schema.of_shop
+
+    @property
+    def statuses(self) -> list[str]:
+        """The different texts that the file has as the status, the first ones."""
+        return list(self._schema.statuses.found.values())
 
     @property
     def doubt(self) -> str | None:

@@ -11,6 +11,7 @@ FLAGS = (str(Status.CANCELLED), str(Status.SHIPPED))
 """The fields that a column may be instead of `status`: a filled cell gives that status, the first one before others."""
 
 _OTHER_SPELLING = {"canceled": "cancelled"}
+MAX_FOUND = 50
 _MAX_VALUE = 60  # characters of a value that are named
 _USUAL = {
     "shipped": "fulfilled complete completed delivered dispatched sent",
@@ -21,17 +22,23 @@ _MEANING = {word: status for status, words in _USUAL.items() for word in words.s
 
 
 class Statuses:
-    """Reads statuses, in any case, and other words for them as they are `given`: pairs of a value and a status."""
+    """Reads statuses, in any case, and other words for them as they are `given`: pairs of a value and a status.
+
+    `found` has the different words that were read, each as it is first in the file, up to a number.
+    """
 
     def __init__(self, given: Iterable[tuple[str, str]] = ()) -> None:
         words = {value.casefold(): status for value, status in given}
         self.of_empty = words.get("")  # the status where there is none
         self._rest = words.get(EVERY_STATUS)
+        self.found = dict[str, str]()
         self._words = {**dict(zip(STATUSES, STATUSES, strict=True)), **_OTHER_SPELLING, **words}
 
     def __call__(self, text: str) -> str:
         """The status that a text means. Raises UnclearCell with the option for this value."""
         word = text.strip().casefold()
+        if len(self.found) < MAX_FOUND and len(word) <= _MAX_VALUE:
+            self.found.setdefault(word, text.strip())
         status = self._words.get(word, self._rest)
         if status is None:
             shown = text.strip() if len(word) <= _MAX_VALUE else EVERY_STATUS
