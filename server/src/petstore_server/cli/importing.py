@@ -33,6 +33,7 @@ STEPS = {
     "without_lines": "leave out what is above it: tail -n +{} FILE | petstore orders import - --format csv",
     "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
     "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",
+    "number": "give --map {} or give --map COLUMN=reference",
     "header": "put a header before it: (echo '{}'; cat FILE) | petstore orders import - --format csv",
 }
 """Steps that are not options, by the names of their choices."""
@@ -80,7 +81,7 @@ def import_file(
                 _run(run, dry_run, source.size, advance, MAX_BOUNDED_ROWS if bounded else None)
             except UnreadableFile as error:
                 raise UnreadableFile(with_remedy(error.message, error.remedy, phrase)) from error
-    _report(run, rejects, dry_run)
+    _report(run, rejects, dry_run, preview=bounded)
     if run.rejects.count or run.doubt:
         click.get_current_context().exit(PARTLY_DONE)
 
@@ -200,10 +201,11 @@ def _reasons(run: FileImport[Any]) -> dict[str, Any]:
     return {"reasons": list(rejects.summary()), "problems": rejects.problems()} if rejects.count else {}
 
 
-def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
+def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool, *, preview: bool) -> None:
     if wants_json():
         changed = {"historyChanged": run.history_changed, "fileChanged": run.file_changed}
         more = {"warnings": run.warnings, "left": run.left, **changed}
+        more |= {"preview": run.preview, "statuses": run.statuses} if preview else {}
         write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
     if dry_run and run.of_shop:

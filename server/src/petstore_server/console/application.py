@@ -57,6 +57,7 @@ HANDLERS: dict[str, tuple[Handler | None, Handler | None]] = {
     "/imports/new": (imports.ask, imports.upload),
     "/imports/{upload}": (imports.show, None),
     "/imports/{upload}/rejects": (imports.rejects, None),
+    "/imports/{upload}/check": (None, imports.check),
     "/imports/{upload}/import": (None, imports.start),
     "/imports/{upload}/stop": (None, imports.stop),
     "/imports/{upload}/discard": (None, imports.discard),

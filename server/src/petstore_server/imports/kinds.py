@@ -203,8 +203,8 @@ class Schema(Generic[T]):
             raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
         if "id" not in fields and not (self.kind.has_references and "reference" in fields):
             problem = "The header has no column 'id', which every record needs."
-            other = Remedy("{} or {}", (Choice("map", "COLUMN=id"), Choice("map", "COLUMN=reference")))
-            raise UnreadableFile(problem, other if self.kind.has_references else choose("map", "COLUMN=id"))
+            by_id = choose("map", "COLUMN=id")
+            raise UnreadableFile(problem, choose("number", "COLUMN=id") if self.kind.has_references else by_id)
         self._columns = {field: name for name, of in zip(names, columns, strict=True) for field in of}
         self._has_reference = "reference" in fields
         given = {

@@ -59,6 +59,7 @@ HISTORY_CHANGED = (
     "is missing."
 )
 _MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
+_MAX_PREVIEW = 5
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
 _LARGE = {
     "id": (
@@ -185,6 +186,7 @@ class FileImport(Generic[T]):
         self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())[-_MAX_FILE_NAME:]
         self.rejects = rejects
         self.position = 0
+        self.preview = list[tuple[int, dict[str, Any]]]()  # of a dry run: lines and records as they would be stored
         self.history_changed = False  # of the store, while it ran: what was imported may be in it no more
         self.file_changed = False  # while it was read
         self.shop = options.shop
@@ -325,6 +327,9 @@ class FileImport(Generic[T]):
                 self._counts[outcome] += outcomes.count(outcome)
             self.rejects.add(rejects)
             waiting.clear()
+            if scratch and len(self.preview) < _MAX_PREVIEW:
+                stored = [(rows()[at].line, records[at], each) for at, each in zip(part, outcomes, strict=True)]
+                await self._show([row for row in stored if row[2] in self._counts], scratch)
 
         def refuse(at: int, error: DomainError) -> None:
             waiting.append(rows()[at].reject(UnreadableRow(error.message)))
@@ -347,6 +352,17 @@ class FileImport(Generic[T]):
             names = sorted(order.reference or "" for order in found)
             self.left += names[: _MAX_LEFT - len(self.left)]
             wanted = {(order.account, _next_line(order.reference or "")) for order in found}
+
+    async def _show(self, stored: Sequence[tuple[int, T, ImportOutcome]], scratch: Store) -> None:
+        """Add rows of a dry run to the preview, without the identifiers that the store would assign."""
+        shown = stored[: _MAX_PREVIEW - len(self.preview)]
+        records = await self._identified([record for _, record, _ in shown], [scratch])
+        found = {each.id: each for each in await self._kind.part(scratch).find_many(_numbers(records))}
+        for (line, record, outcome), identified in zip(shown, records, strict=True):
+            fields = found.get(identified.id, identified).fields()
+            if record.id == UNASSIGNED and outcome is ImportOutcome.CREATED:
+                del fields["id"]
+            self.preview.append((line, fields))
 
     def _refusal(self, outcome: ImportOutcome, record: T, line: int | None) -> UnreadableRow:
         """Why the store does not take a record; `line` is the earlier one that has it too."""
@@ -389,6 +405,9 @@ class FileImport(Generic[T]):
     async def _identified(self, records: Sequence[Any], stores: Sequence[Store]) -> list[Any]:
         """The records, those that have only a reference under the identifier of the order with it, if there is one."""
         names = {(record.account, record.reference) for record in records if record.id == UNASSIGNED}
+        if not names:
+            return list(records)
+        self._by_reference = True
         ids: dict[tuple[str | None, str | None], int] = {}
         for store in stores:
             found = await store.orders.with_references(names - ids.keys())
