@@ -5,12 +5,15 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from petstore_server.cli.importing import phrased
 from petstore_server.domain.orders import Order
-from petstore_server.imports.files import Reject, Row, Source
+from petstore_server.imports.files import Reject, Rejects, Row, Source
 from petstore_server.imports.kinds import ORDERS, Schema
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import Batch, read_batches
+from petstore_server.imports.running import Batch, FileImport, read_batches
+from petstore_server.store import Store
 from testing.cli import CommandLine
+from testing.stores import BY
 
 
 class Read(NamedTuple):
@@ -40,6 +43,27 @@ def collect(found_batches: Iterable[Batch[Order]]) -> Read:
         found.rows.extend(batch.rows())
         found.rejects.extend(batch.rejects)
     return found
+
+
+def reason_of(reject: Reject) -> str:
+    """Why the row was rejected, as the command line says it."""
+    return str(reject.fields(phrased)["reason"])
+
+
+async def imported(
+    store: Store,
+    content: str,
+    scratch: Store | None = None,
+    options: ReadOptions | None = None,
+    replace_placed: bool = False,
+) -> FileImport[Order]:
+    """Import a file of orders with these options; with `scratch` do a dry run."""
+    rejects = Rejects(phrase=phrased)
+    source = Source(io.BytesIO(content.encode()), "-", None)
+    run = FileImport(ORDERS, source, options or ReadOptions(), rejects, replace_placed)
+    async for _ in run.run(store, lambda: BY, scratch):
+        pass
+    return run
 
 
 def import_text(cli: CommandLine, content: str | bytes, *options: str) -> tuple[list[int], list[dict[str, Any]]]:

@@ -169,6 +169,17 @@ def waits_for_stdin(pid: int) -> bool:
     return _waits_in(pid, {"0", "63"}, 0)  # read(2), on x86_64 and on arm64
 
 
+def waits_to_read(pid: int, file: Path) -> bool:
+    """Whether a thread of the process reads the file, such as a pipe, in which there is nothing yet."""
+    opened = [each for each in Path(f"/proc/{pid}/fd").iterdir() if str(each.readlink()) == str(file)]
+    return any(_waits_in(pid, {"0", "63"}, int(each.name)) for each in opened)
+
+
+def waits_to_open(pid: int) -> bool:
+    """Whether the process opens a file that is not there yet for it, such as a pipe without a writer."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[0] in {"257", "56"}  # openat(2)
+
+
 def writes_to_stdout(pid: int) -> bool:
     """Whether a thread of the process writes to its stdout, which takes no more."""
     return _waits_in(pid, {"1", "64"}, 1)  # write(2)

@@ -73,6 +73,7 @@ _OUT_OF_ORDER = """
     }
 """
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+SHOP_FILE = "Bestellnr,Menge,Notiz\n2001,5,für Ada\n2002,zwei,\n"
 FILE = "id,petId,quantity\n7,7,5\n4,1,1\n101,1,2\n102,two,1\n"
 
 
@@ -91,7 +92,7 @@ class ConsoleVisit(Visit):
     def upload(self, name: str, content: str) -> None:
         file: Any = {"name": name, "mimeType": "text/csv", "buffer": content.encode()}
         self.page.set_input_files("#file", file)
-        self.press("Check the file")
+        self.press("Upload")
 
     def width(self) -> int:
         """How many pixels wide the page is."""
@@ -163,11 +164,22 @@ def _problems(visit: ConsoleVisit, width: int) -> list[str]:
     checked = visit.page.url.removeprefix(visit.demo.console)
     visit.open(PAGES["account with a banned key"])
     key = "keys/" + visit.page.locator("tr th .id").first.inner_text()
-    more = {"key": key, "rotating a key": f"{key}/rotate", "revoking a key": f"{key}/revoke", "checked upload": checked}
+    visit.open("imports/new")
+    visit.upload("shop.csv", SHOP_FILE)
+    visit.page.get_by_role("heading", name="How the file is read").wait_for()
+    to_choose = visit.page.url.removeprefix(visit.demo.console)
+    more = {
+        "key": key,
+        "rotating a key": f"{key}/rotate",
+        "revoking a key": f"{key}/revoke",
+        "checked upload": checked,
+        "upload with choices": to_choose,
+    }
     for name, path in {**PAGES, **more, "without a session": "accounts"}.items():
         if name == "without a session":
-            visit.open(checked)
-            visit.press("Delete upload")  # there is room for a few only
+            for upload in (checked, to_choose):  # there is room for a few only
+                visit.open(upload)
+                visit.press("Delete upload")
             visit.page.context.clear_cookies()
         visit.open(path)
         found = axe.run(visit.page, options={"runOnly": RULES}).response["violations"]
@@ -179,6 +191,28 @@ def _problems(visit: ConsoleVisit, width: int) -> list[str]:
         small = visit.page.evaluate(_SMALL_TARGETS)
         problems += [f"{name}: less than 24 pixels: {each}" for each in small]
     return problems
+
+
+def test_the_columns_of_a_file_are_chosen_with_the_keyboard_on_a_phone_without_scripts(visiting: Visiting) -> None:
+    with visiting(java_script_enabled=False, viewport=PHONE) as visit:
+        page = visit.page
+        visit.open("imports/new")
+        visit.upload("shop.csv", SHOP_FILE)
+        visit.says("choose below which column has the number of the order")
+        for label, keys in (("Bestellnr", "Or"), ("Menge", "Qu")):
+            page.get_by_label(label, exact=True).focus()
+            page.keyboard.type(keys)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Check the file").focus()
+        page.keyboard.press("Enter")
+        visit.says("The first orders as they would be stored")
+        assert ["2", "2001", "5", "pending"] == page.inner_text("tbody tr").split()
+        assert PHONE["width"] >= visit.width()
+        page.get_by_role("button", name="Import", exact=True).focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Imported", exact=True).wait_for()
+        visit.open("orders/2001")
+        visit.says("Quantity")
 
 
 def test_a_new_key_is_made_with_the_keyboard_and_without_scripts(visiting: Visiting) -> None:

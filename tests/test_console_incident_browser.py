@@ -114,7 +114,7 @@ def test_a_double_click_uploads_and_imports_a_file_once(page: "Page") -> None:
     page.goto("imports/new")
     row = b'{"id": 5, "petId": 7, "quantity": 3}'
     page.set_input_files("#file", {"name": "one.jsonl", "mimeType": "application/jsonl", "buffer": row})
-    page.get_by_role("button", name="Check the file").dblclick(delay=200)
+    page.get_by_role("button", name="Upload", exact=True).dblclick(delay=200)
     page.get_by_role("button", name="Import", exact=True).dblclick()
     page.get_by_role("heading", name="Imported", exact=True).wait_for()
     page.goto("imports")

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from unittest.mock import AsyncMock, Mock, patch
 import pytest
 
 from petstore_server import __version__
-from petstore_server.console import import_jobs
+from petstore_server.cli import importing
+from petstore_server.cli.orders import import_orders
+from petstore_server.console import import_choices, import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, running_console, text_of, upload
@@ -70,6 +73,18 @@ async def checked(browser: Browser, content: bytes, name: str = "orders.jsonl", 
     path = await upload(browser, content, 303, name, **fields)
     await finished(browser, path)
     return path
+
+
+async def check(browser: Browser, path: str, choices: Mapping[str, str]) -> str:
+    """Check an upload with these choices; the text of its page at the end."""
+    await browser.get(path)
+    await browser.submit(f"{path}/check", choices)
+    return await finished(browser, path)
+
+
+def text_of_page(browser: Browser) -> str:
+    """What a reader sees of the last page."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", re.sub("</?bdi>", "", browser.page))))
 
 
 async def imported(browser: Browser, path: str) -> str:
@@ -160,7 +175,7 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
         (b"", "or\0d~ers.csv", "ord~ers.csv is empty."),
         (b"", "", "Choose a file."),
         (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip; unpack it."),
-        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Tick “Leave out columns"),
+        (b"PK\x03\x04 and more", "orders.xlsx", "The file is an Excel workbook or a zip archive; save the sheet as"),
     ):
         body = await form(browser, content, name) + END
         response = await browser.http.post("/console/imports/new", content=body, headers=FORM)
@@ -224,35 +239,43 @@ async def test_a_malformed_form_is_refused(uploads_folder: Path, browser: Browse
         assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
 
 
-async def test_options_say_how_to_read_a_file(console: Console, browser: Browser) -> None:
+async def test_choices_say_how_to_read_a_file(console: Console, browser: Browser) -> None:
     content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
-    options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
-    options |= {"zone": "Europe\0/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252"}
-    assert "Created 1" in await imported(browser, await checked(browser, content, "export.txt", **options))
+    path = await checked(browser, content, "export.txt", format="csv", encoding="windows\0-1252")
+    assert "choose below which column has the number of the order" in await browser.get(path)
+    assert re.search(r"Notiz .* für Ada", text_of_page(browser))
+    chosen = {"column-0": "id", "column-1": "quantity", "column-2": "shipDate"}
+    options = {"zone": "Europe/Berlin", "date_format": "%d.%m.%Y %H:%M", "encoding": "windows-1252", "format": "csv"}
+    assert "Created 1" in await check(browser, path, {**chosen, **options})
+    assert "2026-12-24 09:00:00" in text_of_page(browser)
+    assert "Created 1" in await imported(browser, path)
     assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
 
 
-async def test_wrong_options_are_explained_and_kept(uploads_folder: Path, browser: Browser) -> None:
+async def test_a_wrong_choice_is_explained_and_kept(uploads_folder: Path, browser: Browser) -> None:
+    wrong = "'utf-99' is not an encoding of text files; give one such as windows-1252, iso-8859-1"
+    assert f"There is a problem {wrong}" in await upload(browser, GOOD, 400, "orders.jsonl", encoding="utf-99")
+    assert re.search(r'id="encoding"[^>]*value="utf-99"[^>]*aria-invalid="true"', browser.page)
+    assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
+    path = await checked(browser, b"id,shipDate\n1,2026-12-01 10:00\n", "orders.csv")
     for field, value, wrong in (
         ("format", "xlsx", "'xlsx' is not one of 'jsonl', 'json', 'csv'."),
-        ("columns", "Menge=price", "'price' is not a field; the fields are id, petId, quantity, shipDate"),
-        ("columns", "Menge", "'Menge' is not of the form COLUMN=FIELD."),
         ("zone", "Europe/Atlantis", "'Europe/Atlantis' is not a time zone of this system; give a name such as Europe/"),
         ("date_format", "%H:%M", "'%H:%M' does not name the year, the month and the day; give one such as %d.%m.%Y"),
-        ("encoding", "utf-99", "'utf-99' is not an encoding of text files; give one such as windows-1252, iso-8859-1"),
     ):
-        assert f"There is a problem {wrong}" in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
+        text = await check(browser, path, {"column-0": "id", "column-1": "shipDate", field: value})
+        assert f"There is a problem {wrong}" in text
         assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', browser.page)
         assert field == "format" or f'value="{value}"' in browser.page
-        assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
+        await browser.submit(f"{path}/import", status=409)
+    text = await check(browser, path, {"column-0": "id", "column-1": "shipDate", "zone": "Europe/Berlin"})
+    assert "Created 1" in text, "the file is still there"
 
 
-async def test_the_options_of_a_file_without_a_good_row_are_kept_for_the_next_upload(browser: Browser) -> None:
-    path = await upload(browser, b'{"id": "x"}\n', zone="Europe/Berlin", columns="Menge=quantity")
-    assert "No row can be imported" in await finished(browser, path)
-    [again] = re.findall(r'href="/console(/imports/new\?[^"]*)">upload it again', browser.page)
-    await browser.get(unescape(again))
-    assert {'value="Europe/Berlin"', 'value="Menge=quantity"'} <= set(re.findall(r'value="[^"]*"', browser.page))
+async def test_a_file_without_a_good_row_can_be_checked_with_other_choices(browser: Browser) -> None:
+    path = await checked(browser, b"id,number\nA1,1\n", "orders.csv")
+    assert "No row can be imported" in await browser.get(path)
+    assert "Created 1" in await check(browser, path, {"column-1": "id"})
 
 
 async def test_a_file_is_imported_once(console: Console) -> None:
@@ -332,12 +355,12 @@ async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
 
 async def test_the_page_of_an_import_that_was_not_finished_says_why(console: Console, browser: Browser) -> None:
     cli = console.store.imports
-    await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Give --format.")
+    await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Enter a “Format”.")
     await cli.note("orders", "import-2", BY, "b.csv", state="interrupted")
     await console.store.orders.import_batch([Order(1)], "import-3", BY)
     text = await browser.get("/imports/import-1")
     assert "It failed" in text
-    assert "Give “Format”." in text
+    assert "Enter a “Format”." in text
     assert "Nothing was changed." in text
     assert "Interrupted" in await browser.get("/imports/import-2")
     response = await browser.http.get("/console/imports/import-3")
@@ -349,26 +372,34 @@ async def test_the_page_of_an_import_that_was_not_finished_says_why(console: Con
 SOURCES = Path(imports.__file__).parents[2] / "imports"
 
 
-@pytest.mark.parametrize("file", ["conversions", "csv_rows", "files", "json_rows", "kinds", "running"])
-def test_no_message_of_an_import_speaks_of_options_in_the_console(file: str) -> None:
+@pytest.mark.parametrize("file", sorted(path.stem for path in SOURCES.glob("*.py")))
+def test_no_message_of_an_import_names_an_option_or_a_field_of_the_form(file: str) -> None:
     for text in texts(SOURCES / f"{file}.py"):
-        shown = import_jobs.in_form_words(text)
-        assert not re.search(r"(?<!-)--[a-z]", shown), shown
-    assert "'--map' is not a field" == import_jobs.in_form_words("'--map' is not a field"), "what a file contains stays"
+        assert not re.search(r"(?<!-)--[a-z]|[“”]", text), text
 
 
-async def test_an_error_of_an_upload_names_the_fields_of_the_form_which_are_shown(browser: Browser) -> None:
-    text = await upload(browser, b"Bestellnr,Menge\n1,2\n", 400, "shop.csv")
-    assert "“Columns with other names” (NAME=FIELD)" in text
-    assert "--" not in text.replace("&#45;", "-")
-    assert re.search(r"<details open>", browser.page)
-    assert all(label in text for label, _ in import_jobs.FIELDS.values())
-    assert " Date format Such as " in text
-    assert " Encoding " in text
-    assert "<details open>" not in (await browser.get("/imports/new")) + browser.page
+def test_each_choice_that_a_message_names_is_an_option_of_the_command() -> None:
+    named = {
+        str(text.args[0].value)
+        for path in SOURCES.glob("*.py")
+        for text in ast.walk(ast.parse(path.read_text()))
+        if isinstance(text, ast.Call)
+        and isinstance(text.func, ast.Name)
+        and text.func.id in ("choose", "Choice")
+        and isinstance(text.args[0], ast.Constant)
+    }
+    options = {option for param in import_orders.params for option in param.opts}
+    assert {f"--{name.replace('_', '-')}" for name in named - importing.STEPS.keys()} <= options
+    assert {import_choices.option(name) for name in import_choices.FIELDS} <= options
+    assert importing.STEPS.keys() <= named
+    assert named <= import_choices.PHRASES.keys()
+
+
+async def test_the_reasons_of_rejected_rows_name_the_fields_of_the_form_which_are_shown(browser: Browser) -> None:
     text = await finished(browser, await upload(browser, b"id,shipDate\n1,01/11/2026\n", name="shop.csv"))
     assert "“Date format”" in text
     assert "--" not in text
+    assert all(label in text for label, _ in import_choices.FIELDS.values())
 
 
 async def test_an_import_that_is_stopped_keeps_what_it_imported(console: Console, browser: Browser) -> None:
@@ -404,8 +435,7 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
         assert ("import process failed", code) == (caplog.messages[-1], getattr(caplog.records[-1], "exit_code", None))
     program = 'import sys; sys.exit(\'A warning.\\n\' + \'{"code": "usage", "message": "No."}\')'
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
-    assert "There is a problem No." in await upload(browser, GOOD, 400)
-    assert re.search(r'id="file"[^>]*aria-invalid="true"', browser.page)
+    assert "2. What importing it would do No." in await finished(browser, await upload(browser, GOOD))
     monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))
     assert "The import cannot be started: No such file" in await finished(browser, await upload(browser, GOOD))
 
@@ -416,14 +446,16 @@ async def test_the_url_of_the_store_and_what_an_operator_enters_are_not_argument
     seen = "[sys.argv[2:], dict(os.environ), sys.stdin.read(), os.getsid(0) == os.getpid()]"
     program = f"import os, sys; open(sys.argv[1], 'w').write(repr({seen})); print('{{}}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
-    path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
-    assert "checked" in await finished(browser, path)
+    path = await checked(browser, GOOD)
+    assert "checked" in await check(
+        browser, path, {"column-0": "id", "zone": "a;$(touch x) b", "replace_placed": "yes"}
+    )
     arguments, environ, _, has_own_session = ast.literal_eval((tmp_path / "seen").read_text())
     assert (file_store.url, True) == (environ["PETSTORE_DATABASE_URL"], has_own_session)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments
     options = json.loads(environ[import_jobs._OPTIONS])
-    expected = ["--name=orders.jsonl", "--as=ada", "--map=a;$(touch x) b=id", "--replace-placed", "--format=jsonl"]
-    assert [*expected, "--dry-run", "--bounded"] == options[:7]
+    expected = ["--replace-placed", "--timezone=a;$(touch x) b", "--format=jsonl", "--dry-run", "--bounded"]
+    assert {"--name=orders.jsonl", "--as=ada", *expected} <= set(options)
     await imported(browser, path)
     assert GOOD.decode() == ast.literal_eval((tmp_path / "seen").read_text())[2], "it is read from its beginning again"
 
@@ -459,7 +491,7 @@ async def test_uploads_are_read_one_after_another(
     begun, again = r"0% of the file, after \d+ s\.", "This page is loaded again every 2 seconds. Stop loading it again"
     nothing = f"Checking what the file would do 0% {begun} {again} Created 0 Replaced 0 Unchanged 0 Rejected 0"
     assert re.search(nothing, await browser.get(paths[1]))
-    assert "Nothing was changed. Upload it again" in await browser.submit(f"{stopped}/stop")
+    assert "Nothing was changed." in await browser.submit(f"{stopped}/stop")
     job = console.sources.imports.all()[0]
     await browser.submit(f"{deleted}/discard")
     assert "stopped" == job.state
@@ -500,3 +532,56 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         await console.store.imports.note("orders", "import-1", BY, "a.csv", state="interrupted")
         assert shown in await browser.submit(f"{path}/stop")
     assert (tmp_path / "ended").is_dir() or end == "None"
+
+
+SHOP_FILES = Path(__file__).parent / "data" / "shops"
+
+
+def chosen(browser: Browser) -> dict[str, str]:
+    """What is chosen on the last page for each list of choices, by its label."""
+    labels = dict(re.findall(r'<label for="([^"]+)">(?:<bdi>)?(.*?)(?:</bdi>)?</label>', browser.page))
+    selects = re.findall(r'<select id="([^"]+)".*?<option value="([^"]*)" selected>', browser.page)
+    return {unescape(labels[name]): unescape(value) for name, value in selects if name in labels}
+
+
+async def test_the_export_of_a_shop_is_recognised_and_imported(console: Console, browser: Browser) -> None:
+    file = SHOP_FILES / "shopify.csv"
+    path = await checked(browser, file.read_bytes(), file.name)
+    text = await browser.get(path)
+    assert "Created 4 Replaced 0 Unchanged 0 Rejected 0" in text
+    assert "#1001/2 the next one 502 1 2026-09-04 13:00:00 shipped" in text
+    found = chosen(browser)
+    assert ("shopify", "reference", "shipDate,shipped") == (found["Shop"], found["Name"], found["Fulfilled at"])
+    assert ("petId", "cancelled", "") == (found["Lineitem sku"], found["Cancelled at"], found["Notes"])
+    assert "gate code ring twice" in text
+    await imported(browser, path)
+    orders = [order async for batch in console.store.orders.scan() for order in batch]
+    assert ["#1001", "#1001/2", "#1002", "#1003"] == [order.reference for order in orders]
+    assert [Status.SHIPPED, Status.SHIPPED, Status.CANCELLED, Status.PENDING] == [order.status for order in orders]
+
+
+async def test_the_statuses_of_a_file_are_chosen_and_those_to_choose_come_first(browser: Browser) -> None:
+    file = SHOP_FILES / "magento-full.csv"
+    path = await checked(browser, file.read_bytes(), file.name)
+    assert "Created 3 Replaced 0 Unchanged 0 Rejected 1" in await browser.get(path)
+    assert "choose a status for “Closed”" in text_of_page(browser)
+    labels = re.findall(r'<label for="status-\d+"><bdi>(.*?)</bdi>', browser.page)
+    assert ["Closed", "Canceled", "Complete", "On Hold"] == labels
+    found = chosen(browser)
+    assert ("", "cancelled", "shipped", "pending") == tuple(found.get(label, "") for label in labels)
+    columns = {"column-0": "reference", "column-7": "status"}
+    statuses = {"status-Closed": "cancelled", "status-Complete": "shipped", "status-On Hold": "pending"}
+    assert "Created 4 Replaced 0 Unchanged 0 Rejected 0" in await check(browser, path, {**columns, **statuses})
+    assert "cancelled" == chosen(browser)["Closed"]
+
+
+async def test_the_choices_for_another_shop_are_filled_in(browser: Browser) -> None:
+    file = SHOP_FILES / "etsy-orders.csv"
+    path = await checked(browser, file.read_bytes(), file.name)
+    assert "etsy" == chosen(browser)["Shop"]
+    assert "has no UTC offset" in text_of_page(browser)
+    await check(browser, path, {"shop": "", "fill": "yes", "zone": "UTC"})
+    assert "reference" not in chosen(browser).values()
+    text = await check(browser, path, {"shop": "etsy", "fill": "yes", "zone": "UTC"})
+    assert "Created 2 Replaced 0 Unchanged 0 Rejected 0" in text
+    assert {"Order ID": "reference", "Number of Items": "quantity"}.items() <= chosen(browser).items()

@@ -32,6 +32,7 @@ OPERATORS = {
     "/orders/cancel",
     "/orders/{order}/edit",
     "/imports/new",
+    "/imports/{upload}/check",
     "/imports/{upload}/import",
     "/imports/{upload}/stop",
     "/imports/{upload}/discard",

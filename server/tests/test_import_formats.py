@@ -129,7 +129,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", "", "is empty"),
     ("a.csv", "\n\r\n", "is empty"),
     ("a.csv", "1,10,1,,,pending\n", "must name the columns"),
-    ("a.csv", "id,pet\n1,2\n", "'pet'. Give --ignore-column NAME"),
+    ("a.csv", "id,pet\n1,2\n", "'pet'; give --map pet=FIELD for each that is a field, and give --ignore-column '*' to"),
     ("a.csv", "petId,status\n1,pending\n", "no column 'id'"),
     ("a.csv", "id,petId,ID\n1,2,3\n", "the field 'id' twice"),
     ("a.csv", b"id,\xff\n1,2\n", "--encoding"),
@@ -137,14 +137,14 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", 'id,"petId"\r1,2\n3,4\n', "The first line has a carriage return (CR) outside of quotes"),
     ("a.csv", 'id,"petId"x\n1,2\n', "The first line has quotes that do not match up"),
     ("a.csv", 'id,"petId\n1,2\n', "The first line has a quote that is not closed"),
-    ("a.csv", f"id,{'x' * 200_000}\n1,2\n", f"it has '{'x' * 50}'. Give --ignore-column NAME"),
+    ("a.csv", f"id,{'x' * 200_000}\n1,2\n", f"it has '{'x' * 50}'; give --map COLUMN=FIELD"),
     ("a.csv", f"id,{'x' * 2_000_000}\n1,2\n", "The first line is longer than 1048576 bytes"),
     ("a.csv", 'sep="\nid\n1\n', "must name the columns"),
     ("a.csv", "sep=;;\nid\n1\n", "must name the columns"),
     ("a.csv", '""\n1\n', "no column 'id'"),
     ("a.csv", ',"",id\n1,2,3\n', "it has '', ''"),
-    ("a.csv", "id,a,b,c,d,e\n", "'d', 'e'. Give"),
-    ("a.csv", "id,a,b,c,d,e,f\n", "'d', 'e' and others. Give"),
+    ("a.csv", "id,a,b,c,d,e\n", "'d', 'e'; give"),
+    ("a.csv", "id,a,b,c,d,e,f\n", "'d', 'e' and others; give"),
     ("a.json", '{"id":1}\n', "not a JSON array"),
     ("a.json", "", "not a JSON array"),
     ("a.xlsx", b"PK\x03\x04rest", "an Excel workbook"),
@@ -324,9 +324,11 @@ def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkey
     monkeypatch.setattr(json_rows, "MAX_ARRAY_BYTES", 2_000_000)
     stream = generated(chain([b"["], many("json", 500_000)))
     with traced() as peak:
-        with pytest.raises(UnreadableFile, match="larger than 100 MB; convert it to JSON Lines"):
+        with pytest.raises(UnreadableFile, match="larger than 100 MB") as refused:
             list(batches(stream, ReadOptions("json")))
         assert peak() < 8_000_000, "the array has 11 MB"
+    assert refused.value.remedy
+    assert "convert it to JSON Lines, such as with jq -c" in refused.value.remedy.text
     assert [Order(1)] == read(b'[{"id":1}'.ljust(1_999_999) + b"]", "json").orders
 
 

@@ -15,7 +15,7 @@ from petstore_server.imports.files import MAX_ROW_BYTES, TOO_LONG
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import Batch, _groups
 from testing.forked_work import measure_reading
-from testing.import_files import batches, read
+from testing.import_files import batches, read, reason_of
 from testing.preloaded import forking
 from testing.subprocesses import PATIENCE
 
@@ -100,7 +100,7 @@ def test_elements_around_an_overlong_one_are_read() -> None:
     assert [1, 3, 4] == [order.id for order in found.orders]
     third, fourth = 3 + MAX_ROW_BYTES, 4 + 2 * MAX_ROW_BYTES
     assert [(2, f"The row {TOO_LONG}."), (fourth - 1, "The row is not a record: Expected `object`, got `int`.")] == [
-        (reject.line, reject.reason) for reject in found.rejects
+        (reject.line, reason_of(reject)) for reject in found.rejects
     ]
     assert [1, third, fourth] == [row.line for row in found.rows]
     assert 65_536 == len(found.rejects[0].raw)

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petstore_server.domain.errors import Choice
 from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.imports.conversions import Timestamps, boolean_cell, integer_cell
+from petstore_server.imports.conversions import Integers, Timestamps, UnclearCell, boolean_cell
 from petstore_server.imports.options import ReadOptions, parse_timezone
 from testing.cases import for_all
 from testing.cli import CommandLine
-from testing.import_files import import_text, read
+from testing.import_files import import_text, read, reason_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HEADER = "Bestellnr;Größe;PetID;Quantity;Shipdate;Complete;Status;Kunde;Betrag\r\n"
@@ -51,27 +52,30 @@ def test_without_options_each_obstacle_is_explained_once(cli: CommandLine, tmp_p
     file.write_bytes(german_export(300).encode("windows-1252"))
     assert "--encoding" in cli("orders", "import", str(file)).err
     done = cli("orders", "import", str(file), "--encoding", "windows-1252")
-    assert "it has 'Bestellnr', 'Größe', 'Kunde', 'Betrag'. Give --ignore-column NAME" in done.err
-    assert "--map NAME=FIELD" in done.err
+    assert "it has 'Bestellnr', 'Größe', 'Kunde', 'Betrag'; give --map Bestellnr=FIELD for each" in done.err
+    assert "and give --ignore-column '*' to leave out the others" in done.err
     done = cli("orders", "import", str(file), "--encoding", "windows-1252", *MAPPING[:-2])
     assert 3 == done.code
     assert (
-        "300 rows: shipDate '02.12.2026 10:01' has no UTC offset; give --timezone, such as --timezone Europe/Berlin, "
-        "first in line 2\n"
+        "300 rows: shipDate '02.12.2026 10:01' has no UTC offset; give --timezone UTC if it is 2026-12-02 10:01 UTC, "
+        "or else give --timezone ZONE with the zone of the shop, such as Europe/Berlin, first in line 2\n"
     ) in done.err
 
 
 def test_a_dry_run_reports_the_outcome_and_changes_nothing(cli: CommandLine) -> None:
     rows = "id,quantity\n1,1\n2,2\n1,1\n2,3\n3,x\n"
     done = cli("orders", "import", "-", "--dry-run", stdin=rows)
-    assert "Dry run, nothing was changed: 2 created, 1 unchanged, 1 replaced, 1 rejected." in done.err
+    assert "Dry run, nothing was changed: 2 created, 1 unchanged, 0 replaced, 2 rejected." in done.err
     assert (3, "") == (done.code, cli.must("orders", "list", "--json").out)
     cli.must("orders", "import", "-", stdin='{"id":1,"quantity":1}\n{"id":2,"quantity":9}\n{"id":4,"status":"shipped"}')
     audit = cli.must("audit", "--json").out
     done = cli("orders", "import", "-", "--dry-run", "--json", stdin=rows + "4,1\n")
-    expected = {"dryRun": True, "created": 0, "unchanged": 2, "replaced": 2, "rejected": 2}
-    assert (3, expected) == (done.code, {name: value for name, value in done.json().items() if name != "reasons"})
-    assert ["line 6", "line 7"] == [reason.partition(":")[0] for reason in done.json()["reasons"]]
+    expected = {"dryRun": True, "created": 0, "unchanged": 2, "replaced": 1, "rejected": 3}
+    assert (3, expected) == (
+        done.code,
+        {name: value for name, value in done.json().items() if name not in ("reasons", "problems")},
+    )
+    assert ["line 5", "line 6", "line 7"] == [reason.partition(":")[0] for reason in done.json()["reasons"]]
     assert audit == cli.must("audit", "--json").out
     assert 9 == cli.must("orders", "show", "2", "--json").json()["quantity"]
     real = cli("orders", "import", "-", "--json", stdin=rows + "4,1\n").json()
@@ -109,7 +113,7 @@ def test_a_mapped_column_that_is_missing_is_reported(cli: CommandLine) -> None:
     options = ["--map", "Nr=id", "--map", "Tier=petId", "--format", "csv"]
     done = cli("orders", "import", "-", *options, stdin="id\n1\n")
     assert 1 == done.code
-    assert "--map names a column 'nr'" in done.err
+    assert "The header does not have the mapped column 'nr'." in done.err
 
 
 def test_json_fields_can_be_mapped_and_left_out_too(cli: CommandLine) -> None:
@@ -129,7 +133,7 @@ def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:
     found = read(b"id,note,status\n1,M\xfcller,pending\n2,x,\xff\n", ReadOptions("csv", ignored=("Note",)))
     assert [1] == [order.id for order in found.orders]
     assert [3] == [each.line for each in found.rejects]
-    assert "--encoding" in found.rejects[0].reason
+    assert "--encoding" in reason_of(found.rejects[0])
 
 
 @pytest.mark.parametrize(
@@ -146,23 +150,35 @@ def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:
         ("1'234", 1234),
         ("9007199254740992.0", 2**53),
         ("9" * 30, int("9" * 30)),
+        ("1.000,00", 1000),
+        ("1,234.00", 1234),
+        ("-1'234'567.0", -1_234_567),
         *((text, text) for text in ("1.5", "1e3", "007", "+1", "-0", "9007199254740993.0", "1.234,567", "٣", "1_0")),
+        *((text, text) for text in ("1.234,50", "1,23.00", "1.234.00,00")),
         ("12.34.56", "12.34.56"),
     ],
 )
 def test_unambiguous_numbers_are_read_and_other_text_stays(text: str, value: int | str) -> None:
-    assert value == integer_cell(text)
+    assert value == Integers()(text)
 
 
-@pytest.mark.parametrize("text", ["1.000", "1,749", "-12.345", " 999,999 "])
-def test_a_number_that_can_be_read_in_two_ways_is_refused_with_the_form_that_works(text: str) -> None:
-    with pytest.raises(ValueError, match="write whole numbers in plain digits, such as 1749 for 1,749"):
-        integer_cell(text)
+@pytest.mark.parametrize(
+    ("text", "point", "comma"),
+    [("1.000", 1, 1000), ("1,749", 1749, "1,749"), ("-12.345", "-12.345", -12345), (" 999,999 ", 999_999, "999,999")],
+)
+def test_a_number_that_can_be_read_in_two_ways_is_refused_with_the_option_that_settles_it(
+    text: str, point: object, comma: object
+) -> None:
+    with pytest.raises(UnclearCell, match="can be read in two ways") as refused:
+        Integers()(text)
+    assert (Choice("decimal", "."), Choice("decimal", ",")) == refused.value.remedy.choices
+    assert (point, comma) == (Integers(".")(text), Integers(",")(text))
+    assert f"if it is {text.strip().replace('.', '').replace(',', '')}" in refused.value.remedy.text
 
 
 @given(st.integers(), st.sampled_from(["{}", " {} ", "{}.0"]))
 def test_a_number_is_read_as_itself_or_not_at_all(number: int, form: str) -> None:
-    assert integer_cell(form.format(number)) in (number, form.format(number).strip())
+    assert Integers()(form.format(number)) in (number, form.format(number).strip())
 
 
 WORDS: list[tuple[str, bool | str]] = [
@@ -200,8 +216,9 @@ def test_timestamps_with_an_offset_are_read_in_any_unambiguous_form(text: str, e
 @pytest.mark.parametrize("text", ["01.12.2026 10:00", "2026-12-01T10:00:00", "2026-12-01 10:00", "1.12.2026 10:00:00"])
 def test_local_times_need_a_time_zone(text: str) -> None:
     assert "2026-12-01T09:00:00Z" == Timestamps(BERLIN)(text)
-    with pytest.raises(ValueError, match="--timezone"):
+    with pytest.raises(UnclearCell, match="has no UTC offset") as refused:
         Timestamps()(text)
+    assert "timezone" == refused.value.remedy.choices[0].name
 
 
 @pytest.mark.parametrize(
@@ -221,15 +238,65 @@ def test_ambiguous_and_impossible_timestamps_are_refused(text: str, problem: str
         Timestamps(BERLIN)(text)
 
 
-FORMS = "05/14/2027 01:25 PM|14-05-27 13:25|2026-12-01|01.12.2026|01/11/2026 %Y|01.12.26 10:00|46357.41667|May 2027"
+FORMS: list[tuple[str, dict[str, str]]] = [
+    ("01/11/2026", {"%d/%m/%Y": "2026-11-01", "%m/%d/%Y": "2026-01-11"}),
+    ("12/12/2026", {"%d/%m/%Y": "2026-12-12", "%m/%d/%Y": "2026-12-12"}),
+    ("05/14/2027 01:25 PM", {"%m/%d/%Y %I:%M %p": "2027-05-14"}),
+    ("14-05-27 13:25", {"%d-%m-%y %H:%M": "2027-05-14", "%y-%m-%d %H:%M": "2014-05-27"}),
+    ("2026-12-01", {"%Y-%m-%d": "2026-12-01"}),
+    ("01.12.2026", {"%d.%m.%Y": "2026-12-01"}),
+    ("01.12.26 10:00", {"%d.%m.%y %H:%M": "2026-12-01"}),
+    ("12/1/2026 10:00:00", {"%d/%m/%Y %H:%M:%S": "2026-01-12", "%m/%d/%Y %H:%M:%S": "2026-12-01"}),
+    ("Dec 1, 2026", {"%b %d, %Y": "2026-12-01"}),
+    ("Nov 2, 2026 2:03:22 PM", {"%b %d, %Y %I:%M:%S %p": "2026-11-02"}),
+    ("1 Dec 2026 10:00 UTC", {"%d %b %Y %H:%M %Z": "2026-12-01"}),
+    ("10. Dezember 2025 10:00", {"%d. %b %Y %H:%M": "2025-12-10"}),
+    ("10-Mär-2025", {"%d-%b-%Y": "2025-03-10"}),
+    ("3 août 2026, 9:00:01.5 +02:00", {"%d %b %Y, %H:%M:%S.%f %z": "2026-08-03"}),
+]
 
 
-@pytest.mark.parametrize("text", FORMS.split("|"))
-def test_the_reason_for_another_form_names_the_options_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match=r"; for another form, .* give --date-format, such as '%d/%m/%Y %H:%M'$"):
+@for_all(FORMS)
+def test_the_reason_for_another_form_names_each_format_that_fits_and_what_it_means(
+    case: tuple[str, dict[str, str]],
+) -> None:
+    text, formats = case
+    with pytest.raises(UnclearCell) as refused:
         Timestamps(BERLIN)(text)
-    with pytest.raises(ValueError, match=r"'%d/%m/%Y %H:%M', and --timezone$"):
-        Timestamps()(text)
+    assert [Choice("date_format", form) for form in formats] == list(refused.value.remedy.choices)
+    assert " or ".join(f"{{}} if it means {date}" for date in formats.values()) == refused.value.remedy.text
+    for form, date in formats.items():
+        read = datetime.fromisoformat(Timestamps(BERLIN, form)(text)).astimezone(BERLIN)
+        assert date == f"{read:%Y-%m-%d}"
+
+
+def test_a_date_without_an_offset_needs_its_form_and_the_zone() -> None:
+    with pytest.raises(UnclearCell) as refused:
+        Timestamps()("13/12/2026")
+    assert (Choice("date_format", "%d/%m/%Y"), Choice("timezone", "ZONE")) == refused.value.remedy.choices
+
+
+def test_a_date_that_contradicts_the_format_given_gets_another_one() -> None:
+    with pytest.raises(UnclearCell, match="contradicts the date format given") as refused:
+        Timestamps(BERLIN, "%d/%m/%Y")("12/13/2026")
+    assert (Choice("date_format", "%m/%d/%Y"),) == refused.value.remedy.choices
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "step"),
+    [
+        ("46357.4166666667", "how a spreadsheet keeps a date", "it is 2026-12-01 10:00"),
+        ("46357", "how a spreadsheet keeps a date", "it is 2026-12-01 00:00"),
+        ("1764583200", "since 1970", "write it as date and time"),
+        ("0000-00-00 00:00:00", "says that there is no date", "empty these cells"),
+        ("01/11/2026 %Y", "is not an RFC 3339", "{} with its form"),
+        ("May 2027", "is not an RFC 3339", "{} with its form"),
+    ],
+)
+def test_what_is_not_a_date_in_text_gets_a_step_that_fits(text: str, problem: str, step: str) -> None:
+    with pytest.raises(UnclearCell, match=problem) as refused:
+        Timestamps(BERLIN)(text)
+    assert step in refused.value.remedy.text
 
 
 @pytest.mark.parametrize(

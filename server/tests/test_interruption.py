@@ -18,7 +18,7 @@ import pytest
 from testing.cli import CommandLine
 from testing.preloaded import PipedProcess
 from testing.process import begin_demo, environment_with_store, petstore
-from testing.subprocesses import PATIENCE, waits_for_stdin, within, writes_to_stdout
+from testing.subprocesses import PATIENCE, busy, waits_for_stdin, waits_to_open, waits_to_read, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
 WRITERS = [
@@ -217,3 +217,28 @@ main.main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (130, "") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("has_writer", [True, False])
+def test_a_signal_ends_an_import_within_a_second_that_waits_for_a_named_pipe(
+    cli: CommandLine, tmp_path: Path, has_writer: bool, how: signal.Signals
+) -> None:
+    cli.must("orders", "list")
+    pipe = tmp_path / "orders.jsonl"
+    os.mkfifo(pipe)
+    process = begin(cli.store, "orders", "import", str(pipe))
+    if has_writer:
+        writer = os.open(pipe, os.O_WRONLY)
+        os.write(writer, b'{"id":1}\n')
+        within(PATIENCE, lambda: waits_to_read(process.pid, pipe))
+    else:
+        within(PATIENCE, lambda: waits_to_open(process.pid))
+    begun = time.monotonic()
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert time.monotonic() - begun < 1 + busy()
+    assert 128 + how == process.returncode, errors
+    assert errors.splitlines()[-1].startswith("petstore: Interrupted")
+    if has_writer:
+        os.close(writer)

@@ -380,7 +380,9 @@ def imported(existing: Order | None, order: Order, *, protected: bool) -> Import
     if existing._replace(account=None) == order._replace(account=None):
         return ImportOutcome.REPLACED
     if existing.status is not Status.PENDING:
-        return ImportOutcome.REJECTED
+        is_correction = Status.SHIPPED is existing.status is order.status
+        same_reference = order.reference in (None, existing.reference)
+        return ImportOutcome.CORRECTABLE if is_correction and same_reference else ImportOutcome.REJECTED
     return ImportOutcome.PROTECTED if protected else ImportOutcome.REPLACED
 
 

@@ -90,7 +90,7 @@ def report_error(error: Exception, as_json: bool) -> int:
 
             traceback.print_exception(error)
     if as_json:
-        log_to_stderr(json.dumps({"code": failure.code, "message": failure.message}))
+        log_to_stderr(json.dumps({"code": failure.code, "message": failure.message, **_wrong_option(error)}))
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         log_to_stderr(*error.format_message().splitlines())
     elif isinstance(error, click.UsageError) and error.ctx is not None:
@@ -99,6 +99,14 @@ def report_error(error: Exception, as_json: bool) -> int:
     else:
         log_to_stderr(f"petstore: {failure.message}")
     return failure.exit_code
+
+
+def _wrong_option(error: Exception) -> dict[str, str]:
+    """The option whose value is wrong, and what is wrong with it."""
+    if not isinstance(error, click.BadParameter) or not (error.param or error.param_hint):
+        return {}
+    hint = error.param_hint or (error.param.opts[0] if error.param else "")
+    return {"option": str(hint).strip("'"), "problem": _one_line(error.message)}
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import gc
 import os
+import shlex
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -17,15 +18,25 @@ import click
 from petstore_server.cli.commands import operator, require_writable, settings_here, with_store, written_file
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
+from petstore_server.domain.errors import Choice, with_remedy
 from petstore_server.imports.files import Rejects, UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
-from petstore_server.imports.running import HISTORY_CHANGED, FileImport
+from petstore_server.imports.running import FileImport
 from petstore_server.partial_files import TEMPORARY, require_unshared
 from petstore_server.runtime.installation import opened_store, rows_at_once
 from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2
+STEPS = {
+    "unpacked": "unpack it, or pipe it: {} FILE | petstore orders import -",
+    "without_lines": "leave out what is above it: tail -n +{} FILE | petstore orders import - --format csv",
+    "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
+    "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",
+    "number": "give --map {} or give --map COLUMN=reference",
+    "header": "put a header before it: (echo '{}'; cat FILE) | petstore orders import - --format csv",
+}
+"""Steps that are not options, by the names of their choices."""
 _OBJECTS_PER_COLLECTION = 100_000
 MAX_BOUNDED_ROWS = 2_000_000
 """Rows that a bounded check reads: a row takes 6 µs, and a valid one 200 bytes of the scratch store, however short."""
@@ -41,30 +52,57 @@ def import_file(
     progress_lines: bool,
     name: str | None,
     bounded: bool = False,
+    phrases: Mapping[str, str] | None = None,
     replace_placed: bool = False,
     assigned: bool = False,
     **options: Any,
 ) -> None:
-    """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected."""
-    reading = ReadOptions(**options)
-    if unknown := [field for _, field in reading.columns if field not in kind.cells]:
-        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
+    """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected.
+
+    `phrases` has how a choice is made, by its name, with {} for the value; for others it is their option.
+    """
+    reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or STEPS)
+    known = (*kind.cells, *kind.flags)
+    if unknown := [field for _, field in reading.columns if field not in known]:
+        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(known)}."
         raise click.BadParameter(message, param_hint="'--map'")
     if progress_lines and not wants_json():
         raise click.UsageError("--progress is for programs; give --json too.")
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
-        collected = Rejects(rejects_file, bounded=bounded)
+        collected = Rejects(rejects_file, phrase=phrase, bounded=bounded)
         shown_name = name or Path(file).name
         run = FileImport(kind, source, reading, collected, replace_placed, shown_name, assigned=assigned)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
         with _stop_reported(run, kind.noun, dry_run), shown as advance:
-            _run(run, dry_run, source.size, advance, MAX_BOUNDED_ROWS if bounded else None)
-    _report(run, rejects, dry_run)
-    if run.rejects.count or run.history_changed:
+            try:
+                _run(run, dry_run, source.size, advance, MAX_BOUNDED_ROWS if bounded else None)
+            except UnreadableFile as error:
+                raise UnreadableFile(with_remedy(error.message, error.remedy, phrase)) from error
+    _report(run, rejects, dry_run, preview=bounded)
+    if run.rejects.count or run.doubt:
         click.get_current_context().exit(PARTLY_DONE)
+
+
+def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
+    """How the choice is made: by its option, unless `phrases` has another way."""
+    option = f"give --{choice.name.replace('_', '-')} {{}}"
+    if choice.name in phrases:
+        return choice.filled(phrases[choice.name])
+    return Choice(choice.name, choice.value and shlex.quote(choice.value)).filled(option)
+
+
+def arguments(options: ReadOptions) -> Iterator[str]:
+    """How these are given on the command line, quoted for a shell."""
+    yield from (f"--map {shlex.quote(f'{name}={field}')}" for name, field in options.columns)
+    yield from (f"--map-status {shlex.quote(f'{text}={status}')}" for text, status in options.statuses)
+    if options.split_lines:
+        yield "--split-lines"
+    if options.date_format:
+        yield f"--date-format {shlex.quote(options.date_format)}"
+    yield from (f"--ignore-column {shlex.quote(name)}" for name in options.ignored)
 
 
 def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance, most: int | None) -> None:
@@ -157,19 +195,30 @@ def _result(run: FileImport[Any], dry_run: bool) -> dict[str, Any]:
     return {**({"dryRun": True} if dry_run else {"import": run.import_id}), **run.counts}
 
 
-def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
-    reasons = list(run.rejects.summary())
+def _reasons(run: FileImport[Any]) -> dict[str, Any]:
+    """Why rows were rejected, in sentences and as values."""
+    rejects = run.rejects
+    return {"reasons": list(rejects.summary()), "problems": rejects.problems()} if rejects.count else {}
+
+
+def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool, *, preview: bool) -> None:
     if wants_json():
-        more = {"reasons": reasons, "warnings": run.warnings, "historyChanged": run.history_changed}
-        write_json(_result(run, dry_run) | {name: value for name, value in more.items() if value})
+        changed = {"historyChanged": run.history_changed, "fileChanged": run.file_changed}
+        more = {"warnings": run.warnings, "left": run.left, **changed}
+        more |= {"preview": run.preview, "statuses": run.statuses} if preview else {}
+        write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
-    log_to_stderr(*reasons, *run.warnings)
+    if dry_run and run.of_shop:
+        log_to_stderr(f"--shop {run.shop} stands for: {' '.join(arguments(run.of_shop))}")
+    log_to_stderr(*run.rejects.summary(), *run.warnings)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."
     done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else done)
-    if run.history_changed:
-        log_to_stderr(HISTORY_CHANGED)
+    if run.left:
+        log_to_stderr(f"The store has lines that the file has no more; they stay as they are: {', '.join(run.left)}.")
+    if run.doubt:
+        log_to_stderr(run.doubt)
     if run.rejects.count:
         written = f"{plural(run.rejects.count, 'rejected row')} with reasons: {rejects_file}"
         log_to_stderr(written if rejects_file else "--rejects FILE writes every rejected row with its reason.")

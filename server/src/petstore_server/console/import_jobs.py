@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import secrets
 import signal
 import sys
@@ -24,11 +23,12 @@ from typing import IO, Any, Literal
 
 import msgspec
 
+from petstore_server.console.import_choices import Choices, field_of
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict, DomainError, InvalidInput, NotFound
 from petstore_server.domain.imports import MAX_KEPT_REJECTS
+from petstore_server.imports.columns import Column
 from petstore_server.imports.files import UnreadableFile, format_of
-from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
 from petstore_server.settings import overriding
 
@@ -43,40 +43,20 @@ _TAKE_OPTIONS = f"import json, os, sys; sys.argv += json.loads(os.environ.pop('{
 _PETSTORE = (sys.executable, "-P", "-c", f"{_TAKE_OPTIONS}; from petstore_server.cli.start import main; main()")
 _COMMAND = ("orders", "import", "-", "--json", "--progress")
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
-_WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
 _DONE = "If it was importing, the list of imports shows what was imported; a check changes nothing."
 _STOPPED = f"The import ended unexpectedly; the log of the server says why. {_DONE}"
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
-FIELDS = {
-    "columns": ("Columns with other names", "--map"),
-    "format": ("Format", "--format"),
-    "zone": ("Time zone", "--timezone"),
-    "date_format": ("Date format", "--date-format"),
-    "encoding": ("Encoding", "--encoding"),
-    "ignore": ("Leave out columns that are not fields of an order", "--ignore-column"),
-    "replace_placed": ("Also replace pending orders that were placed over the API", "--replace-placed"),
-    "assigned": ("Also create orders under identifiers that the service assigns", "--assigned"),
-}
-"""The fields that say how to read a file: their labels, and the options of the command, which checks them."""
-
-_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed", "assigned": "--assigned"}
-_PHRASES = [  # of the command's messages, and what the form says instead
-    (r"Invalid value for '--[a-z-]+': ", ""),
-    (r", or pipe it: zcat .* -(?=\.)", ""),
-    (r"such as --timezone ", "such as "),
-    (r"Give --ignore-column \S+", "Tick --ignore-column"),
-    (r"give --ignore-column \S+", "tick --ignore-column"),
-    (r"--map (\S+=\S+)", r"--map (\1)"),
-    *((rf"(?<!['\w-]){option}\b(?!-)", f"“{label}”") for label, option in FIELDS.values()),
-]
-
 State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
 """What becomes of an upload."""
 
 
 class ImportProgress(msgspec.Struct, rename="camel"):
-    """A line of `petstore orders import --json --progress`: bytes of the file handled, rows by outcome, and the end."""
+    """A line of `petstore orders import --json --progress`: bytes of the file handled, rows by outcome, and the end.
+
+    A check also has the first orders as they would be stored, with their lines, and the texts that the file has as
+    statuses.
+    """
 
     position: int = 0
     created: int = 0
@@ -85,25 +65,31 @@ class ImportProgress(msgspec.Struct, rename="camel"):
     rejected: int = 0
     import_id: str = msgspec.field(default="", name="import")
     reasons: list[str] = []
+    warnings: list[str] = []
+    left: list[str] = []
     history_changed: bool = False
+    preview: list[tuple[int, dict[str, Any]]] = []
+    statuses: list[str] = []
 
 
-def in_form_words(message: str) -> str:
-    """A message of the command, with the form's labels instead of the command's options."""
-    for pattern, text in _PHRASES:
-        message = re.sub(pattern, text, message)
-    return message
+class WrongField(InvalidInput):
+    """A field of the form has a wrong value; `field` is its name, None if it is not one of the form."""
+
+    def __init__(self, message: str, field: str | None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @dataclass
 class ImportJob:
-    """An uploaded file on its way into the store. `fields` say how to read it; times are Unix seconds."""
+    """An uploaded file on its way into the store, with its columns and how to read it; times are Unix seconds."""
 
     id: str
     file: IO[bytes]
     name: str
     size: int
-    fields: dict[str, str]
+    columns: list[Column]
+    choices: Choices
     operator: str
     uploaded_at: float
     state: State = field(init=False)
@@ -118,6 +104,16 @@ class ImportJob:
     @property
     def is_busy(self) -> bool:
         return self.work is not None
+
+    @property
+    def can_be_checked(self) -> bool:
+        """Whether the file can be checked with other choices: until it is imported."""
+        return not self.is_busy and not self.file.closed
+
+    @property
+    def shown_state(self) -> str:
+        """The state in the words of the page: a check that failed needs other choices."""
+        return "to choose" if self.state == "failed" and self.can_be_checked else self.state
 
     @property
     def kept(self) -> int:
@@ -137,11 +133,10 @@ class ImportJob:
                 at += len(part)
 
     def options(self) -> list[str]:
-        texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
-        options = [f"--map={column.strip()}" for column in texts.pop("columns").split(",") if column.strip()]
-        for flag, option in _FLAGS.items():
-            options += [option] if texts.pop(flag) else []
-        options += [f"{FIELDS[name][1]}={text}" for name, text in texts.items() if text]
+        """The options of the command; the name of the file says its format, unless the choices do."""
+        options = self.choices.arguments(self.columns)
+        if not self.choices.fields.get("format") and (file_format := format_of(self.name)):
+            options.append(f"--format={file_format}")
         if self.state == "checking":
             options += ["--dry-run", "--bounded", f"--rejects=/dev/fd/{self.rejects.fileno()}", "--force"]
         return options
@@ -169,17 +164,28 @@ class ImportJobs:
             )
         return self._jobs[job_id]
 
-    def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], by: Actor) -> ImportJob:
+    def check(
+        self, file: IO[bytes], name: str, size: int, columns: list[Column], choices: Choices, by: Actor
+    ) -> ImportJob:
         """Find out in the background what importing the file would do. Raises Conflict, OSError."""
         if len(self._jobs) >= MAX_JOBS:
             imported = next((job for job in self._jobs.values() if job.state == "imported"), None)  # it has no file
             if imported is None:
                 raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
             self._forget(imported)
-        job = ImportJob(secrets.token_hex(16), file, name, size, fields, _operator(by), self._clock())
+        job = ImportJob(secrets.token_hex(16), file, name, size, columns, choices, _operator(by), self._clock())
         self._jobs[job.id] = job
         self._start(job, by, "checking")
         return job
+
+    def check_again(self, job: ImportJob, choices: Choices, by: Actor) -> None:
+        """Find out what importing the file would do with other choices. Raises Conflict."""
+        if not job.can_be_checked:
+            raise Conflict(f"{job.name} is {job.state} by now; what was chosen for it cannot be changed any more.")
+        job.choices = choices
+        job.rejects.truncate(0)
+        job.begun.clear()
+        self._start(job, by, "checking")
 
     def import_(self, job: ImportJob, by: Actor) -> None:
         """Import the file in the background. Raises Conflict unless it was checked and not imported yet."""
@@ -228,15 +234,16 @@ class ImportJobs:
 
     def _finish(self, job: ImportJob, ended: "asyncio.Task[None]") -> None:
         """Note how the work ended. Not a part of it, because a task that is cancelled early never runs."""
+        was_check = job.state == "checking"
         if ended.cancelled():
             job.state = "stopped"
         elif error := ended.exception():
             job.state, job.error = "failed", _failure(error)
         else:
-            job.state = "checked" if job.state == "checking" else "imported"
+            job.state = "checked" if was_check else "imported"
         job.work = None
         job.begun.set()
-        if job.state != "checked":
+        if not was_check:
             job.file.close()
         job.expiry = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, job)
 
@@ -283,7 +290,7 @@ async def _finished(process: Process, job: ImportJob) -> None:
 async def _follow(process: Process, job: ImportJob) -> None:
     """Keep what the command reports.
 
-    Raises UnreadableFile, InvalidInput for a wrong option, DomainError, CalledProcessError if the command did not
+    Raises UnreadableFile, WrongField, DomainError, CalledProcessError if the command did not
     report why it failed.
     """
     assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
@@ -297,13 +304,20 @@ async def _follow(process: Process, job: ImportJob) -> None:
         if not lines:
             raise CalledProcessError(code, "petstore")
         failure = msgspec.json.decode(lines[-1], type=dict[str, str])
-        raise _WRONG_INPUT.get(failure["code"], DomainError)(failure["message"])
+        raise _failed(failure)
     if job.report.history_changed:
         raise DomainError(HISTORY_CHANGED)
 
 
 def _operator(actor: Actor) -> str:
     return actor.name.removeprefix("operator:")
+
+
+def _failed(failure: dict[str, str]) -> DomainError:
+    """The error for what the command reports."""
+    if failure["code"] == "usage":
+        return WrongField(failure.get("problem", failure["message"]), field_of(failure.get("option", "")))
+    return (UnreadableFile if failure["code"] == UnreadableFile.code else DomainError)(failure["message"])
 
 
 def _failure(error: BaseException) -> DomainError:

@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from petstore_server.console.forms import query_link
-from petstore_server.console.import_jobs import in_form_words
 from petstore_server.console.recent_requests import REFUSED_STATUSES
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders
 from petstore_server.domain.audit import AuditEntry, version
@@ -141,7 +140,7 @@ ENVIRONMENT = Environment(
 """The one environment of all templates: every value is escaped, and an unknown name is an error."""
 
 _TIMES = (duration, plain_times, unix, minutes, format_unix)
-_OTHERS = (bdi, percent, round_up, changed_fields, version, in_form_words, describe_url, store_name)
+_OTHERS = (bdi, percent, round_up, changed_fields, version, describe_url, store_name)
 ENVIRONMENT.filters |= {function.__name__: function for function in (*_TIMES, *_OTHERS)} | {"number": "{:,}".format}
 ENVIRONMENT.globals |= {
     "console": CONSOLE_PATH,

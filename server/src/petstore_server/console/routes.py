@@ -68,6 +68,7 @@ ROUTES = (
     action("/imports/new", OPERATOR, imports.upload),
     page("/imports/{upload}", VIEWER, imports.show),
     page("/imports/{upload}/rejects", OPERATOR, imports.rejects),
+    action("/imports/{upload}/check", OPERATOR, imports.check),
     action("/imports/{upload}/import", OPERATOR, imports.start),
     action("/imports/{upload}/stop", OPERATOR, imports.stop),
     action("/imports/{upload}/discard", OPERATOR, imports.discard),

@@ -5,20 +5,49 @@ command, option or form field: the command line and the console add how it is do
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 _MAX_QUOTED = 60
+
+
+class Choice(NamedTuple):
+    """A choice that an import offers, by the name of its option without hyphens, and the value to give."""
+
+    name: str
+    value: str = ""
+
+    def filled(self, text: str) -> str:
+        """The text of a face with the value for {}, or its parts before and after the equals sign for {1} and {2}."""
+        before, _, after = self.value.rpartition("=")
+        return text.format(self.value, before, after).rstrip()
+
+
+class Remedy(NamedTuple):
+    """What to do about an error: a clause with a {} for each of the choices, which each face phrases in its own way."""
+
+    text: str
+    choices: tuple[Choice, ...] = ()
+
+    def phrased(self, phrase: Callable[[Choice], str]) -> str:
+        return self.text.format(*map(phrase, self.choices))
+
+
+def choose(name: str, value: str = "", then: str = "") -> Remedy:
+    """The remedy of one choice; `then` says what it does."""
+    return Remedy(f"{{}} {then}".rstrip(), (Choice(name, value),))
 
 
 class DomainError(Exception):
     """Anything the service refuses. `code` is for programs; `message` has a {} for each of the `values`, in order.
 
-    `explanation` is what operators see.
+    `explanation` is what operators see, and `remedy` what they can do about it.
     """
 
     code = "internal_error"
     message = "{}"
+    remedy: Remedy | None = None
 
     def __init__(self, *values: object) -> None:
         self.values = values
@@ -207,10 +236,12 @@ class InvalidField(InvalidInput):
     `problem` completes a sentence about the field and does not contain the value, so that equal ones can be counted.
     """
 
-    def __init__(self, field: str, problem: str, value: object = None) -> None:
+    def __init__(self, field: str, problem: str, value: object = None, remedy: Remedy | None = None) -> None:
         super().__init__(f"{_quote(field)} {problem}." if value is None else f"{field} {_quote(value)} {problem}.")
         self.field = field
         self.problem = problem
+        self.value = value
+        self.remedy = remedy
 
 
 def _quote(value: object) -> str:
@@ -301,6 +332,13 @@ class StoreOutdated(StoreUnusable):
 
 class StoreDamaged(StoreUnusable):
     """The file is damaged, or it is not a store."""
+
+
+def with_remedy(message: str, remedy: Remedy | None, phrase: Callable[[Choice], str]) -> str:
+    """The message of an error with its remedy in the words of one face."""
+    if remedy is None:
+        return message
+    return f"{message.removesuffix('.')}{'' if message.endswith(':') else ';'} {remedy.phrased(phrase)}."
 
 
 @contextmanager

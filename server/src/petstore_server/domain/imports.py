@@ -1,6 +1,6 @@
 """Imports in batches: the outcome of each record, and what the audit log records."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -73,21 +73,26 @@ def evaluate(
     completed: Callable[[Record | None, Record], Record] = lambda _, new: new,
     *,
     any_new: bool = True,
+    repeated: Collection[int] = (),
 ) -> tuple[list[ImportOutcome], dict[int, Record]]:
     """Return the outcome of each record, as if imported one after another, and the records to write, by id.
 
     The rule gets the record before and the imported one. `completed` returns this with what the store keeps of the one
-    before. `any_new`: the rule accepts any record with a new identifier.
+    before. `any_new`: the rule accepts any record with a new identifier. `repeated` are the places of records that the
+    same file has had before: none of them changes anything.
     """
-    if not existing and any_new:  # the common case, at a tenth of the cost
+    if not existing and any_new and not repeated:  # the common case, at a tenth of the cost
         changed = {record.id: record for record in records}
         if len(changed) == len(records):
             return [ImportOutcome.CREATED] * len(records), changed
     changed = {}
     outcomes: list[ImportOutcome] = []
-    for record in records:
+    for place, record in enumerate(records):
         old = changed.get(record.id, existing.get(record.id))
-        outcome = rule(old, record)
+        if place in repeated:
+            outcome = ImportOutcome.UNCHANGED if old == completed(old, record) else ImportOutcome.REPEATED
+        else:
+            outcome = rule(old, record)
         if outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
             changed[record.id] = completed(old, record)
         outcomes.append(outcome)

@@ -23,6 +23,9 @@ MAX_ASSIGNED_ID = 2**53 - 1
 Orders under larger ones are imported or put, and these identifiers do not count as assigned.
 """
 
+UNASSIGNED = INT64_MIN - 1
+"""The identifier of an order in a file that has only a reference, until the store finds it or assigns one."""
+
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference", "account")
 """The fields of an order as files and the audit log have them: the columns of an export."""
 
@@ -242,13 +245,24 @@ class ImportOutcome(StrEnum):
     REFERENCE_IN_USE = "reference in use"
     OTHER_PLACED = "other placed order"
     RESERVED = "reserved identifier"
+    REPEATED = "repeated"
+    MISSING = "missing"
+    CORRECTABLE = "correctable"
+    TAKEN = "taken"
 
 
-def kept_of(existing: Order | None, incoming: Order) -> Order:
-    """The incoming order with the owner of the existing one, which an import without an owner keeps."""
-    if existing is None or existing.account is None or incoming.account is not None:
+def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = False) -> Order:
+    """The incoming order with what an import keeps of the existing one: its owner, if the incoming one has none.
+
+    With `correct_shipped` also the reference of a shipped order.
+    """
+    if existing is None:
         return incoming
-    return incoming._replace(account=existing.account)
+    if existing.account is not None and incoming.account is None:
+        incoming = incoming._replace(account=existing.account)
+    if correct_shipped and existing.status is Status.SHIPPED and incoming.reference is None:
+        incoming = incoming._replace(reference=existing.reference)
+    return incoming
 
 
 def possible_references(existing: Mapping[int, Order], incoming: Iterable[Order]) -> set[tuple[str, str]]:
@@ -260,11 +274,14 @@ def possible_references(existing: Mapping[int, Order], incoming: Iterable[Order]
     return {(name, each.reference) for each in orders if each.reference for name in names.get(each.id, ())}
 
 
-def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> ImportOutcome:
+def evaluate_import(
+    existing: Order | None, incoming: Order, placed: bool = False, correct_shipped: bool = False
+) -> ImportOutcome:
     """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API.
 
-    An order without an owner may get one in any state; an owner is never replaced (D21). `incoming` has the owner that
-    the order will have.
+    With `correct_shipped` one that has shipped is replaced too, if it stays shipped and keeps its reference. An order
+    without an owner may get one in any state; an owner is never replaced (D21). `incoming` has the owner that the order
+    will have.
     """
     if existing is None:
         return ImportOutcome.CREATED
@@ -275,7 +292,11 @@ def evaluate_import(existing: Order | None, incoming: Order, placed: bool = Fals
     if existing._replace(account=incoming.account) == incoming:
         return ImportOutcome.REPLACED
     if existing.status is not Status.PENDING:
-        return ImportOutcome.REJECTED
+        stays = existing.status is incoming.status and incoming.reference in (None, existing.reference)
+        if existing.status is Status.CANCELLED or not stays:
+            return ImportOutcome.REJECTED
+        if not correct_shipped:
+            return ImportOutcome.CORRECTABLE
     return ImportOutcome.PROTECTED if placed else ImportOutcome.REPLACED
 
 

@@ -6,19 +6,37 @@ Only what is unambiguous is converted. For the rest the operator gives options, 
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
+from petstore_server.domain.errors import Choice, Remedy, choose
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
+from petstore_server.imports.date_forms import formats_of, parsed
 
 Cell = Callable[[str], object]
 """Converts the text of a cell. Returns text that it cannot convert as it is, or raises ValueError with the problem."""
+
+
+class UnclearCell(ValueError):
+    """The text of a cell cannot be read without a choice; the text completes a sentence about it."""
+
+    def __init__(self, problem: str, remedy: Remedy) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
 
 _PLAIN_DIGITS = re.compile(r"0|-?[1-9][0-9]{0,99}", re.ASCII)
 _ZERO_DECIMALS = re.compile(r"(0|-?[1-9][0-9]{0,15})[.,]0{1,2}", re.ASCII)
 _GROUPED = re.compile(
     r"-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019])[0-9]{3}(?:\1[0-9]{3}){0,32}|([.,])[0-9]{3}(?:\2[0-9]{3}){1,32})"
 )
-_GROUP_OR_DECIMALS = re.compile(r"-?[1-9][0-9]{0,2}[.,][0-9]{3}", re.ASCII)
+_GROUPED_WITH_DECIMALS = re.compile(
+    r"(-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019.,])[0-9]{3})(?:\2[0-9]{3}){0,4})(?!\2)[.,]0{1,2}"
+)
+_GROUP_OR_DECIMALS = re.compile(r"(-?[1-9][0-9]{0,2})([.,])([0-9]{3})", re.ASCII)
+_SHORTENED = re.compile(r"-?[0-9][.,][0-9]+E\+[0-9]+", re.ASCII | re.IGNORECASE)
+_AS_TEXT = Remedy("export the file again, and keep spreadsheet programs from changing the column: format it as text")
+_OTHER = {".": ",", ",": "."}
+_DECIMAL = Choice("decimal", "."), Choice("decimal", ",")
 _EXACT_AS_FLOAT = 2**53
 
 _TRUE = "true 1 yes y t wahr ja vrai oui verdadero sí si verdadeiro sim vero sì waar"
@@ -37,31 +55,59 @@ _FORMS = [
     )
 ]
 """The forms in which a date has one meaning."""
-_NO_OFFSET = "has no UTC offset; give --timezone, such as --timezone Europe/Berlin"
-_NOT_STANDARD = (
-    "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z; for another form, or a date without a time, "
-    "give --date-format, such as '%d/%m/%Y %H:%M'"
-)
-_CLOCK_CHANGE = "does not name one time, because clocks change then in {}; write it with its UTC offset"
+_NOT_STANDARD = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z"
+_ANY_ZONE = Choice("timezone", "ZONE")
+_AS_DATE = Remedy("write it as date and time, such as 2026-11-01T10:00:00Z")
+_NO_DATE = re.compile(r"0000[-/.]00[-/.]00.*", re.ASCII)
+_SERIAL = re.compile(r"([1-9][0-9]{4})(?:[.,]([0-9]+))?", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{10}(?:[0-9]{3})?", re.ASCII)
+_SERIAL_ZERO = datetime(1899, 12, 30, tzinfo=UTC)  # day 0 of spreadsheets
+_CLOCK_CHANGE = "does not name one time, because clocks change then in {}"
+_WITH_OFFSET = Remedy("write it with its UTC offset")
 
 
-def integer_cell(text: str) -> int | str:
-    """A whole number of any size; the domain decides whether it fits.
+class Integers:
+    """Reads whole numbers as shops and spreadsheets write them."""
 
-    Besides plain digits: digits grouped by spaces or apostrophes, or by two or more equal points or commas, and
-    decimals of one or two zeros where a floating-point number is exact. Text such as `007` is returned. Raises
-    ValueError for `1.000`, which may be 1 or 1000.
-    """
-    text = text.strip()
-    if _PLAIN_DIGITS.fullmatch(text):
-        return int(text)
-    if (match := _ZERO_DECIMALS.fullmatch(text)) and abs(int(match[1])) <= _EXACT_AS_FLOAT:
-        return int(match[1])
-    if _GROUPED.fullmatch(text):
-        return int(re.sub(r"[^0-9-]", "", text))
-    if _GROUP_OR_DECIMALS.fullmatch(text):
-        raise ValueError("can be read in two ways; write whole numbers in plain digits, such as 1749 for 1,749")
-    return text
+    def __init__(self, decimal: str | None = None) -> None:
+        """`decimal` is the decimal mark of the file, `.` or `,`, if it is known."""
+        self._decimal = decimal
+
+    def __call__(self, text: str) -> int | str:
+        """A whole number of any size; the domain decides whether it fits.
+
+        Besides plain digits: digits grouped by spaces or apostrophes, or by equal points or commas if that has one
+        meaning, and decimals of one or two zeros where a floating-point number is exact. Text such as `007` is
+        returned. Raises UnclearCell for `1.000`, which may be 1 or 1000.
+        """
+        text = text.strip()
+        if _PLAIN_DIGITS.fullmatch(text):
+            return int(text)
+        if (match := _ZERO_DECIMALS.fullmatch(text)) and abs(int(match[1])) <= _EXACT_AS_FLOAT:
+            return int(match[1])
+        if match := _GROUP_OR_DECIMALS.fullmatch(text):
+            return self._group_or_decimals(match)
+        if _GROUPED.fullmatch(text):
+            return _digits(text)
+        if match := _GROUPED_WITH_DECIMALS.fullmatch(text):
+            return _digits(match[1])
+        if _SHORTENED.fullmatch(text):
+            raise UnclearCell("was shortened by a spreadsheet program, which has lost its digits", _AS_TEXT)
+        return text
+
+    def _group_or_decimals(self, match: re.Match[str]) -> int | str:
+        whole, mark, digits = match.groups()
+        if self._decimal is None:
+            meanings = {mark: f"{whole}.{digits}" if digits.strip("0") else whole, _OTHER[mark]: f"{whole}{digits}"}
+            then = " or ".join(f"{{}} if it is {meanings[choice.value]}" for choice in _DECIMAL)
+            raise UnclearCell("can be read in two ways", Remedy(then, _DECIMAL))
+        if mark != self._decimal:
+            return int(whole + digits)
+        return match[0] if digits.strip("0") else int(whole)
+
+
+def _digits(text: str) -> int:
+    return int(re.sub(r"[^0-9-]", "", text))
 
 
 def boolean_cell(text: str) -> bool | str:
@@ -76,6 +122,7 @@ class Timestamps:
         """`zone` is where local times belong; `date_format` is a strptime format that is tried first."""
         self._zone = zone
         self._date_format = date_format
+        self.in_utc = False  # whether the file is an export of the service, in which a time without an offset is in UTC
 
     def __call__(self, text: str) -> str:
         """RFC 3339 in UTC with `Z`. Raises ValueError, whose text completes a sentence about the value."""
@@ -88,12 +135,12 @@ class Timestamps:
             raise ValueError("is outside the years 1 to 9999") from None
 
     def _convert(self, text: str) -> str:
-        if self._date_format is not None and (parsed := _parsed(text, self._date_format)):
-            return format_timestamp(parsed if parsed.tzinfo else self._localized(parsed))
+        if self._date_format is not None and (found := parsed(text, self._date_format)):
+            return format_timestamp(found if found.tzinfo else self._localized(found))
         for form in _FORMS:
-            if match := form.fullmatch(text):
+            if (match := form.fullmatch(text)) and not _NO_DATE.fullmatch(text):
                 return self._standard(match)
-        raise ValueError(_NOT_STANDARD if self._zone else f"{_NOT_STANDARD}, and --timezone")
+        raise self._unclear(text)
 
     def _standard(self, match: re.Match[str]) -> str:
         text = "{year}-{month:0>2}-{day:0>2}T{hour:0>2}:{minute}".format(**match.groupdict())
@@ -106,21 +153,48 @@ class Timestamps:
     def _localized(self, local: datetime) -> datetime:
         """The local time with its offset, unless clocks were changed so that it occurs twice or never."""
         if self._zone is None:
-            raise ValueError(_NO_OFFSET)
+            raise UnclearCell("has no UTC offset", self._zone_remedy(f"{local:%Y-%m-%d %H:%M} UTC"))
         earlier, later = (local.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
         if earlier.utcoffset() != later.utcoffset():
-            raise ValueError(_CLOCK_CHANGE.format(self._zone))
+            raise UnclearCell(_CLOCK_CHANGE.format(self._zone), _WITH_OFFSET)
         return earlier
+
+    def _zone_remedy(self, meaning: str) -> Remedy:
+        if self.in_utc:
+            meaning = "an export of this service"
+        text = f"{{}} if it is {meaning}, or else {{}} with the zone of the shop, such as Europe/Berlin"
+        return Remedy(text, (Choice("timezone", "UTC"), Choice("timezone", "ZONE")))
+
+    def _unclear(self, text: str) -> ValueError:
+        """The error for a text that is none of the forms with one meaning."""
+        formats = {form: time for form, time in formats_of(text).items() if form != self._date_format}
+        if not formats:
+            return _not_a_date(text)
+        if self._date_format is not None:
+            problem = "contradicts the date format given"
+        else:
+            problem = "can be read in several ways" if len(formats) > 1 else _NOT_STANDARD
+        then = " or ".join(f"{{}} if it means {time:%Y-%m-%d}" for time in formats.values())
+        choices = tuple(Choice("date_format", form) for form in formats)
+        if self._zone is None and any(time.tzinfo is None for time in formats.values()):
+            return UnclearCell(problem, Remedy(f"{then}, and {{}} with the zone of the shop", (*choices, _ANY_ZONE)))
+        return UnclearCell(problem, Remedy(then, choices))
+
+
+def _not_a_date(text: str) -> UnclearCell:
+    if _NO_DATE.fullmatch(text):
+        return UnclearCell("says that there is no date", Remedy("empty these cells"))
+    if match := _SERIAL.fullmatch(text):
+        days = timedelta(float(f"{match[1]}.{match[2] or 0}"))
+        time = _SERIAL_ZERO + timedelta(seconds=round(days.total_seconds()))
+        remedy = Remedy(f"format the column as date and time before you save the file: it is {time:%Y-%m-%d %H:%M}")
+        return UnclearCell("is how a spreadsheet keeps a date", remedy)
+    if _SECONDS.fullmatch(text):
+        return UnclearCell("seems to be the time since 1970 in seconds or milliseconds", _AS_DATE)
+    return UnclearCell(_NOT_STANDARD, choose("date_format", "FORMAT", "with its form, as Python's strptime has it"))
 
 
 def _plain_offset(offset: str) -> str:
     if offset.isalpha():
         return "Z"
     return f"{offset[:3]}:{offset[3:].lstrip(':') or '00'}"
-
-
-def _parsed(text: str, date_format: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, date_format)  # noqa: DTZ007 - the zone follows
-    except ValueError:
-        return None

@@ -1,89 +1,147 @@
-"""CSV as spreadsheets and shops export it: three delimiters, quotes, blank lines, columns in any order."""
+"""CSV as spreadsheets and shops export it: four delimiters, quotes, blank lines, columns in any order."""
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
 from petstore_server.imports import files
-from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
+from petstore_server.imports.files import Block, Fault, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, csv_orders
 
-_DELIMITERS = ",;\t"
+_DELIMITERS = ",;\t|"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
+_EMPTY = (b"", b"\r")
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
+_WINDOWS = "windows-1252"
+_MAX_SHOWN = 50  # characters of a name
+_MAX_TITLES = 20  # lines above a header
+_LIKE_A_HEADER = 2  # fields that a line names
+_IS_VALUE = re.compile(r"-?\d+|\d{4}-\d{2}-\d{2}.*", re.ASCII)
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
-_OTHERS = "; name the others in the header, and leave them out with --ignore-column"
+_BALANCE = Remedy("close the quote, and double each quote within a cell")
+_SWALLOWS = Fault("The row has a quote that is closed only after other rows.", _BALANCE)
+_CUT_OFF = Fault("The file ends within this row: it may have been cut off.", Remedy("import the whole file"))
+_OTHERS = Remedy("name the others in the header, and {}", (Choice("ignore_column", "NAME"),))
 
 csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
 
 
-def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
-    """The rows below the header; blank ones are skipped. Raises UnreadableFile if no row names the columns."""
+class _Table(NamedTuple):
+    """The columns of a file: the fields of each, none for those to leave out, and what is between their cells."""
+
+    fields: list[tuple[str, ...]]
+    delimiter: str
+    schema: Schema[Any]
+
+    def has_row(self, line: bytes) -> bool:
+        """Whether the line by itself is a row: it has the width of the header, and a valid identifier in its place."""
+        _, cells = _split(Block(1, [line], is_last=True), 0, self.delimiter)
+        if isinstance(cells, str) or not self.fits(cells):
+            return False
+        texts = self.texts(cells)
+        fields, faults = self.schema.read_cells({name: texts[name] for name in texts if name == "id"} or texts)
+        return bool(texts) and not faults and (("id",) not in self.fields or type(fields.get("id")) is int)
+
+    def texts(self, cells: list[str]) -> dict[str, str]:
+        """The cells that are not empty by their fields."""
+        columns = zip(self.fields, cells, strict=False)
+        return {field: text for fields, text in columns if text.strip() for field in fields}
+
+    def fits(self, cells: list[str]) -> bool:
+        return len(cells) >= len(self.fields) and not any(map(str.strip, cells[len(self.fields) :]))
+
+
+def read_csv(
+    text: Iterable[bytes], schema: Schema[Any], is_cut: Callable[[], bool] = lambda: False
+) -> Iterator[FilePart]:
+    """The rows below the header; blank ones are skipped. Raises UnreadableFile if no row names the columns.
+
+    `is_cut` returns, once the text has ended, whether its last line may have been cut off.
+    """
     blocks = line_blocks(text)
-    fields, delimiter, rest = _read_header(blocks, schema)
+    table, rest = _read_header(blocks, schema)
     for following in chain([Block(rest.number, [], rest.is_last)], blocks):
         block = Block(rest.number, rest.lines + following.lines, following.is_last)
         rest = block.after(len(block.lines))
-        records = csv_orders(block.lines, delimiter, fields, schema)
+        cut = block.is_last and is_cut()
+        records = None if cut else csv_orders(block.lines, table.delimiter, table.fields, schema)
         if records is not None:
-            yield FilePart(records, partial(_rows, block, fields, delimiter))
+            yield FilePart(records, partial(_rows, block, table), partial(_lines, block))
         else:
-            rows, rest = _read_rows(block, fields, delimiter)
+            rows, rest = _read_rows(block, table)
+            if cut and rows and rows[-1].raw == block.lines[-1] and _ends_in_value(rows[-1], table):
+                rows[-1] = rows[-1]._replace(cells=_CUT_OFF)
             yield FilePart(None, rows.copy)
 
 
-def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
-    """The fields of a row; empty cells are absent fields. Raises UnreadableRow, InvalidField."""
-    if isinstance(row.cells, str):
-        raise UnreadableRow(f"The row {row.cells}.")
-    fields: dict[str, Any] = {}
-    for name, text in row.cells.items():
-        if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
-            raise UnreadableRow(files.NOT_UTF8)
-        try:
-            fields[name] = schema.cells[name](text)
-        except ValueError as error:
-            raise InvalidField(name, str(error), text) from None
-    return fields
+def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+    """The fields of a row, and what is wrong with others; empty cells are absent fields. Raises UnreadableRow."""
+    if isinstance(row.cells, Fault):
+        raise UnreadableRow(row.cells.message, remedy=row.cells.remedy)
+    if any(not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text) for text in row.cells.values()):
+        raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING)
+    return schema.read_cells(row.cells)
 
 
-def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:
-    return _read_rows(block, fields, delimiter)[0]
+def _lines(block: Block) -> Sequence[int]:
+    """The lines of a block each of which is a row, or empty."""
+    if _EMPTY[0] not in block.lines and _EMPTY[1] not in block.lines:
+        return range(block.number, block.number + len(block.lines))
+    return [number for number, line in enumerate(block.lines, block.number) if line not in _EMPTY]
 
 
-def _read_rows(block: Block, fields: list[str | None], delimiter: str) -> tuple[list[Row], Block]:
+def _rows(block: Block, table: _Table) -> list[Row]:
+    return _read_rows(block, table)[0]
+
+
+def _read_rows(block: Block, table: _Table) -> tuple[list[Row], Block]:
     """The rows of a block, and what remains of it: the lines from a row on that ends in the next block."""
     rows: list[Row] = []
-    at, blank = 0, f" \t{delimiter}".encode("ascii", "ignore")
+    at, blank = 0, f" \t{table.delimiter}".encode("ascii", "ignore")
     while at < len(block.lines):
-        if block.lines[at].strip(blank) in (b"", b"\r"):  # a spreadsheet may have written a million of these
+        if block.lines[at].strip(blank) in _EMPTY:  # a spreadsheet may have written a million of these
             at += 1
             continue
-        count, cells = _split(block, at, delimiter)
+        count, cells = _split(block, at, table.delimiter)
         if not count:
             break
-        if isinstance(cells, str) or any(map(str.strip, cells)):
-            raw = b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
-            rows.append(Row(block.number + at, raw, _named(cells, fields)))
+        within = [line for line in range(at + 1, at + count) if table.has_row(block.lines[line])]
+        if table.delimiter == "\t" and (within or isinstance(cells, str)) and cells != files.TOO_LONG:
+            count, cells, within = 1, block.lines[at].decode("utf-8", "surrogateescape").rstrip("\r").split("\t"), []
+        begin, raw = block.number + at, b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
+        if within:
+            rows.append(Row(begin, raw, _SWALLOWS))
+            others = f"The row is within the quote that begins in line {begin}."
+            fault = Fault(others, _BALANCE, problem="The row is within a quote that begins before it.")
+            rows += [Row(block.number + line, block.lines[line].rstrip(b"\r"), fault) for line in within]
+        elif isinstance(cells, str) or any(map(str.strip, cells)):
+            rows.append(Row(begin, raw, _named(cells, table)))
         at += count
     return rows, block.after(at)
 
 
-def _named(cells: list[str] | str, fields: list[str | None]) -> dict[str, str] | str:
+def _named(cells: list[str] | str, table: _Table) -> dict[str, str] | Fault:
     """The cells that are not empty by their fields, or what is wrong with the row."""
     if isinstance(cells, str):
-        return cells
-    width = len(fields)
-    if len(cells) < width or any(map(str.strip, cells[width:])):
+        return Fault(f"The row {cells}.")
+    width = len(table.fields)
+    if not table.fits(cells):
         count = f"{len(cells)} cell" + "s" * (len(cells) != 1)
-        others = _OTHERS if len(cells) > width else ""
-        return f"has {count}; the header names {width} columns{others}"
-    return {field: text for field, text in zip(fields, cells, strict=False) if field and text.strip()}
+        message = f"The row has {count}; the header names {width} columns."
+        return Fault(message, _OTHERS if len(cells) > width else None)
+    return table.texts(cells)
+
+
+def _ends_in_value(row: Row, table: _Table) -> bool:
+    """Whether the row ends within a value that would be another one with more digits."""
+    if not isinstance(row.cells, dict):
+        return False
+    return any(row.cells.get(field, "")[-1:].isdigit() for field in table.fields[-1])
 
 
 def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]:
@@ -122,37 +180,75 @@ def _quoting_problem(error: csv.Error) -> str:
     return _NOT_CLOSED if text.startswith("unexpected end") else f"has quotes that do not match up ({text})"
 
 
-def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str | None], str, Block]:
-    """What the first line that is not blank says: the field of each column, the delimiter, and the lines after it."""
-    delimiter = None
+def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[_Table, Block]:
+    """What the first line that is not blank says, and the lines after it."""
+    given = None
     for block in blocks:
         for at, line in enumerate(block.lines):
             text = line.decode("utf-8", "surrogateescape").strip("\r")
             if named := _NAMED_DELIMITER.fullmatch(text):
-                delimiter = named[1]
+                given = named[1]
             elif text.strip():
-                delimiter = delimiter or max(_DELIMITERS, key=text.count)
+                delimiter = given or _delimiter(block, at, schema)
                 count, cells = _split(block, at, delimiter)
-                names = _names(cells, b"\n".join(block.lines[at : at + count]))
-                return schema.header(names), delimiter, block.after(at + count)
+                raw = b"\n".join(block.lines[at : at + count])
+                try:
+                    fields = schema.header(_names(cells, raw, schema))
+                except UnreadableFile as error:
+                    raise _explained(error, block, at, cells, schema) from None
+                return _Table(fields, delimiter, schema), block.after(at + count)
     raise UnreadableFile("The file is empty; its first line must name the columns.")
 
 
-def _names(cells: list[str] | str, raw: bytes) -> list[str]:
+def _delimiter(block: Block, at: int, schema: Schema[Any]) -> str:
+    """The delimiter with which the line names the most fields, or else has the most cells."""
+
+    def quality(delimiter: str) -> tuple[int, int]:
+        cells = _split(block, at, delimiter)[1]
+        names = block.lines[at].decode("utf-8", "replace").split(delimiter) if isinstance(cells, str) else cells
+        return schema.count_fields(names), len(names)
+
+    return max(_DELIMITERS, key=quality)
+
+
+def _names(cells: list[str] | str, raw: bytes, schema: Schema[Any]) -> list[str]:
     try:
         raw.decode()
-    except UnicodeDecodeError:
-        raise UnreadableFile(
-            "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
-            "programs on Windows often write windows-1252."
-        ) from None
+    except UnicodeDecodeError as error:
+        name = re.split(rb"[,;\t|\"]", raw[: error.start])[-1] + re.split(rb"[,;\t|\"]", raw[error.start :])[0]
+        raise UnreadableFile("The first line is not valid UTF-8.", _other_encoding(name, schema)) from None
     if b"\0" in raw:
-        raise UnreadableFile(
-            "The first line contains zero bytes, as text in UTF-16 does; give --encoding utf-16-le or utf-16-be."
-        )
+        encoding = "utf-16-le" if raw[1::2].count(0) >= raw[::2].count(0) else "utf-16-be"
+        problem = "The first line contains zero bytes, as text in UTF-16 does."
+        raise UnreadableFile(problem, choose("encoding", encoding))
     if isinstance(cells, str):
         raise UnreadableFile(f"The first line {cells}. It must name the columns.")
     names = [name.strip() for name in cells]
     while names and not names[-1]:  # spreadsheets write columns that were used once and emptied
         names.pop()
     return names
+
+
+def _other_encoding(name: bytes, schema: Schema[Any]) -> Remedy:
+    """The encoding of programs on Windows, with how it reads a name, or another one."""
+    shown = name.decode(_WINDOWS, "replace").strip()[:_MAX_SHOWN].replace("{", "").replace("}", "")
+    if schema.options.encoding is not None or not shown.isprintable():
+        return choose("encoding", "NAME", "with that of the file")
+    then = f"{{}} if '{shown}' is a column, or {{}} with another one"
+    return Remedy(then, (Choice("encoding", _WINDOWS), Choice("encoding", "NAME")))
+
+
+def _explained(
+    error: UnreadableFile, block: Block, at: int, cells: list[str] | str, schema: Schema[Any]
+) -> UnreadableFile:
+    """The error, or a better one if another line is the header, or no line is."""
+    for below in range(at + 1, min(at + _MAX_TITLES, len(block.lines))):
+        names = _split(block, below, _delimiter(block, below, schema))[1]
+        if not isinstance(names, str) and schema.count_fields(names) >= _LIKE_A_HEADER:
+            line = block.number + below
+            problem = f"The first line must name the columns, and it is line {line} that does."
+            return UnreadableFile(problem, choose("without_lines", str(line)))
+    if isinstance(cells, str) or schema.count_fields(cells) or not any(map(_IS_VALUE.fullmatch, cells)):
+        return error
+    columns = ",".join(schema.own_header(cells) or ["COLUMN"] * len(cells))
+    return UnreadableFile("The first line must name the columns, and it is a row.", choose("header", columns))

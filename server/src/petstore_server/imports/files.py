@@ -2,6 +2,9 @@
 
 import codecs
 import json
+import os
+import re
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
-from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
+from petstore_server.domain.errors import Choice, DomainError, InvalidField, InvalidInput, Remedy, choose, with_remedy
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.options import STDIN
@@ -37,25 +40,43 @@ _BY_ZERO_BYTES: dict[tuple[bool, ...], str] = {
 }
 """Which of the first four bytes differ from zero where the first characters are ASCII."""
 _WIDE = ("utf-16", "utf-32")
+_AS_CSV = Remedy("save the sheet as CSV in UTF-8")
+_EXPORT = Remedy("export the orders as CSV")
 _OTHER_FILES = {
-    b"PK\x03\x04": "an Excel workbook or a zip archive; save the sheet as CSV in UTF-8, or unpack the archive",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
-    b"\x1f\x8b": "compressed with gzip; unpack it, or pipe it: zcat FILE | petstore orders import -",
-    b"%PDF": "a PDF document; export the orders as CSV",
-    b"\x89PNG": "a picture; export the orders as CSV",
-    b"\xff\xd8\xff": "a picture; export the orders as CSV",
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", _AS_CSV),
+    b"\x1f\x8b": ("compressed with gzip", choose("unpacked", "zcat")),
+    b"BZh": ("compressed with bzip2", choose("unpacked", "bzcat")),
+    b"\xfd7zXZ\0": ("compressed with xz", choose("unpacked", "xzcat")),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", choose("unpacked", "zstdcat")),
+    b"%PDF": ("a PDF document", _EXPORT),
+    b"\x89PNG": ("a picture", _EXPORT),
+    b"\xff\xd8\xff": ("a picture", _EXPORT),
 }
+_ZIP, _ZIPPED_TEXT = b"PK\x03\x04", re.compile(rb"\.(csv|tsv|txt|jsonl?|ndjson)$", re.IGNORECASE)
+_FROM_MARKUP = Remedy("open it in a spreadsheet program, and save the sheet as CSV in UTF-8")
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
 SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
 
 TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
-NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
+NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given."
+OTHER_ENCODING = choose("encoding", "NAME", "with that of the file, such as windows-1252")
 
 _MAX_KEPT_TEXT = 2000  # characters of each text of such a row
-_MAX_REASONS = 20
-_MAX_GROUPS = 1000
+_MOST = {
+    False: 20,
+    True: 50,
+}  # reasons that are shown: of other fields, and of the status, which has one for each value
 MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
+
+
+_Reason = tuple[str | None, str, tuple[Choice, ...]]  # column, problem and the choices of the remedy
+Phrase = Callable[[Choice], str]
+"""Writes a choice in the words of one face, such as `give --timezone UTC`."""
+
+
+def in_words(choice: Choice) -> str:
+    return f"choose {choice.name.replace('_', ' ')} {choice.value}".rstrip()
 
 
 class UnreadableFile(DomainError):
@@ -63,15 +84,20 @@ class UnreadableFile(DomainError):
 
     code = "unreadable_file"
 
+    def __init__(self, message: str = "", remedy: Remedy | None = None) -> None:
+        super().__init__(*[message] if message else [])
+        self.remedy = remedy
+
 
 class UnreadableRow(InvalidInput):
     """A row as a whole cannot be read. `problem` is the message without positions in the row."""
 
     field = None
 
-    def __init__(self, message: str, problem: str | None = None) -> None:
+    def __init__(self, message: str, problem: str | None = None, remedy: Remedy | None = None) -> None:
         super().__init__(message)
         self.problem = problem or message
+        self.remedy = remedy
 
 
 class Source:
@@ -81,6 +107,8 @@ class Source:
         self._file = file
         self._name = name
         self._begin = b""
+        self._end = b""  # the last byte of the text
+        self._opened = _state_of(file)
         self.size = size
         self.position = 0
 
@@ -96,19 +124,55 @@ class Source:
             self._begin += chunk
             if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
                 break
+        if (begin := self._begin.lstrip()).startswith(b"<"):
+            kind = "XML" if begin.startswith(b"<?xml") else "HTML"
+            raise UnreadableFile(f"The file is {kind}, whatever its name says.", _FROM_MARKUP)
         chunks = chain([self._begin], chunks)
         if b"\n" not in self._begin and _ends_line(self._begin):
-            return (chunk.replace(b"\r", b"\n") for chunk in chunks)
-        return chunks
+            chunks = (chunk.replace(b"\r", b"\n") for chunk in chunks)
+        return self._followed(chunks)
+
+    def has_changed(self) -> bool:
+        """Whether the file was written since it was opened."""
+        return self._opened is not None and self._opened != _state_of(self._file)
+
+    def may_be_cut(self) -> bool:
+        """Whether the text, of which all was read, has no line end at its end and may go on there."""
+        if self._end in (b"", b"\n"):
+            return False
+        return self.has_changed() or (self._opened is None and _is_stream(self._file))
 
     def format(self, given: str | None) -> str:
         """The given format, else by the ending of the file's name, else by the first character that `text` has read."""
         return given or format_of(self._name) or _BY_FIRST_CHARACTER.get(self._begin.lstrip()[:1], "csv")
 
+    def _followed(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._end = chunk[-1:] or self._end
+            yield chunk
+
     def _chunks(self) -> Iterator[bytes]:
         while chunk := self._file.read(_CHUNK_BYTES):
             self.position += len(chunk)
             yield chunk
+
+
+def _state_of(file: BinaryIO) -> tuple[int, int] | None:
+    """What changes when a regular file is written; None for others."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError):  # it is in memory
+        return None
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_stream(file: BinaryIO) -> bool:
+    """Whether the file is a pipe or a socket, whose writer may have died."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def format_of(name: str) -> str | None:
@@ -125,8 +189,9 @@ def open_source(name: str) -> Iterator[Source]:
         yield Source(cast("BinaryIO", getattr(stdin, "raw", stdin)), name, None)
         return
     path = Path(name)
-    with path.open("rb") as file:
-        yield Source(file, name, path.stat().st_size if path.is_file() else None)
+    # Without a buffer, too: closing one waits for the thread that reads, such as from a pipe whose writer lives on.
+    with path.open("rb", buffering=0) as file:
+        yield Source(cast("BinaryIO", file), name, path.stat().st_size if path.is_file() else None)
 
 
 class Block(NamedTuple):
@@ -172,12 +237,27 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
         begin += chunk
         if len(begin) >= _MAX_MARK:
             break
-    if other := next((kind for mark, kind in _OTHER_FILES.items() if begin.startswith(mark)), None):
-        raise UnreadableFile(f"The file is {other}.")
+    if other := _other_kind(begin):
+        kind, remedy = other
+        raise UnreadableFile(f"The file is {kind}.", remedy)
     mark = next((mark for mark in _MARKS if begin.startswith(mark)), b"")
     name = _MARKS[mark] if mark else _unmarked(begin, encoding)
     chunks = chain([begin[len(mark) :]], chunks)
     return chunks if name is None else _decoded(chunks, name)
+
+
+def _other_kind(begin: bytes) -> tuple[str, Remedy] | None:
+    """What a file is that is not text, and what to do with it."""
+    if not begin.startswith(_ZIP):
+        return next((found for mark, found in _OTHER_FILES.items() if begin.startswith(mark)), None)
+    first = begin[30 : 30 + int.from_bytes(begin[26:28], "little")]  # the name of the first file in it
+    if _ZIPPED_TEXT.search(first):
+        return "a zip archive", choose("unpacked", "unzip -p")
+    if first == b"mimetype":
+        return "an OpenDocument spreadsheet", _AS_CSV
+    if first.startswith((b"xl/", b"docProps/", b"_rels/", b"[Content_Types]")):
+        return "an Excel workbook", _AS_CSV
+    return "an Excel workbook or a zip archive", Remedy("save the sheet as CSV in UTF-8, or unpack the archive")
 
 
 def _unmarked(begin: bytes, encoding: str | None) -> str | None:
@@ -196,7 +276,8 @@ def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
                 raise UnicodeError("a sequence without an end")  # noqa: TRY301 - it is the one message
         yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
     except UnicodeError as error:  # not for invalid bytes, but for a sequence that the decoder does not find the end of
-        raise UnreadableFile(f"The file cannot be decoded as {encoding} ({error}); check --encoding.") from error
+        problem = f"The file cannot be decoded as {encoding} ({error})."
+        raise UnreadableFile(problem, choose("encoding", "NAME", "with that of the file")) from error
 
 
 def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
@@ -211,99 +292,140 @@ _MARK_INVALID = "petstore.mark_invalid"
 codecs.register_error(_MARK_INVALID, _mark_invalid)
 
 
+class Fault(NamedTuple):
+    """What is wrong with a field, or with a row as a whole: in a sentence, and what to do about it.
+
+    Faults are counted by their `problem`, which is the message without values and positions, and their choices.
+    """
+
+    message: str
+    remedy: Remedy | None = None
+    column: str | None = None
+    problem: str = ""
+
+    @property
+    def reason(self) -> _Reason:
+        choices = self.remedy.choices if self.remedy else ()
+        return self.column and self.column[:MAX_NAME], self.problem or self.message, choices
+
+    def text(self, phrase: Phrase) -> str:
+        return with_remedy(self.message, self.remedy, phrase)
+
+
 class Row(NamedTuple):
     """A row of the file; `line` is the physical line, from 1, on which it begins.
 
-    `cells` are the texts of CSV by their fields, or what is wrong with the row ("has ...").
+    `cells` are the texts of CSV by their fields, or what is wrong with the row.
     """
 
     line: int
     raw: bytes
-    cells: dict[str, str] | str = ""
+    cells: dict[str, str] | Fault = {}  # noqa: RUF012 - not changed
 
-    def reject(self, error: InvalidField | UnreadableRow) -> "Reject":
+    def reject(self, *errors: InvalidField | UnreadableRow) -> "Reject":
         """Reject the row; bytes that are not UTF-8 are quoted as \\xNN."""
         raw = self.raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-        return Reject(self.line, error.field, error.message, raw, error.problem)
+        faults = [Fault(error.message, error.remedy, error.field, error.problem) for error in errors]
+        return Reject(self.line, raw, tuple(faults))
 
 
 class Reject(NamedTuple):
-    """A row that was not imported; `problem` is the reason without values and positions, by which rejects are counted.
-
-    `column` is the field at fault, None for the whole row.
-    """
+    """A row that was not imported, and all that is wrong with it."""
 
     line: int
-    column: str | None
-    reason: str
     raw: str
-    problem: str
+    faults: tuple[Fault, ...]
 
-    def fields(self) -> dict[str, object]:
-        return {"line": self.line, "column": self.column, "reason": self.reason, "raw": self.raw}
+    @property
+    def column(self) -> str | None:
+        """The first field at fault, None for the whole row."""
+        return self.faults[0].column
 
-    def recorded(self) -> dict[str, object]:
+    def fields(self, phrase: Phrase) -> dict[str, object]:
+        reason = " ".join(fault.text(phrase) for fault in self.faults)
+        return {"line": self.line, "column": self.column, "reason": reason, "raw": self.raw}
+
+    def recorded(self, phrase: Phrase) -> dict[str, object]:
         """The reject as the store keeps it: the beginning of a long row, and no API key."""
         return {
             name: hide_keys(value[:_MAX_KEPT_TEXT])[:_MAX_KEPT_TEXT] if isinstance(value, str) else value
-            for name, value in self.fields().items()
+            for name, value in self.fields(phrase).items()
         }
 
 
 class FilePart(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
-    `share` is how much of what was read of the file the parts so far contain, from 0 to 1.
+    `lines` returns the lines on which the records begin. `share` is how much of what was read of the file the parts so
+    far contain, from 0 to 1.
     """
 
     records: list[Any] | None
     rows: Callable[[], list[Row]]
+    lines: Callable[[], Sequence[int]] = tuple
     share: float = 1.0
 
 
 class Rejects:
-    """Collects what was rejected, in bounded memory."""
+    """Collects what was rejected, in bounded memory. `phrase` writes the remedies."""
 
-    def __init__(self, file: IO[str] | None = None, *, bounded: bool = False) -> None:
+    def __init__(self, file: IO[str] | None = None, *, phrase: Phrase = in_words, bounded: bool = False) -> None:
         """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given.
 
         If `bounded`, these are the first ones, as the store keeps them: one byte of a file can be a rejected row.
         """
+        self.phrase = phrase
         self._file = file
         self._bounded = bounded
-        # By column and problem: how many, and the first one's line and reason.
-        self._groups: dict[tuple[str | None, str], tuple[int, int, str]] = {}
+        self._groups: dict[_Reason, tuple[int, int, Fault]] = {}  # how many, and the first one's line and fault
+        self._others = 0  # rows none of whose faults is among those that are shown
         self.count = 0
 
     def add(self, rejects: Iterable[Reject]) -> None:
-        """Write the rejects, and count them with those of the same column and problem."""
+        """Write the rejects, and count their faults with those that have the same reason."""
         for reject in rejects:
             self.count += 1
             if self._file is not None and not (self._bounded and self.count > MAX_KEPT_REJECTS):
-                fields = reject.recorded() if self._bounded else reject.fields()
+                fields = reject.recorded(self.phrase) if self._bounded else reject.fields(self.phrase)
                 self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            key = reject.column and reject.column[:MAX_NAME], reject.problem
-            count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
-            if count or len(self._groups) < _MAX_GROUPS:
-                self._groups[key] = count + 1, line, reason
+            counted = [self._count(reject.line, fault) for fault in reject.faults]
+            self._others += not any(counted)
+
+    def _count(self, line: int, fault: Fault) -> bool:
+        """Whether the fault is counted, because its reason is among the first ones."""
+        count, first, shown = self._groups.get(fault.reason, (0, line, fault))
+        is_status = fault.column == "status"
+        if not count and sum((reason[0] == "status") is is_status for reason in self._groups) >= _MOST[is_status]:
+            return False
+        self._groups[fault.reason] = count + 1, first, shown
+        return True
 
     def with_batch(self, rejects: Sequence[Reject]) -> Rejected:
         """What the record of the import gets with these, which are not added yet."""
-        later = Rejects()
-        later.count, later._groups = self.count, dict(self._groups)
+        later = Rejects(phrase=self.phrase)
+        later.count, later._others, later._groups = self.count, self._others, dict(self._groups)
         later.add(rejects)
         first = enumerate(rejects[: max(0, MAX_KEPT_REJECTS - self.count)], self.count)
-        kept = [(number, reject.recorded()) for number, reject in first]
+        kept = [(number, reject.recorded(self.phrase)) for number, reject in first]
         return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
 
     def summary(self) -> Iterator[str]:
-        """One line for each reason, at most 20: how many rows, the reason, the first row's line."""
-        shown = 0
-        for count, line, reason in list(self._groups.values())[:_MAX_REASONS]:
-            shown += count
-            if count == 1:
-                yield f"line {line}: {reason}"
-            else:
-                yield f"{count} rows: {reason.removesuffix('.')}, first in line {line}"
-        if shown < self.count:
-            yield f"{self.count - shown} rows for other reasons"
+        """One line for each reason, which are bounded in number: how many rows, the reason, the first row's line."""
+        for count, line, fault in self._groups.values():
+            reason = fault.text(self.phrase)
+            yield f"line {line}: {reason}" if count == 1 else f"{count} rows: {reason[:-1]}, first in line {line}"
+        if self._others:
+            yield f"{self._others} rows for other reasons"
+
+    def problems(self) -> list[dict[str, object]]:
+        """The reasons of the summary as values, for programs."""
+        return [
+            {
+                "rows": count,
+                "line": line,
+                "column": column,
+                "problem": problem,
+                "choices": [choice._asdict() for choice in choices],
+            }
+            for (column, problem, choices), (count, line, _) in self._groups.items()
+        ]

@@ -10,21 +10,20 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import InvalidField, Remedy, choose
 from petstore_server.imports import files
 from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, json_orders
 
 MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
 
-_TOO_LARGE = (
-    f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB; convert it to JSON Lines, such as with "
-    "jq -c '.[]' FILE > FILE.jsonl, and import that."
-)
+_TOO_LARGE = f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB."
+_AS_LINES = Remedy("convert it to JSON Lines, such as with jq -c '.[]' FILE > FILE.jsonl, and import that")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _verify = msgspec.json.Decoder(msgspec.Raw).decode  # makes no objects
 _WINDOW_BYTES = 1 << 19
+_FEW = 10 * files.BLOCK_ROWS  # elements of a window, as a usual file has them
 _Element = bytes | msgspec.Raw
 _NOT_BLANK = re.compile(rb"\S")
 _MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an element ends
@@ -32,12 +31,20 @@ _MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an 
 
 def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
     """One record per line; blank lines are skipped."""
+    first = True
     for block in line_blocks(text):
         if raws := list(filter(bytes.strip, block.lines)):
-            yield FilePart(json_orders(raws, schema), partial(_rows, raws, partial(_numbers, block)))
+            if first and raws[0].strip() == b"{" and raws[1:] and raws[1].lstrip().startswith(b'"'):
+                problem = "The file has records over several lines; JSON Lines has one record per line."
+                raise UnreadableFile(problem, choose("one_per_line"))
+            first = False
+            lines = cache(partial(_numbers, block))
+            yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
 
 
-def _numbers(block: Block) -> list[int]:
+def _numbers(block: Block) -> Sequence[int]:
+    if all(map(bytes.strip, block.lines)):
+        return range(block.number, block.number + len(block.lines))
     return [number for number, line in enumerate(block.lines, block.number) if line.strip()]
 
 
@@ -50,7 +57,7 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
     for chunk in text:
         data += chunk
         if len(data) > MAX_ARRAY_BYTES:
-            raise UnreadableFile(_TOO_LARGE)
+            raise UnreadableFile(_TOO_LARGE, _AS_LINES)
     _require_array(data)
     begin, last, line = data.index(b"[") + 1, data.rindex(b"]"), 1 + data.count(b"\n", 0, data.index(b"["))
     while begin < last:
@@ -58,7 +65,8 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
         begins = cache(partial(_lines, data, begin, line, elements))  # which only rejects need
         for at in range(0, len(elements), files.BLOCK_ROWS):
             raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
-            yield FilePart(json_orders(raws, schema), partial(_rows, raws, begins, at), end / last)
+            lines = partial(_lines_of, begins, at, len(raws))
+            yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines, end / last)
         begin, line = end + 1, line + data.count(b"\n", begin, end + 1)
 
 
@@ -98,8 +106,10 @@ def _ends(data: bytearray, begin: int) -> Iterator[int]:
             depth += 1 if character in b"[{" else -1
 
 
-def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> list[int]:
+def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> Sequence[int]:
     """The number of the line on which each element begins, from `begin` on, which is on `line`."""
+    if len(elements) <= _FEW and (numbers := _regular_lines(data, begin, line, list(map(bytes, elements)))):
+        return numbers
     numbers = list[int]()
     for raw in map(bytes, elements):
         at = data.index(raw, begin)  # before it are only blanks and a comma
@@ -109,10 +119,21 @@ def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element])
     return numbers
 
 
+def _regular_lines(data: bytearray, begin: int, line: int, raws: list[bytes]) -> Sequence[int] | None:
+    """The same for elements that are on a line each, or all on one, as programs write them."""
+    at = next(_NOT_BLANK.finditer(data, begin)).start()
+    first = line + data.count(b"\n", begin, at)
+    for separator, step in ((b",\n", 1), (b",", 0)):
+        text = separator.join(raws)
+        if data.startswith(text, at) and text.count(b"\n") == step * (len(raws) - 1):
+            return [first + step * place for place in range(len(raws))]
+    return None
+
+
 def _require_array(data: bytearray) -> None:
     """Raise UnreadableFile unless the text is one JSON array."""
     if (first := _NOT_BLANK.search(data)) and first[0] != b"[":
-        raise UnreadableFile("The file is not a JSON array: it does not begin with '['; give --format.")
+        raise _other_form(data)
     try:
         _verify(data)
     except RecursionError:
@@ -127,14 +148,30 @@ def _require_array(data: bytearray) -> None:
         raise UnreadableFile(reason) from None
 
 
-def _rows(raws: list[bytes], numbers: Callable[[], list[int]], at: int = 0) -> list[Row]:
+def _other_form(data: bytearray) -> UnreadableFile:
+    """The error for a text that is not an array: it may have one, or is something else."""
+    problem = "The file is not a JSON array: it does not begin with '['."
+    try:
+        document = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        return UnreadableFile(problem, choose("format", "jsonl" if data.lstrip().startswith(b"{") else "csv"))
+    if table := next((name for name, value in document.items() if bytes(value).startswith(b"[")), None):
+        return UnreadableFile("The file is not a JSON array but an object around one.", _array_of(table))
+    return UnreadableFile(problem, choose("format", "jsonl"))
+
+
+def _lines_of(begins: Callable[[], Sequence[int]], at: int, count: int) -> Sequence[int]:
+    return begins()[at : at + count]
+
+
+def _rows(raws: list[bytes], lines: Callable[[], Sequence[int]]) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
-    numbered = zip(numbers()[at : at + len(raws)], raws, strict=True)
+    numbered = zip(lines(), raws, strict=True)
     return [Row(number, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
 
 
-def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
-    """The fields of a record. Raises UnreadableRow, InvalidField."""
+def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+    """The fields of a record, and what is wrong with others. Raises UnreadableRow, InvalidField."""
     if len(row.raw) > files.MAX_ROW_BYTES:
         raise UnreadableRow(f"The row {files.TOO_LONG}.")
     try:
@@ -144,7 +181,7 @@ def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
         texts = list(map(type, fields.values())).count(str)
         repeated = _repeated_name(row.raw) if row.raw.count(b'"') != 2 * (len(fields) + texts) else None
     except UnicodeDecodeError:
-        raise UnreadableRow(files.NOT_UTF8) from None
+        raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING) from None
     except msgspec.ValidationError as error:
         raise UnreadableRow(f"The row is not a record: {error}.") from None
     except msgspec.DecodeError as error:
@@ -153,7 +190,19 @@ def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
         raise UnreadableRow("The row is nested too deeply.") from None
     if repeated is not None:
         raise InvalidField(repeated, "occurs more than once in the record")
+    if around := next((name for name, value in fields.items() if _is_table(value) and name not in schema.cells), None):
+        raise UnreadableRow("The row is an object around an array of records.", remedy=_array_of(around))
     return schema.adapt(fields)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "id" in value[0]
+
+
+def _array_of(name: str) -> Remedy:
+    """How to take an array out of the object that has it under this name."""
+    path = f".{name}" if name.isidentifier() and name.isascii() else f".[{json.dumps(name)}]"
+    return choose("array", f"{path}[]")
 
 
 def _repeated_name(raw: bytes) -> str | None:

@@ -6,21 +6,23 @@ returns None, and the rows are read one by one, which finds reasons.
 """
 
 import csv
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
 from petstore_server.domain.orders import (
     INT64_MAX,
     INT64_MIN,
     ORDER_FIELDS,
+    UNASSIGNED,
     ImportOutcome,
     Order,
     Status,
@@ -30,9 +32,12 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.domain.pets import Pet, pet_from_fields
 from petstore_server.domain.timestamps import are_canonical
-from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, integer_cell
-from petstore_server.imports.files import MAX_ROW_BYTES, UnreadableFile
+from petstore_server.imports import shops
+from petstore_server.imports.conversions import Cell, Integers, Timestamps, UnclearCell, boolean_cell
+from petstore_server.imports.files import MAX_NAME, MAX_ROW_BYTES, UnreadableFile
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.options import plain_name as _plain
+from petstore_server.imports.statuses import FLAGS, Statuses, is_filled
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)
@@ -42,57 +47,98 @@ T = TypeVar("T", bound=Order | Pet)
 class RecordKind(Generic[T]):
     """One kind of record: its noun in messages, its fields with what reads their cells, how a record is built of them.
 
-    `part` is the part of a store that has them, and `refusals` has the reason for each outcome that changes nothing.
+    `flags` are other fields of a file, of which filled cells give the status. `part` is the part of a store that has
+    the records, `refusals` has the reason for each outcome that changes nothing, and `repeated` is what to do about a
+    record that a file has twice.
     """
 
     noun: str
     cells: Mapping[str, Cell]
     build: Callable[[dict[str, Any]], T]
     part: Callable[[Store], Any]
-    refusals: Mapping[ImportOutcome, str]
+    refusals: Mapping[ImportOutcome, tuple[str, Remedy | None]]
+    repeated: Remedy
+    has_references: bool = False  # whether a record may have a reference instead of an identifier
+    flags: Sequence[str] = ()
 
 
-def _status_cell(text: str) -> str:
-    status = text.strip().lower()
-    return status if status in list(Status) else text
+def _reference_cell(text: str) -> str:
+    text = text.strip()
+    if text in _MARKERS:
+        raise UnclearCell("seems to say that there is no value", _MARKER)
+    return text
 
 
 _SHIP_DATE = "shipDate"
+_MAX_FAULTS = 10  # of a row that are named
+_READ_IN_JSON = frozenset([_SHIP_DATE, "reference", "status"])  # as in CSV, if they are texts
+_INTEGER = Integers()
+_MARKERS = frozenset(["NULL", "Null", "null", "NaN", "nan", "NAN", "\\N", "--", "N/A", "n/a", "#N/A", "None", "none"])
+_MARKER = Remedy("empty such cells, or {} if they are references", (Choice("keep_markers"),))
 ORDERS = RecordKind[Order](
     "order",
     {
-        "id": integer_cell,
-        "petId": integer_cell,
-        "quantity": integer_cell,
+        "id": _INTEGER,
+        "petId": _INTEGER,
+        "quantity": _INTEGER,
         _SHIP_DATE: Timestamps(),
         "complete": boolean_cell,
-        "status": _status_cell,
-        "reference": str.strip,
+        "status": Statuses(),
+        "reference": _reference_cell,
         "account": str.strip,
     },
     order_from_fields,
     attrgetter("orders"),
     {
-        ImportOutcome.REJECTED: "The order is no longer pending in the store and differs from this row; "
-        "it was not changed.",
-        ImportOutcome.PROTECTED: "The order was placed over the API and differs from this row; it was not changed. "
-        "--replace-placed replaces such orders.",
-        ImportOutcome.OTHER_PLACED: "The order was placed over the API, and the row does not name its account and "
-        "reference; it was not changed.",
-        ImportOutcome.RESERVED: "There is no order with this id, and the service assigns such ids "
-        "(PETSTORE_ASSIGNED_IDS_FROM); the row was not imported. --assigned imports such rows.",
-        ImportOutcome.OTHER_OWNER: "The order belongs to another account than this row names; it was not changed.",
-        ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported. "
-        "Create the account, or leave out the column `account`.",
-        ImportOutcome.REFERENCE_IN_USE: "Another order of this account has this reference; the row was not imported.",
+        ImportOutcome.REJECTED: (
+            "The order is no longer pending in the store and differs from this row; it was not changed.",
+            None,
+        ),
+        ImportOutcome.CORRECTABLE: (
+            "The order has shipped, and differs from this row; it was not changed.",
+            choose("correct_shipped", then="to correct such orders"),
+        ),
+        ImportOutcome.TAKEN: (
+            "The file has another order, without a number of its own, that was given this number.",
+            Remedy("set PETSTORE_ASSIGNED_IDS_FROM, so that the numbers that are given are none of yours"),
+        ),
+        ImportOutcome.MISSING: ("There is no such order to update.", Remedy("check the number")),
+        ImportOutcome.PROTECTED: (
+            "The order was placed over the API and differs from this row; it was not changed.",
+            choose("replace_placed", then="to replace such orders"),
+        ),
+        ImportOutcome.OTHER_PLACED: (
+            "The order was placed over the API, and the row does not have its account and reference.",
+            None,
+        ),
+        ImportOutcome.RESERVED: (
+            "There is no order with this id, and the service assigns such ids (PETSTORE_ASSIGNED_IDS_FROM).",
+            choose("assigned", then="to import such rows"),
+        ),
+        ImportOutcome.OTHER_OWNER: (
+            "The order belongs to another account than this row names; it was not changed.",
+            None,
+        ),
+        ImportOutcome.UNKNOWN_ACCOUNT: (
+            "The row names an account that does not exist; it was not imported.",
+            Remedy("create the account, or {}", (Choice("ignore_column", "account"),)),
+        ),
+        ImportOutcome.REFERENCE_IN_USE: (
+            "Another order of this account has this reference; the row was not imported.",
+            None,
+        ),
     },
+    Remedy("an order here has one animal; {} to make each line an order", (Choice("split_lines"),)),
+    has_references=True,
+    flags=FLAGS,
 )
 PETS = RecordKind[Pet](
     "pet",
-    {"id": integer_cell, "name": str, "tag": str},
+    {"id": _INTEGER, "name": str, "tag": str},
     pet_from_fields,
     attrgetter("pets"),
     {},
+    Remedy("leave out one of them"),
 )
 
 
@@ -101,43 +147,182 @@ class Schema(Generic[T]):
 
     def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
         self.kind = kind
+        self.of_shop: ReadOptions | None = None  # what the export of a shop adds to the options
+        self._use(options)
+
+    def _use(self, options: ReadOptions) -> None:
+        kind = self.kind
+        self.options = options
         self.timestamps = Timestamps(options.zone, options.date_format)
-        self.cells = {name: self.timestamps if name == _SHIP_DATE else cell for name, cell in kind.cells.items()}
+        self.cells = {**kind.cells}
+        integers = Integers(options.decimal)
+        self.cells |= {name: integers for name, cell in kind.cells.items() if isinstance(cell, Integers)}
+        if _SHIP_DATE in kind.cells:
+            self.cells |= {_SHIP_DATE: self.timestamps}
+        if options.keep_markers and "reference" in kind.cells:
+            self.cells |= {"reference": str.strip}
+        self.statuses = Statuses(options.statuses)
+        if kind.flags:
+            self.cells |= {"status": self.statuses, **dict.fromkeys(kind.flags, is_filled)}
         self.missing = frozenset[str]()  # fields that no row of the file has
-        self.renames = bool(options.columns or options.ignored)
+        self.renames = bool(options.columns or options.ignored or options.statuses)
         ignored = map(_plain, options.ignored)
-        self._mapped = {_plain(name): field for name, field in options.columns}
-        self._fields = {_plain(field): field for field in kind.cells} | dict.fromkeys(ignored) | self._mapped
+        self._mapped = defaultdict[str, tuple[str, ...]](tuple)
+        for name, field in options.columns:
+            self._mapped[_plain(name)] += (field,)
+        self._columns = {field: field for field in kind.cells}  # how the file names each
+        self._has_reference = False  # a column for it
+        self._order = {field: place for place, field in enumerate(kind.cells)}
+        self._known = {_plain(field): field for field in kind.cells}
+        known = {name: (field,) for name, field in self._known.items()}
+        self._fields: Mapping[str, tuple[str, ...]] = known | dict.fromkeys(ignored, ()) | self._mapped
         self._ignores_others = EVERY_COLUMN in options.ignored
 
-    def header(self, names: list[str]) -> list[str | None]:
-        """The field of each column, None for those to leave out; notes which are missing. Raises UnreadableFile."""
-        fields = [self._fields.get(_plain(name)) for name in names]
+    def header(self, names: list[str]) -> list[tuple[str, ...]]:
+        """The fields of each column, none for those to leave out; notes which are missing. Raises UnreadableFile."""
+        if self.options.shop is not None:
+            self.of_shop = shops.stands_for(self.options.shop, names, self.options)
+            if self.of_shop is None:
+                raise _not_of_shop(self.options.shop, names)
+            self._use(shops.combined(self.options, self.of_shop))
+        try:
+            return self._header(names)
+        except UnreadableFile as error:
+            raise (_looks_like(names) if self.options.shop is None else None) or error from None
+
+    def _header(self, names: list[str]) -> list[tuple[str, ...]]:
+        columns = [self._fields.get(_plain(name), ()) for name in names]
+        fields = list(chain.from_iterable(columns))
         if unknown := [name for name in names if not self._is_known(name)]:
             shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
-            raise UnreadableFile(
-                f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}. Give "
-                "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."
-            )
-        if twice := next((field for field in fields if field and fields.count(field) > 1), None):
-            raise UnreadableFile(f"The header names the field '{twice}' twice; leave one out with --ignore-column.")
+            problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
+            raise UnreadableFile(problem, _other_columns(unknown[0]))
+        if twice := next((field for field in fields if fields.count(field) > 1), None):
+            raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
         if absent := self._mapped.keys() - set(map(_plain, names)):
-            raise UnreadableFile(f"--map names a column '{min(absent)}', which the header does not have.")
-        if "id" not in fields:
-            raise UnreadableFile("The header has no column 'id', which every record needs; --map COLUMN=id names it.")
-        self.missing = frozenset(self.cells).difference(field for field in fields if field)
-        return fields
+            raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
+        if "id" not in fields and not (self.kind.has_references and "reference" in fields):
+            problem = "The header has no column 'id', which every record needs."
+            by_id = choose("map", "COLUMN=id")
+            raise UnreadableFile(problem, choose("number", "COLUMN=id") if self.kind.has_references else by_id)
+        self._columns = {field: name for name, of in zip(names, columns, strict=True) for field in of}
+        self._has_reference = "reference" in fields
+        given = {
+            *fields,
+            *(("account",) if self.options.account else ()),
+            *(("status",) if {*fields} & {*self.kind.flags} else ()),
+        }
+        self.missing = frozenset(self.kind.cells) - given
+        self.timestamps.in_utc = names == list(self.kind.cells)[: len(names)] and _SHIP_DATE in names
+        return columns
 
-    def adapt(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a JSON record, given by their names in the file. Raises InvalidField."""
+    def count_fields(self, names: Iterable[str]) -> int:
+        """How many of the names are those of fields."""
+        return sum(bool(self._fields.get(_plain(name))) for name in names)
+
+    def own_header(self, cells: list[str]) -> list[str] | None:
+        """The header of an export of the service, if the cells are a row of one without its header."""
+        names = list(self.kind.cells)[: len(cells)]
+        texts = {name: text for name, text in zip(names, cells, strict=False) if text.strip()}
+        fields, faults = self.read_cells(texts)
+        return names if len(names) == len(cells) and self.build(fields, faults) is not None else None
+
+    def read_cells(self, cells: Mapping[str, str]) -> tuple[dict[str, Any], list[InvalidField]]:
+        """The values of cells by their fields, and what is wrong with others."""
+        fields, faults = dict[str, Any](), list[InvalidField]()
+        for name, text in cells.items():
+            try:
+                fields[name] = self.cells[name](text)
+            except ValueError as error:
+                faults.append(InvalidField(name, str(error), text, getattr(error, "remedy", None)))
+        return self._with_status(fields, cells), faults
+
+    def _with_status(self, fields: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """The fields without flags, with the status that these give unless there is one."""
+        flags = [flag for flag in self.kind.flags if fields.pop(flag, False)]
+        status = flags[0] if flags else self.statuses.of_empty
+        if status is None or "status" in given or not self.kind.flags:
+            return fields
+        return {**fields, "status": status}
+
+    def adapt(self, fields: dict[str, Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+        """The fields of a JSON record, given by their names in the file, and what is wrong with others.
+
+        Raises InvalidField if one occurs twice.
+        """
         if self.renames:
             fields = self._renamed(fields)
-        if _SHIP_DATE in self.cells and type(ship_date := fields.get(_SHIP_DATE)) is str:
+        texts = {name: fields[name] for name in _READ_IN_JSON & self.cells.keys() if type(fields.get(name)) is str}
+        texts = {name: text for name, text in texts.items() if text.strip() or name != "status"}
+        named = [name for name in self.kind.flags if self.renames and name in fields]
+        flags = {name: str(is_filled(fields[name])) for name in named}
+        read, faults = self.read_cells(texts | flags)
+        wrong = {fault.field for fault in faults} | flags.keys()
+        return {name: value for name, value in fields.items() if name not in wrong} | read, faults
+
+    def build(self, fields: dict[str, Any], faults: list[InvalidField]) -> T | None:
+        """The record, or None if there are faults; those of other fields are added, up to a number."""
+        wrong = {fault.field for fault in faults}
+        fields = {name: value for name, value in fields.items() if name not in wrong}
+        if self.options.account and fields.get("account") is None:
+            fields["account"] = self.options.account
+        has_only_reference = self._has_only_reference(fields, wrong)
+        if has_only_reference or "id" in wrong:
+            fields["id"] = 0
+        record = None
+        while record is None and len(faults) < _MAX_FAULTS:
             try:
-                fields = {**fields, _SHIP_DATE: self.timestamps(ship_date)}
-            except ValueError as error:
-                raise InvalidField(_SHIP_DATE, str(error), ship_date) from None
-        return fields
+                record = self.kind.build(fields)
+            except InvalidField as error:
+                faults.append(self._advised(error))
+                fields.pop(error.field, None)
+                if error.field == "id":
+                    fields["id"] = 0
+        faults.sort(key=lambda fault: self._order.get(fault.field, len(self._order)))
+        if has_only_reference and isinstance(record, Order):
+            record = record._replace(id=UNASSIGNED)
+        return None if faults else record
+
+    def _has_only_reference(self, fields: Mapping[str, Any], wrong: Collection[str]) -> bool:
+        """Whether the record is the order of its owner with its reference."""
+        if not self.kind.has_references or "id" in wrong:
+            return False
+        return fields.get("id") is None and fields.get("reference") is not None
+
+    def _advised(self, error: InvalidField) -> InvalidField:
+        """The error, with advice if the field is not one of this kind of record."""
+        if error.field == "id" and self.kind.has_references:
+            return InvalidField(error.field, error.problem, error.value, self._without_number(error))
+        if error.field == "petId" and isinstance(error.value, str):
+            column = self._columns.get("petId", "petId")
+            remedy = Remedy("map the column of the article's number, or {}", (Choice("ignore_column", column),))
+            return InvalidField(error.field, error.problem, error.value, remedy)
+        if error.field in self.kind.cells:
+            return error
+        name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
+        if field := self._known.get(_plain(error.field)):
+            remedy = choose("map", f"{name}={field}")
+        else:
+            remedy = choose("ignore_column", name, "to leave it out")
+        return InvalidField(error.field, error.problem, remedy=remedy)
+
+    def _without_number(self, error: InvalidField) -> Remedy | None:
+        """What to do about an identifier that is not a number."""
+        if error.value is None:
+            return Remedy("give it one, or a reference")
+        if self._has_reference or not isinstance(error.value, str) or "id" not in self._columns:
+            return None
+        return choose(
+            "map", f"{self._columns['id']}=reference", "instead, if this is the shop's own number of the order"
+        )
+
+    def _leave_out_one(self, names: list[str], field: str) -> Remedy:
+        """What to do about two columns of a field."""
+        of_field = [name for name in names if field in self._fields.get(_plain(name), ())]
+        unmapped = [name for name in of_field if _plain(name) not in self._mapped]
+        if len(unmapped) == 1 and len(of_field) == 2:
+            return choose("ignore_column", unmapped[0])
+        return Remedy("rename one of them in the file")
 
     def _is_known(self, name: str) -> bool:
         return self._ignores_others or _plain(name) in self._fields
@@ -145,17 +330,31 @@ class Schema(Generic[T]):
     def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
         renamed: dict[str, Any] = {}
         for name, value in fields.items():
-            field = self._fields.get(_plain(name)) if self._is_known(name) else name
-            if field in renamed:
-                raise InvalidField(field, "occurs more than once in the record")
-            if field is not None:
+            for field in self._fields.get(_plain(name), ()) if self._is_known(name) else (name,):
+                if field in renamed:
+                    raise InvalidField(field, "occurs more than once in the record")
                 renamed[field] = value
         return renamed
 
 
-def _plain(name: str) -> str:
-    """A column's name without what programs write differently: case, spaces, underscores and hyphens."""
-    return re.sub(r"[\s_-]+", "", name).casefold()
+def _not_of_shop(shop: str, names: list[str]) -> UnreadableFile:
+    problem = f"The file is not an export of {shops.SHOPS[shop].title}'s orders whose columns are known."
+    return _looks_like(names) or UnreadableFile(problem, _other_columns(names[0] if names else ""))
+
+
+def _looks_like(names: list[str]) -> UnreadableFile | None:
+    """The error for a file that seems to be an export of a shop."""
+    shop = shops.recognized(names)
+    if shop is None:
+        return None
+    return UnreadableFile(f"This looks like an export of {shops.SHOPS[shop].title}'s orders:", choose("shop", shop))
+
+
+def _other_columns(name: str) -> Remedy:
+    """What to do about columns that are not fields, one of which has this name."""
+    example = name if 0 < len(name) <= MAX_NAME else "COLUMN"
+    then = "{} for each that is a field, and {} to leave out the others"
+    return Remedy(then, (Choice("map", f"{example}=FIELD"), Choice("ignore_column", EVERY_COLUMN)))
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
@@ -184,7 +383,7 @@ _build: Callable[[tuple[Any, ...]], Order] = partial(tuple.__new__, Order)
 
 
 def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | None:
-    if schema.kind is not ORDERS or schema.renames or max(map(len, raws)) > MAX_ROW_BYTES:
+    if schema.kind is not ORDERS or schema.renames or schema.options.split_lines or max(map(len, raws)) > MAX_ROW_BYTES:
         return None
     data = b"[" + b",".join(raws) + b"]"
     try:
@@ -204,19 +403,25 @@ def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | Non
         return None
 
 
-def csv_orders(lines: list[bytes], delimiter: str, fields: list[str | None], schema: Schema[Any]) -> list[Order] | None:
-    """The orders of CSV rows, given the field of each column (None: a column to leave out)."""
-    if schema.kind is not ORDERS:
+def csv_orders(
+    lines: list[bytes], delimiter: str, fields: list[tuple[str, ...]], schema: Schema[Any]
+) -> list[Order] | None:
+    """The orders of CSV rows, given the fields of each column (none: a column to leave out)."""
+    if schema.kind is not ORDERS or schema.options.split_lines:
         return None
     try:
         columns = _columns(lines, delimiter)
-        texts: dict[str | None, Sequence[str]] = dict.fromkeys(ORDER_FIELDS, ("",) * len(columns[0]))
-        texts |= zip(fields, columns, strict=True)
+        texts: dict[str, Sequence[str]] = dict.fromkeys((*ORDER_FIELDS, *FLAGS), ("",) * len(columns[0]))
+        texts |= {field: column for named, column in zip(fields, columns, strict=True) for field in named}
         ids, complete = _integers(texts["id"]), _distinct(schema.cells["complete"], texts["complete"])
         if None in ids or not {True, False, None}.issuperset(complete):
             return None
         pet_ids, quantities = _integers(texts["petId"]), _integers(texts["quantity"])
-        statuses = _distinct(schema.cells["status"], texts["status"])
+        statuses = _distinct(schema.statuses, texts["status"])
+        if schema.statuses.of_empty or any(FLAGS[0] in named or FLAGS[1] in named for named in fields):
+            flags = zip(*(_distinct(is_filled, texts[flag]) for flag in FLAGS), strict=True)
+            given = [FLAGS[0] if first else FLAGS[1] if second else schema.statuses.of_empty for first, second in flags]
+            statuses = [status or other for status, other in zip(statuses, given, strict=True)]
         ship_dates = [text or None for text in texts["shipDate"]]
         references = [text.strip() or None for text in texts["reference"]]
         accounts = [text.strip() or None for text in texts["account"]]
@@ -239,9 +444,12 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
     """Raises KeyError or ValueError if a status, a ship date, a reference or an account is not valid."""
     ids, pet_ids, quantities, ship_dates, complete, statuses, references, accounts = columns
     checked_references = [text if text is None else check_reference(text) for text in references]
-    owners = list(accounts)
-    for name in set(owners) - {None}:
-        check_account(name)
+    if not schema.options.keep_markers and not _MARKERS.isdisjoint(checked_references):
+        raise ValueError("a reference may say that there is none")
+    default = schema.options.account
+    owners = list(accounts) if default is None else [name or default for name in accounts]
+    for name in {*owners} - {None}:
+        check_account(str(name))
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
     values = ids, pet_ids, quantities, dates, complete, checked, checked_references, owners
     return list(map(_build, zip(*values, strict=True)))

@@ -6,9 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
+from petstore_server.domain.orders import STATUSES
+
 FORMATS = ("jsonl", "json", "csv")
 STDIN = "-"
 EVERY_COLUMN = "*"  # as an ignored column: every column that is not a field
+EVERY_STATUS = "*"  # as the value of a status: every other value
 
 _NAMES_YEAR = re.compile(r"%[YyGcx]")
 _NO_DATE = "does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M"
@@ -18,7 +21,13 @@ _NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file. `columns` has names in the file with their fields; the columns in `ignored` are left out."""
+    """How to read a file. `columns` has names in the file with their fields; the columns in `ignored` are left out.
+
+    `statuses` has values of the status with what they mean; `decimal` is the decimal mark, `.` or `,`; with
+    `keep_markers` a reference may be NULL or such a word.
+    `account` owns the orders of rows that name none, and `split_lines` makes each line of an order an order.
+    The others are as for `Orders.import_batch`.
+    """
 
     file_format: str | None = None
     encoding: str | None = None
@@ -26,6 +35,19 @@ class ReadOptions:
     date_format: str | None = None
     columns: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    statuses: tuple[tuple[str, str], ...] = ()
+    decimal: str | None = None
+    keep_markers: bool = False
+    account: str | None = None
+    update_only: bool = False
+    correct_shipped: bool = False
+    split_lines: bool | None = None
+    shop: str | None = None
+
+
+def plain_name(name: str) -> str:
+    """A column's name without what programs write differently: case, spaces, underscores and hyphens."""
+    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def parse_timezone(text: str) -> tzinfo:
@@ -75,3 +97,11 @@ def parse_mapping(text: str) -> tuple[str, str]:
     if not (separator and column.strip() and name):
         raise ValueError("is not of the form COLUMN=FIELD")
     return column.strip(), name
+
+
+def parse_status(text: str) -> tuple[str, str]:
+    """A value of the status, which may be empty or `*`, and the status that it means. Raises ValueError."""
+    value, separator, status = text.rpartition("=")
+    if not separator or status.casefold() not in STATUSES:
+        raise ValueError(f"is not of the form VALUE=STATUS with a STATUS of {', '.join(STATUSES)}")
+    return value.strip(), status.casefold()

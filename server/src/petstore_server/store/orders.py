@@ -25,6 +25,7 @@ from petstore_server.domain.orders import (
     MAX_ASSIGNED_ID,
     ORDER_FIELDS,
     PLACE,
+    UNASSIGNED,
     ImportOutcome,
     Order,
     Placed,
@@ -91,6 +92,11 @@ _SET_OWNERS = """
 _FIND_NAMED = f"""
     SELECT {_COLUMNS}, {OWNER_NAME} FROM petstore.orders
     WHERE account_id = (SELECT id FROM petstore.accounts WHERE name = %s) AND reference IN
+"""
+_BATCHES_OF = "SELECT id FROM petstore.import_batches WHERE import_id = %s AND id = ANY(%s::bigint[])"
+_LAST_LOCKED = "SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE"
+_FIND_NAMED_WITHOUT_OWNER = f"""
+    SELECT {_COLUMNS}, {OWNER_NAME} FROM petstore.orders WHERE account_id IS NULL AND reference IN
 """
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
@@ -186,14 +192,15 @@ class Orders(Part):
         """The orders that exist among these identifiers, in any order."""
         return [read_order(*row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=len(ids) == 1)]
 
-    async def with_references(self, named: Collection[tuple[str, str]]) -> list[Order]:
-        """The orders that have one of these pairs of an owner's name and a reference, in any order."""
-        pairs, found = sorted(named), []
-        for name in sorted({name for name, _ in pairs}):
-            texts = [text for owner, text in pairs if owner == name]
+    async def with_references(self, named: Collection[tuple[str | None, str]]) -> list[Order]:
+        """The orders with one of these pairs of an owner's name, None for no owner, and a reference; in any order."""
+        found: list[Row] = []
+        for name in {name for name, _ in named}:
+            texts = sorted(text for owner, text in named if owner == name)
             for at in range(0, len(texts), AUDITED_TOGETHER):
                 some = texts[at : at + AUDITED_TOGETHER]
-                found += await self._engine.query(f"{_FIND_NAMED} {marks(some)}", (name, *some), short=False)
+                sql, given = (_FIND_NAMED, [name]) if name is not None else (_FIND_NAMED_WITHOUT_OWNER, [])
+                found += await self._engine.query(f"{sql} {marks(some)}", (*given, *some), short=False)
         return [read_order(*row) for row in found]
 
     async def scan(
@@ -242,7 +249,11 @@ class Orders(Part):
         replace_placed: bool = False,
         placed: Collection[int] = (),
         assigned: bool = False,
+        update_only: bool = False,
+        correct_shipped: bool = False,
         as_stored: bool = False,
+        repeated: Collection[int] = (),
+        by_reference: bool = False,
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
     ) -> Work[list[ImportOutcome]]:
@@ -250,23 +261,44 @@ class Orders(Part):
 
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
         with `replace_placed`, by an order that names the same account and reference. `assigned`: orders are created
-        also under identifiers that the service assigns. `as_stored`: they are copies of stored ones, so none is
-        refused. `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes. Raises
-        DamagedRecord if a stored one cannot be read.
+        also under identifiers that the service assigns. `update_only`: none is created. `correct_shipped`: orders that
+        have shipped are replaced too, as far as they can be corrected. `as_stored`: they are copies of stored ones, so
+        none is refused. `repeated` are the places of those that the file has had before, which change nothing.
+        `by_reference`: orders of this import may be UNASSIGNED; they are the owner's with their reference, or new.
+        `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord
+        if a stored one cannot be read.
         """
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             batch = orders[at : at + AUDITED_TOGETHER]
-            rule = _ImportRule(placed, 1 if assigned else self.first_assigned, replace_placed=replace_placed)
-            outcomes += yield from self._import(batch, import_id, actor, None if as_stored else rule)
+            again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
+            batch, busy = (yield from self._found(batch)) if by_reference else (batch, ())
+            reserved_from = 1 if assigned else self.first_assigned
+            rule = _ImportRule(placed, reserved_from, replace_placed, update_only, correct_shipped)
+            outcomes += yield from self._import(
+                batch, import_id, actor, None if as_stored else rule, again, busy, by_reference
+            )
         yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _import(
-        self, orders: Sequence[Order], import_id: str, actor: Actor, rule: "_ImportRule | None"
+        self,
+        orders: Sequence[Order],
+        import_id: str,
+        actor: Actor,
+        rule: "_ImportRule | None",
+        repeated: Collection[int],
+        busy: Collection[Named],
+        by_reference: bool,
     ) -> Work[list[ImportOutcome]]:
         """Import the orders by a rule; without one they are copies of stored ones."""
-        rows = yield from _locked_rows(sorted({order.id for order in orders}))
+        unassigned = [at for at, order in enumerate(orders) if order.id == UNASSIGNED] if by_reference else []
+        rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
+        own = (yield from _written_by(import_id, rows)) if by_reference else set()
+        if unassigned:
+            numbers = {order.id for order in orders}
+            orders = yield from self._assigned(orders)
+            repeated = {*repeated, *(place for place in unassigned if orders[place].id in numbers)}
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
         found = NO_KEYS
@@ -274,10 +306,14 @@ class Orders(Part):
             possible = possible_references(existing, orders)
             named = sorted({(owners[name], reference) for name, reference in possible if name in owners})
             found = yield from self._engine.dialect.find_keys([], named, 0.0)
-        any_new = rule is None or (rule.accepts_any_new and all(order.account is None for order in orders))
+        simple = not by_reference and all(order.account is None for order in orders)
+        any_new = rule is None or (rule.accepts_any_new and simple)
         if rule is not None:
-            rule.use(owners, found, [row[2] for row in rows if row[6]])
-        outcomes, changed = evaluate(orders, existing, rule or evaluate_import, kept_of, any_new=any_new)
+            rule.use(
+                owners, found, [row[2] for row in rows if row[6]], {orders[place].id for place in unassigned}, own, busy
+            )
+        rules = (rule, rule.completed) if rule else (evaluate_import, kept_of)
+        outcomes, changed = evaluate(orders, existing, *rules, any_new=any_new, repeated=repeated)
         if not changed:
             return outcomes
         new = sorted([order for order in changed.values() if order.id not in existing])
@@ -296,6 +332,36 @@ class Orders(Part):
             updated = [(*_changed_row(existing[order.id], order), owners.get(order.account)) for order in replaced]
             yield from self._engine.dialect.update_orders(updated, actor.at, batch)
         return outcomes
+
+    def _found(self, orders: Sequence[Order]) -> Work[tuple[Sequence[Order], Collection[Named]]]:
+        """The orders; those that are UNASSIGNED under the identifier of the owner's order with their reference.
+
+        Also the references that another transaction uses now.
+        """
+        owners = yield from _find_owners(orders)
+        wanted = [_named(order, owners) for order in orders]
+        names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
+        found = yield from self._engine.dialect.find_keys([], sorted(names), 0.0)
+        with_ids = [
+            order._replace(id=found.references.get(name, UNASSIGNED)) if order.id == UNASSIGNED else order
+            for name, order in zip(wanted, orders, strict=True)
+        ]
+        return with_ids, found.busy_references
+
+    def _assigned(self, orders: Sequence[Order]) -> Work[list[Order]]:
+        """The orders; those that are UNASSIGNED under new identifiers, one for each owner and reference."""
+        [(last,)] = yield Query(_LAST_LOCKED)
+        given = {(order.account, order.reference): order.id for order in orders if order.id != UNASSIGNED}
+        names = {(order.account, order.reference): None for order in orders if order.id == UNASSIGNED}
+        numbers = [number for number in given.values() if number <= MAX_ASSIGNED_ID]
+        first = max(last, self.first_assigned - 1, *numbers) + 1
+        if first + len(names) - 1 > MAX_ASSIGNED_ID:
+            raise NoIdentifierLeft
+        ids = dict(zip(names, range(first, first + len(names)), strict=True)) | given
+        return [
+            order._replace(id=ids[order.account, order.reference]) if order.id == UNASSIGNED else order
+            for order in orders
+        ]
 
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[ChangedOrder | Exception]]:
         """Apply the changes one after another; return each one's order after it, or the error that its caller gets.
@@ -349,6 +415,17 @@ def _find_owners(orders: Sequence[Order]) -> Work[dict[str | None, int]]:
     return dict((yield Query(f"SELECT name, id FROM petstore.accounts WHERE name IN {marks(names)}", names)))
 
 
+def _written_by(import_id: str, rows: Sequence[Row]) -> Work[set[int]]:
+    """Those of the orders that earlier batches of the import have written."""
+    batches = yield Query(_BATCHES_OF, (import_id, [row[7] for row in rows if row[7] is not None]))
+    return {row[2] for row in rows if (row[7],) in batches}
+
+
+def _named(order: Order, owners: Mapping[str | None, int]) -> Named:
+    """The owner of an order that has only a reference, NO_OWNER for none or one that does not exist, and that."""
+    return owners.get(order.account, NO_OWNER), order.reference or ""
+
+
 def _owned_reference(order: Order, owners: Mapping[str | None, int]) -> Named | None:
     """The owner that an import names and the reference, which no other order of this owner may have."""
     if order.account not in owners or order.reference is None:
@@ -363,30 +440,67 @@ class _ImportRule:
     be placed.
     """
 
-    def __init__(self, placed: Collection[int], reserved_from: int, *, replace_placed: bool) -> None:
+    def __init__(
+        self,
+        placed: Collection[int],
+        reserved_from: int,
+        replace_placed: bool,
+        update_only: bool,
+        correct_shipped: bool,
+    ) -> None:
         self._placed = set(placed)
         self._reserved_from = reserved_from
         self._replace_placed = replace_placed
+        self._update_only = update_only
+        self._correct_shipped = correct_shipped
 
     @property
     def accepts_any_new(self) -> bool:
         """Whether any order without an owner can be created."""
-        return self._reserved_from == 1
+        return self._reserved_from == 1 and not self._update_only
 
-    def use(self, owners: Mapping[str | None, int], found: PlacementKeys, placed: Iterable[int]) -> None:
-        """Take what a batch meets: accounts by name, the references that orders have, and the orders placed."""
+    def use(
+        self,
+        owners: Mapping[str | None, int],
+        found: PlacementKeys,
+        placed: Iterable[int],
+        assigned: Collection[int],
+        own: Collection[int],
+        waiting: Collection[Named],
+    ) -> None:
+        """Take what a batch meets: accounts by name, the references that orders have, and the orders placed.
+
+        `assigned` are the identifiers of new orders without a number, `own` those that earlier batches have written,
+        and `waiting` the references of new ones that another transaction uses.
+        """
+        self._assigned, self._own, self._waiting = assigned, own, waiting
         self._owners = owners
         self._busy = found.busy_references
         self._used = dict(found.references)  # the order with each, as the batch changes them
         self._placed |= set(placed)
 
-    def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
-        new = kept_of(old, incoming)
+    def completed(self, old: Order | None, incoming: Order) -> Order:
+        return kept_of(old, incoming, self._correct_shipped)
+
+    def _refusal(self, old: Order | None, new: Order) -> ImportOutcome | None:
+        """Why the order is not imported whatever it has, if there is a reason."""
         if new.account is not None and new.account not in self._owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
-        if old is None and incoming.id >= self._reserved_from > 1:
-            return ImportOutcome.RESERVED
-        outcome = evaluate_import(old, new, new.id in self._placed)
+        if new.id in self._own:
+            return ImportOutcome.TAKEN
+        if old is not None:
+            return None
+        if self._update_only:
+            return ImportOutcome.MISSING
+        if new.id in self._assigned:
+            return ImportOutcome.REFERENCE_IN_USE if _named(new, self._owners) in self._waiting else None
+        return ImportOutcome.RESERVED if new.id >= self._reserved_from > 1 else None
+
+    def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
+        new = self.completed(old, incoming)
+        if (refusal := self._refusal(old, new)) is not None:
+            return refusal
+        outcome = evaluate_import(old, new, new.id in self._placed, self._correct_shipped)
         if outcome is ImportOutcome.PROTECTED and old is not None and self._replace_placed:
             same = old.account == incoming.account and old.reference in (None, incoming.reference)
             outcome = ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
@@ -409,7 +523,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     missing = sorted({*ids} - {row[2] for row in rows})
     if missing:
         # With the clock locked, none of them is placed or imported by another transaction any more.
-        [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE")
+        [(last,)] = yield Query(_LAST_LOCKED)
         rows += (yield Query(_FIND_ORIGINS, (missing,))) if missing[0] <= last or missing[-1] > MAX_ASSIGNED_ID else []
     return rows
 

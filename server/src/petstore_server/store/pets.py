@@ -1,7 +1,7 @@
 """Pets, which the deprecated operation returns."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
@@ -34,6 +34,7 @@ class Pets(Part):
         import_id: str,
         actor: Actor,
         *,
+        repeated: Collection[int] = (),
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
     ) -> Work[list[ImportOutcome]]:
@@ -41,7 +42,7 @@ class Pets(Part):
         # Imports wait for one another: another one may bring pets that this one would take for missing.
         yield Query("SELECT one FROM petstore.store WHERE one = 1 FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
-        outcomes, changed = evaluate(pets, existing, evaluate_pet_import)
+        outcomes, changed = evaluate(pets, existing, evaluate_pet_import, repeated=repeated)
         if changed:
             yield Commands(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
             yield from add_batch(import_id, actor, audit_change("pets", existing, changed, outcomes))

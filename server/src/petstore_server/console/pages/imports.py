@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from hashlib import file_digest
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, cast
 from urllib.parse import quote
 
 from starlette.datastructures import FormData, UploadFile
@@ -15,12 +15,16 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, in_form_words
+from petstore_server.console.import_choices import FIELDS, MAX_COLUMNS, STATUSES, TARGETS, Choices, phrase
+from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, WrongField
 from petstore_server.console.visit import Visit
-from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.domain.errors import Conflict, InvalidInput, with_remedy
 from petstore_server.domain.imports import ImportPosition
 from petstore_server.domain.texts import visible_part
+from petstore_server.imports.columns import Column, read_columns
 from petstore_server.imports.files import UnreadableFile
+from petstore_server.imports.options import check_encoding
+from petstore_server.imports.shops import SHOPS
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
 
@@ -30,6 +34,8 @@ _MAX_FIELD_BYTES = 64 * 1024
 _MAX_FILE_NAME = 200
 _PAGE_SIZE = 50
 _FIRST_LOOK_SECONDS = 10.0
+_SMALL_FILE_SECONDS = 1.0
+_UPLOADED = ("format", "encoding")  # the choices without which the columns of a file may not be known
 _REFRESH_SECONDS = 2
 
 
@@ -56,9 +62,12 @@ async def list_imports(visit: Visit) -> Response:
 
 async def ask(visit: Visit, form: Form | None = None, status: int = 200) -> Response:
     """The form for a file, as it was submitted if it is given."""
-    labels = {field: label for field, (label, _) in FIELDS.items()}
-    form = form or visit.filters(*FIELDS)
-    return visit.page("import_new.html", status, form=form, labels=labels, megabytes=MAX_FILE >> 20)
+    form = form or Form()
+    return visit.page("import_new.html", status, form=form, labels=_labels(), megabytes=MAX_FILE >> 20)
+
+
+def _labels() -> dict[str, str]:
+    return {field: label for field, (label, _) in FIELDS.items()}
 
 
 async def upload(visit: Visit) -> Response:
@@ -66,11 +75,10 @@ async def upload(visit: Visit) -> Response:
     form, status = Form(), 400
     try:
         return _show_job(await _checked(visit, form))
-    except InvalidInput as error:  # the message names the option
-        wrong = (field for field, (_, option) in FIELDS.items() if option in error.message)
-        form.errors[next(wrong, "file")] = in_form_words(error.message)
+    except InvalidInput as error:
+        form.errors["encoding"] = str(error)
     except UnreadableFile as error:
-        form.errors["file"], status = in_form_words(error.message), 413 if isinstance(error, _TooLarge) else 400
+        form.errors["file"], status = error.message, 413 if isinstance(error, _TooLarge) else 400
     except Conflict as error:
         form.errors["file"], status = error.message, 503
     except OSError as error:
@@ -81,24 +89,56 @@ async def upload(visit: Visit) -> Response:
 async def _checked(visit: Visit, form: Form) -> ImportJob:
     """The upload, once its check has begun to read the file; the form gets its fields.
 
-    Raises UnreadableFile, InvalidInput for a wrong option, Conflict, OSError, DuplicateSubmission, RefusedRequest.
+    Raises UnreadableFile, InvalidInput for an encoding, Conflict, OSError, DuplicateSubmission, RefusedRequest.
     """
     jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
         received = await _receive(visit.request)
         unused.push_async_callback(received.close)
         visit.require_form_token(_text(received, "form_token"))
-        form.values.update((field, _text(received, field)) for field in FIELDS)
+        form.values.update((field, _text(received, field)) for field in _UPLOADED)
         file, name, size = _file(received)
         await visit.submit_once(await asyncio.to_thread(_content, received, file))
-        job = jobs.check(file, name, size, dict(form.values), visit.actor)
+        columns = await asyncio.to_thread(_columns, file, name, dict(form.values))
+        job = jobs.check(file, name, size, columns, Choices.of(columns, dict(form.values)), visit.actor)
         unused.pop_all()
-    with suppress(TimeoutError):  # another import is under way
-        await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
-    if isinstance(job.error, UnreadableFile | InvalidInput):
+    await _first_look(job)
+    if isinstance(job.error, UnreadableFile) and not columns:
         await jobs.discard(job)
         raise job.error
     return job
+
+
+def _columns(file: IO[bytes], name: str, given: dict[str, str]) -> list[Column]:
+    """Raises UnreadableFile, InvalidInput for an encoding."""
+    try:
+        encoding = check_encoding(given["encoding"]) if given["encoding"] else None
+    except ValueError as error:
+        raise InvalidInput(f"'{given['encoding']}' {error}") from None
+    try:
+        return read_columns(cast("BinaryIO", file), name, given["format"] or None, encoding)
+    except UnreadableFile as error:
+        raise UnreadableFile(with_remedy(error.message, error.remedy, phrase)) from error
+
+
+async def _first_look(job: ImportJob) -> None:
+    """Wait until the check has begun to read the file, and for that of a small one to end."""
+    with suppress(TimeoutError):  # another import is under way
+        await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
+        if job.work is not None:
+            await asyncio.wait({job.work}, timeout=_SMALL_FILE_SECONDS)
+
+
+async def check(visit: Visit) -> Response:
+    """Check an upload again with other choices, or with those for the shop that was chosen."""
+    job = _job(visit)
+    form = await visit.form()
+    choices = Choices.submitted(form, job.columns)
+    if form["fill"]:
+        choices = choices.for_shop(choices.shop, job.columns)
+    visit.sources.imports.check_again(job, choices, visit.actor)
+    await _first_look(job)
+    return _show_job(job)
 
 
 async def _receive(request: Request) -> FormData:
@@ -159,7 +199,22 @@ async def show(visit: Visit) -> Response:
     job = None if name.startswith("import-") else _job(visit)
     if job is None or (job.state in ("imported", "stopped") and job.report.import_id):
         return await _show_run(visit, job.report.import_id if job else name)
-    return _refreshed(visit, "import.html", busy=job.is_busy, job=job)
+    form = Form(job.choices.fields.items())
+    if isinstance(job.error, WrongField) and job.error.field:
+        form.errors[job.error.field] = job.error.message
+    return _refreshed(
+        visit,
+        "import.html",
+        busy=job.is_busy,
+        job=job,
+        form=form,
+        labels=_labels(),
+        shops=[("", "None of these"), *((name, shop.title) for name, shop in SHOPS.items())],
+        targets=TARGETS,
+        status_choices=STATUSES,
+        statuses=sorted(job.report.statuses, key=lambda text: (job.choices.status_of(text) != "", text.casefold())),
+        shown_columns=job.columns[:MAX_COLUMNS],
+    )
 
 
 async def _show_run(visit: Visit, import_id: str) -> Response:

@@ -1,0 +1,93 @@
+"""Corrections by files: of orders that exist, and of orders that have shipped."""
+
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.orders import Order, Placement, Status, ship_on
+from petstore_server.imports.options import ReadOptions
+from petstore_server.store import Store
+from testing.cli import CommandLine
+from testing.import_files import imported
+from testing.messages import options_of
+from testing.stores import BY
+
+DATE = "2026-12-01T10:00:00Z"
+SHIPPED = Order(1, 5, 2, DATE, False, Status.SHIPPED, "PO-1")
+HEADER = "id,petId,quantity,shipDate,complete,status,reference\n"
+CORRECT = ReadOptions("csv", correct_shipped=True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("1,6,3,2026-12-02T10:00:00Z,true,shipped,PO-1", SHIPPED._replace(pet_id=6, quantity=3, complete=True)),
+        ("1,5,9,2026-12-01T10:00:00Z,false,shipped,", SHIPPED._replace(quantity=9)),
+        ("1,5,2,2026-12-01T10:00:00Z,false,shipped,", SHIPPED),
+        ("1,5,9,2026-12-01T10:00:00Z,false,shipped,PO-2", None),
+        ("1,5,2,2026-12-01T10:00:00Z,false,pending,PO-1", None),
+        ("1,5,2,2026-12-01T10:00:00Z,false,cancelled,PO-1", None),
+    ],
+)
+async def test_a_row_corrects_a_shipped_order_but_neither_its_status_nor_its_reference(
+    store: Store, row: str, expected: Order | None
+) -> None:
+    await store.orders.import_batch([SHIPPED], "import-1", BY)
+    run = await imported(store, HEADER + row, options=CORRECT)
+    outcome = "rejected" if expected is None else "unchanged" if expected == SHIPPED else "replaced"
+    assert 1 == run.counts[outcome]
+    found = await store.orders.find(1)
+    if expected is not None and "12-02" in row:
+        expected = expected._replace(ship_date="2026-12-02T10:00:00Z")
+    assert (expected or SHIPPED) == found
+    batches = [entry async for entry in store.imports.batches(run.import_id)]
+    assert (outcome == "replaced") == bool(batches), "a correction is audited with both states, like any change"
+
+
+@pytest.mark.anyio
+async def test_without_the_option_the_reason_names_it_and_a_cancelled_order_is_not_corrected(store: Store) -> None:
+    await store.orders.import_batch([SHIPPED, Order(2, status=Status.CANCELLED)], "import-1", BY)
+    content = f"{HEADER}1,6,2,{DATE},false,shipped,PO-1\n2,6,,,,cancelled,\n"
+    run = await imported(store, content, options=ReadOptions("csv"))
+    first, second = run.rejects.summary()
+    assert "line 2: The order has shipped, and differs from this row; it was not changed; give --correct" in first
+    assert "line 3: The order is no longer pending" in second
+    assert {"replaced": 1, "rejected": 1}.items() <= (await imported(store, content, options=CORRECT)).counts.items()
+
+
+@pytest.mark.anyio
+async def test_a_shipped_order_that_was_placed_is_corrected_by_its_account_and_reference_only(store: Store) -> None:
+    await store.accounts.create("acme", Plan.FREE, Limits(60, 1000), BY)
+    [account] = await store.accounts.list()
+    placed = await store.orders.place(Placement(account.id, "a", 5, 2, None, "PO-1"), BY)
+    await store.orders.change(placed.order_id, ship_on(DATE), BY)
+    for replace, outcome in ((False, "rejected"), (True, "replaced")):
+        content = f"id,quantity,reference,account\n{placed.order_id},7,PO-1,acme\n"
+        run = await imported(store, content, options=CORRECT, replace_placed=replace)
+        assert 1 == run.counts[outcome], list(run.rejects.summary())
+    other = f"id,quantity\n{placed.order_id},8\n"
+    assert 1 == (await imported(store, other, options=CORRECT, replace_placed=True)).counts["rejected"]
+
+
+@pytest.mark.anyio
+async def test_an_order_that_does_not_exist_is_not_created_where_only_updates_are_wanted(store: Store) -> None:
+    await store.orders.import_batch([Order(1, 5)], "import-1", BY)
+    run = await imported(store, "id,quantity\n1,7\n11,7\n", options=ReadOptions("csv", update_only=True))
+    assert {"created": 0, "replaced": 1, "rejected": 1}.items() <= run.counts.items()
+    assert ["line 3: There is no such order to update; check the number."] == list(run.rejects.summary())
+    assert [1] == [order.id for order in await store.orders.find_many([1, 11])]
+
+
+def test_the_options_are_those_of_the_command_in_a_dry_run_too(cli: CommandLine) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":1,"petId":5,"status":"shipped"}')
+    rows = "id,petId\n1,6\n2,6\n"
+    rejected = cli("orders", "import", "-", "--format", "csv", "--update-only", stdin=rows).err
+    [option] = options_of(rejected)
+    assert ["--correct-shipped"] == option
+    for dry in (["--dry-run"], []):
+        done = cli("orders", "import", "-", "--format", "csv", "--update-only", *option, *dry, stdin=rows)
+        assert "0 created, 0 unchanged, 1 replaced, 1 rejected" in done.err
+    order: dict[str, Any] = cli.must("orders", "show", "1", "--json").json()
+    assert (6, "shipped") == (order["petId"], order["status"])

@@ -1,0 +1,169 @@
+"""Orders without a number of the service's kind: found, or created, by their owner and reference."""
+
+import pytest
+
+from petstore_server.cli.importing import scratch_store
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.orders import Order, Placement, Status
+from petstore_server.imports import files
+from petstore_server.imports.options import ReadOptions
+from petstore_server.store import Store
+from testing.cli import CommandLine
+from testing.import_files import imported, read
+from testing.messages import options_of
+from testing.stores import BY
+
+pytestmark = pytest.mark.anyio
+CSV = ReadOptions("csv")
+
+
+async def orders_of(store: Store) -> list[Order]:
+    return sorted([order async for batch in store.orders.scan() for order in batch])
+
+
+@pytest.fixture
+async def shop(store: Store) -> Store:
+    """A store with the account acme."""
+    await store.accounts.create("acme", Plan.FREE, Limits(60, 1000), BY)
+    return store
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+async def test_an_order_with_a_reference_only_is_created_once_and_found_again(
+    shop: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)
+    await shop.orders.import_batch([Order(7), Order(8, 1, reference="#1002", account="acme")], "import-1", BY)
+    content = (
+        "reference,account,petId,quantity\n#1001,acme,5,1\n#1002,acme,6,2\n#1001,,7,3\n#1001,acme,5,1\n#1001,acme,9,9\n"
+    )
+    expected = {"created": 2, "unchanged": 1, "replaced": 1, "rejected": 1}
+    async with scratch_store() as scratch:
+        before = await orders_of(shop)
+        assert expected == (await imported(shop, content, scratch, CSV)).counts
+        assert before == await orders_of(shop)
+    run = await imported(shop, content, options=CSV)
+    [reason] = run.rejects.summary()
+    assert (expected, True) == (
+        run.counts,
+        reason.startswith("line 6: Order #1001 is also in line 2; an order here has"),
+    )
+    assert [
+        Order(7),
+        Order(8, 6, 2, reference="#1002", account="acme"),
+        Order(9, 5, 1, reference="#1001", account="acme"),
+        Order(10, 7, 3, reference="#1001"),
+    ] == await orders_of(shop)
+    again = await imported(shop, content, options=CSV)
+    assert {"created": 0, "unchanged": 4, "replaced": 0, "rejected": 1} == again.counts
+
+
+async def test_what_a_file_has_no_column_for_stays_also_of_an_order_found_by_its_reference(shop: Store) -> None:
+    order = Order(8, 1, 2, reference="A-1", account="acme")
+    await shop.orders.import_batch([order], "import-1", BY)
+    run = await imported(shop, "reference,quantity\nA-1,5\n", options=ReadOptions("csv", account="acme"))
+    assert 1 == run.counts["replaced"]
+    assert [order._replace(quantity=5)] == await orders_of(shop)
+
+
+@pytest.mark.parametrize(
+    ("file_format", "content"),
+    [
+        ("csv", "id,account,reference\n1,,\n2,globex,\n,,R\n"),
+        ("jsonl", '{"id":1}\n{"id":2,"account":"globex"}\n{"reference":"R"}\n'),
+        ("json", '[{"id":1},{"id":2,"account":"globex"},{"reference":"R","account":null}]'),
+    ],
+)
+async def test_the_owner_given_is_that_of_each_row_that_names_none(shop: Store, file_format: str, content: str) -> None:
+    await shop.accounts.create("globex", Plan.FREE, Limits(60, 1000), BY)
+    await imported(shop, content, options=ReadOptions(file_format, account="acme"))
+    assert ["acme", "globex", "acme"] == [order.account for order in await orders_of(shop)]
+
+
+async def test_an_order_that_a_partner_placed_is_found_and_protected(shop: Store) -> None:
+    [account] = await shop.accounts.list()
+    placed = await shop.orders.place(Placement(account.id, "k", 5, 1, None, "PO-1"), BY)
+    content = "reference,account,petId,quantity\nPO-1,acme,6,1\n"
+    assert 1 == (await imported(shop, content, options=CSV)).counts["rejected"]
+    assert 1 == (await imported(shop, content, options=CSV, replace_placed=True)).counts["replaced"]
+    assert [Order(placed.order_id, 6, 1, reference="PO-1", account="acme")] == await orders_of(shop)
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+async def test_a_number_that_was_given_to_an_order_of_the_file_is_not_that_of_a_later_row(
+    shop: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)
+    content = "id,reference,quantity\n,A,1\n1,,2\n5,B,3\n,B,4\n"
+    run = await imported(shop, content, options=CSV)
+    rejected = list(run.rejects.summary())
+    if rows == 1:
+        assert (
+            "line 3: The file has another order, without a number of its own, that was given this number; set"
+            in rejected[0]
+        )
+        assert "PETSTORE_ASSIGNED_IDS_FROM" in rejected[0]
+    assert "line 5: The order is also in an earlier line; an order here has one animal" in rejected[-1]
+    found = {order.quantity: order.id for order in await orders_of(shop)}
+    assert {1: 1, 3: 5} == found if rows == 1 else {1: 6, 2: 1, 3: 5} == found
+
+
+async def test_new_orders_get_numbers_of_the_service_where_these_are_kept_apart(shop: Store) -> None:
+    shop.orders.first_assigned = 1_000
+    await imported(shop, "id,reference\n1,A\n,B\n2,C\n,D\n", options=CSV)
+    assert {"A": 1, "C": 2, "B": 1000, "D": 1001} == {
+        order.reference or "": order.id for order in await orders_of(shop)
+    }
+
+
+async def test_only_updates_create_no_order_by_reference(shop: Store) -> None:
+    run = await imported(shop, "reference\nA\n", options=ReadOptions("csv", update_only=True))
+    assert ({"created": 0, "unchanged": 0, "replaced": 0, "rejected": 1}, []) == (run.counts, await orders_of(shop))
+    assert 0 == await shop.orders.last_identifier()
+
+
+async def test_references_of_two_files_at_the_same_time_make_one_order(shop: Store) -> None:
+    import asyncio
+
+    content = "reference,quantity\n" + "".join(f"R{number},1\n" for number in range(300))
+    runs = await asyncio.gather(*[imported(shop, content, options=CSV) for _ in range(3)])
+    assert 300 == sum(run.counts["created"] for run in runs) == len(await orders_of(shop))
+
+
+def test_a_text_for_a_number_is_read_as_the_message_says(cli: CommandLine) -> None:
+    rows = "Order,petId,quantity\n#1001,266,1\nS00021,65,2\n"
+    rejected = cli("orders", "import", "-", "--format", "csv", "--map", "Order=id", stdin=rows).err
+    assert "2 rows: id '#1001' is not a whole number in plain digits; give --map Order=reference instead" in rejected
+    [option] = options_of(rejected)
+    for counts in ("2 created, 0 unchanged", "0 created, 2 unchanged"):
+        assert counts in cli.must("orders", "import", "-", "--format", "csv", *option, stdin=rows).err
+    listed = cli.must("orders", "list", "--json").json_lines()
+    assert [("#1001", 266), ("S00021", 65)] == [(order["reference"], order["petId"]) for order in listed]
+
+
+def test_a_text_for_an_animal_is_rejected_and_left_out_on_request(cli: CommandLine) -> None:
+    rows = "id,petId,quantity\n1,Leash,2\n"
+    rejected = cli("orders", "import", "-", "--format", "csv", stdin=rows).err
+    [option] = options_of(rejected)
+    assert ["--ignore-column", "petId"] == option
+    cli.must("orders", "import", "-", "--format", "csv", *option, stdin=rows)
+    assert {"id": 1, "quantity": 2, "status": "pending"} == cli.must("orders", "show", "1", "--json").json()
+
+
+def test_a_row_without_number_and_reference_is_rejected(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", "--format", "csv", stdin="reference,quantity\n,1\n")
+    assert "line 2: 'id' is missing; every order needs one; give it one, or a reference." in done.err
+    assert (
+        "give --map COLUMN=id or give --map COLUMN=reference"
+        in cli("orders", "import", "-", "--format", "csv", stdin="petId,status\n").err
+    )
+
+
+def test_an_account_that_does_not_exist_is_wrong_usage_of_the_option(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", "--account", "missing", stdin='{"reference":"A"}')
+    assert (5, True) == (done.code, "There is no account 'missing'" in done.err)
+
+
+def test_rows_by_reference_are_read_in_bulk_like_row_by_row() -> None:
+    found = read(b"id,reference,petId\n1,A,2\n,B,3\n", CSV)
+    assert [("A", Status.PENDING), ("B", Status.PENDING)] == [(order.reference, order.status) for order in found.orders]
