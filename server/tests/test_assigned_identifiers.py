@@ -36,7 +36,7 @@ def test_an_import_creates_nothing_under_reserved_identifiers_unless_they_are_mo
     refused = imported(cli, file, *dry_run, **FROM_1000)
     assert (3, (2, 0, 0, 3)) == (refused.code, counts(refused.json()))
     [reason] = {line.partition(": ")[2] for line in refused.json()["reasons"]}
-    assert "--assigned imports such rows" in reason
+    assert "give --assigned to import such rows" in reason
     moved = imported(cli, file, "--assigned", *dry_run, **FROM_1000)
     assert (0, (5, 0, 0, 0) if dry_run else (3, 2, 0, 0)) == (moved.code, counts(moved.json()))
     for options in ((), ("--assigned",)):

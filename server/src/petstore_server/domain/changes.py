@@ -55,7 +55,7 @@ class Put(NamedTuple):
         match evaluate_import(stored.order, order, placed=stored.placed and self.order.account is None):
             case ImportOutcome.UNCHANGED | ImportOutcome.REPLACED:
                 return order
-            case ImportOutcome.REJECTED if stored.order.status is Status.SHIPPED:
+            case ImportOutcome.REJECTED | ImportOutcome.CORRECTABLE if stored.order.status is Status.SHIPPED:
                 raise errors.OrderAlreadyShipped(order.id, "can no longer be replaced; correct it instead")
             case ImportOutcome.REJECTED:
                 raise errors.OrderAlreadyCancelled(order.id, " and can no longer be replaced")

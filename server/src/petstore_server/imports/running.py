@@ -62,16 +62,14 @@ _MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
 _MAX_PREVIEW = 5
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
 _LARGE = {
-    "id": (
-        MAX_ASSIGNED_ID,
-        f"identifiers are above {MAX_ASSIGNED_ID}; programs in JavaScript read them wrongly.",
-    ),
+    "id": (MAX_ASSIGNED_ID, ("identifier", "identifiers"), "programs in JavaScript read them wrongly"),
     "quantity": (
         2**31 - 1,
-        f"quantities are above {2**31 - 1}; generated programs in Go and Java cannot read lists with them.",
+        ("quantity", "quantities"),
+        "generated programs in Go and Java cannot read lists with them",
     ),
 }
-"""The greatest values of fields that all programs of partners read rightly, and a sentence about greater ones."""
+"""The greatest values of fields that all programs of partners read rightly, and what happens with greater ones."""
 _MAX_LEFT = 50
 _NAMING = ("account", "reference")
 _AS_CSV = Remedy("export the orders as CSV, or {} for each field of the JSON records", (Choice("map", "NAME=FIELD"),))
@@ -234,7 +232,7 @@ class FileImport(Generic[T]):
     @property
     def warnings(self) -> list[str]:
         """What programs of partners may read wrongly, in sentences."""
-        return [f"{count:,} {_LARGE[field][1]}" for field, count in self._large.items() if count]
+        return [_warning(count, *_LARGE[field]) for field, count in self._large.items() if count]
 
     async def run(
         self,
@@ -396,7 +394,7 @@ class FileImport(Generic[T]):
         return outcomes
 
     def _note_large(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
-        for field, (most, _) in _LARGE.items():
+        for field, (most, *_) in _LARGE.items():
             values = list(map(attrgetter(field), records))
             if max(filter(None, values), default=0) > most:
                 large = [at for at, value in enumerate(values) if (value or 0) > most]
@@ -466,6 +464,10 @@ def _without(known: Iterable[T], records: Iterable[T]) -> list[T]:
     """The records whose identifiers are not known."""
     ids = {record.id for record in known}
     return [record for record in records if record.id not in ids]
+
+
+def _warning(count: int, most: int, names: tuple[str, str], effect: str) -> str:
+    return f"{count:,} {names[count > 1]} {'are' if count > 1 else 'is'} above {most}; {effect}."
 
 
 async def _beat(store: Store, import_id: str) -> None:
