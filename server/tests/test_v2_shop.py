@@ -52,7 +52,7 @@ MALFORMED_PUTS = (
     b'{"account":"' + b"a" * 1_000 + b'"}',
 )
 MALFORMED_UPDATES = (*MALFORMED_ORDERS, b'{"status":"shipped"}', b'{"account":"zoo"}')
-MALFORMED_SHIPMENTS = (b" ", b"[]", b'{"shipDate":"today"}', b'{"shipDate":1}', b'{"petId":1}', b"\xff")
+MALFORMED_SHIPMENTS = (b"[]", b'{"shipDate":"today"}', b'{"shipDate":1}', b'{"petId":1}', b"\xff")
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
 
