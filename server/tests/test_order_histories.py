@@ -288,7 +288,7 @@ class History:
         match imported(before, after, protected=order.id in self._placed and order.account is None):
             case ImportOutcome.PROTECTED | ImportOutcome.OTHER_OWNER:
                 return AccountMismatch
-            case ImportOutcome.REJECTED:
+            case ImportOutcome.REJECTED | ImportOutcome.CORRECTABLE:
                 return OrderAlreadyShipped if before and before.status is Status.SHIPPED else OrderAlreadyCancelled
         return after
 

@@ -55,7 +55,9 @@ _UPDATED = f"""
         updated_at = tick.at,
         imported = coalesce(%s::bigint, orders.imported),
         account_id = coalesce(orders.account_id, new.owner),
-        revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
+        revision = CASE
+            WHEN new.record IS NULL OR new.record = orders.record THEN orders.revision ELSE tick.change
+        END
     FROM tick, {_NEW}
     WHERE orders.id = new.id
 """

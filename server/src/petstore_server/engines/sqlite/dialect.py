@@ -61,7 +61,7 @@ _SET_STATUS = "UPDATE orders SET status = ?, updated_at = ?, imported = coalesce
 _SET_ALL = """
     UPDATE orders
     SET status = ?2, pet_id = ?3, complete = ?4, ship_date = ?5, reference = ?6, record = ?7, updated_at = ?8,
-        imported = coalesce(?9, imported), revision = ?10
+        imported = coalesce(?9, imported), revision = CASE WHEN record = ?7 THEN revision ELSE ?10 END
     WHERE id = ?1
 """
 _SET_OWNER = "UPDATE orders SET account_id = ? WHERE id = ? AND account_id IS NULL"
