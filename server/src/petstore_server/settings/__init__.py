@@ -196,7 +196,7 @@ class Settings:
     console_roles: tuple[tuple[str, str | None], ...] = _setting(
         "",
         "Which groups have which role (admin, operator or viewer), such as admin:pets-admins,operator:pets-ops,viewer:*"
-        " where * is every operator; empty: everybody is a viewer.",
+        " where * is every operator; empty: every operator is a viewer.",
         values.roles,
     )
 
