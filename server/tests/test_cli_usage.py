@@ -211,5 +211,5 @@ def test_the_accounts_that_have_used_an_operation_are_listed_with_the_hour_of_th
     for used, name in (("v1.*", "acme"), ("v2.*", "globex")):
         assert [name] == [each["name"] for each in petstore.must("accounts", "list", "--using", used, "--json").json()]
     missing = petstore.must("accounts", "list", "--using", "getpet")
-    assert "No account has used getpet. Those that were used: getPet, v1.*, v2.*, v2.getUsage." in missing.err
+    assert "No account has used getpet. Operations that were used: getPet, v1.*, v2.*, v2.getUsage." in missing.err
     assert [] == petstore.must("accounts", "list", "--using", "getpet", "--json").json()

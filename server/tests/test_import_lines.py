@@ -107,7 +107,7 @@ def test_lines_that_the_file_has_no_more_are_named_and_stay(cli: CommandLine) ->
     fewer = "\n".join([*rows[:3], rows[-1]])
     for dry in (["--dry-run"], []):
         done = cli.must("orders", "import", "-", "--format", "csv", "--split-lines", *dry, stdin=fewer)
-        assert "lines that the file has no more; they stay as they are: 1001/3, 1001/4." in done.err
+        assert "lines that the file no longer has; they stay as they are: 1001/3, 1001/4." in done.err
     assert 5 == len(stored(cli))
     as_json = cli.must("orders", "import", "-", "--format", "csv", "--split-lines", "--json", stdin=fewer).json()
     assert ["1001/3", "1001/4"] == as_json["left"]

@@ -99,7 +99,7 @@ def list_accounts(using: str | None) -> None:
         listed = [fields | {"lastUsedAt": at} for fields, at in zip(listed, last, strict=True)]
     show(listed, lambda: table(header, rows))
     if using is not None and not found:
-        comment(f"No account has used {using}. Those that were used: {', '.join(used) or 'none'}.")
+        comment(f"No account has used {using}. Operations that were used: {', '.join(used) or 'none'}.")
 
 
 @accounts.command("show", params=[NAME])

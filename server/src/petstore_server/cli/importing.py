@@ -216,7 +216,7 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool, *, pr
     done = f"{run.import_id}: {listed}." if run.counts["created"] or run.counts["replaced"] else unchanged
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else done)
     if run.left:
-        log_to_stderr(f"The store has lines that the file has no more; they stay as they are: {', '.join(run.left)}.")
+        log_to_stderr(f"The store has lines that the file no longer has; they stay as they are: {', '.join(run.left)}.")
     if run.doubt:
         log_to_stderr(run.doubt)
     if run.rejects.count:

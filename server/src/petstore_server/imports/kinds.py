@@ -100,7 +100,7 @@ ORDERS = RecordKind[Order](
         ),
         ImportOutcome.TAKEN: (
             "The file has another order, without a number of its own, that was given this number.",
-            Remedy("set PETSTORE_ASSIGNED_IDS_FROM, so that the numbers that are given are none of yours"),
+            Remedy("set PETSTORE_ASSIGNED_IDS_FROM, so that assigned numbers are none of yours"),
         ),
         ImportOutcome.MISSING: ("There is no such order to update.", Remedy("check the number")),
         ImportOutcome.PROTECTED: (

@@ -52,7 +52,7 @@ from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
 
 FILE_CHANGED = (
-    "The file was changed while it was read, so that rows may be missing or half. Import it again once it is complete."
+    "The file was changed while it was read, so rows may be missing or cut off. Import it again once it is complete."
 )
 HISTORY_CHANGED = (
     "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
@@ -102,7 +102,7 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     text = source.text(options.encoding)
     file_format = source.format(options.file_format)
     if options.shop is not None and file_format != "csv":
-        raise UnreadableFile("The exports of shops that are known are CSV, and the file is JSON.", _AS_CSV)
+        raise UnreadableFile("The known exports of shops are CSV, and the file is JSON.", _AS_CSV)
     parts_of, fields_of = _READERS[file_format]
     parts = read_csv(text, schema, source.may_be_cut) if parts_of is read_csv else parts_of(text, schema)
     lines: OrderLines | None = None
