@@ -67,6 +67,8 @@ FILES = {
     "crlf, blank lines and no final newline.csv": "\ufeff" + CSV.replace("\n", "\r\n\r\n").rstrip(),
     "quoted.csv": quoted(CSV),
     "blank rows.csv": CSV + ",,,,,\n\n,,,,,",
+    "blank rows before the header.csv": ",,,,,\n;;\n \t\n" + CSV,
+    "blank rows around the header.csv": ";;;;;\n" + SHUFFLED.replace("\n", "\n;;;;;\n", 1),
     "other order and semicolons.csv": SHUFFLED,
     "every cell quoted, with blank lines.csv": quoted(SHUFFLED.replace(";", ",")).replace("\n", "\r\n\r\n"),
     "header in another case.csv": SHUFFLED.replace(

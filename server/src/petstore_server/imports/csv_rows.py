@@ -14,6 +14,7 @@ from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t|"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
+_BLANK = f" \t\r\v\f{_DELIMITERS}"
 _EMPTY = (b"", b"\r")
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _WINDOWS = "windows-1252"
@@ -181,14 +182,14 @@ def _quoting_problem(error: csv.Error) -> str:
 
 
 def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[_Table, Block]:
-    """What the first line that is not blank says, and the lines after it."""
+    """What the first line that has a name says, and the lines after it."""
     given = None
     for block in blocks:
         for at, line in enumerate(block.lines):
             text = line.decode("utf-8", "surrogateescape").strip("\r")
             if named := _NAMED_DELIMITER.fullmatch(text):
                 given = named[1]
-            elif text.strip():
+            elif text.strip(_BLANK):  # eBay begins with a row of empty cells
                 delimiter = given or _delimiter(block, at, schema)
                 count, cells = _split(block, at, delimiter)
                 raw = b"\n".join(block.lines[at : at + count])
