@@ -144,6 +144,16 @@ OUTCOMES = {
         NEW_YORK,
         {6: "has 1 cell", 7: "has 1 cell"},
     ),
+    "ebay-items.csv": Expected(
+        "ebay",
+        [
+            order("10082000000001", 318508625049, 1, SHIPPED, "2026-09-28T04:00:00Z"),
+            order("10082000000002", 318508625050, 2, SHIPPED, "2026-09-29T04:00:00Z"),
+            order("10082000000003", 318508625051, 1),
+        ],
+        (*NEW_YORK, "--map", "Transaction ID=reference"),
+        {5: "'id' is missing", 9: "has 3 cells", 10: "has 1 cell"},
+    ),
     "ebay-german.csv": Expected(
         "ebay",
         [
@@ -187,7 +197,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
 
 def header(file: Path) -> list[str]:
     """The columns of a file: of the first line that has any."""
-    line = next(line for line in file.read_text("utf-8-sig").splitlines() if line.strip())
+    line = next(line for line in file.read_text("utf-8-sig").splitlines() if line.strip(" ,"))
     delimiter = max("\t,;", key=line.count)
     return [name.strip('"') for name in line.split(delimiter)]
 
@@ -290,6 +300,23 @@ def test_a_status_of_a_shop_without_a_counterpart_is_settled_by_the_option_that_
     assert "--map-status wc-refunded=" in cli(*command).err
     cli.must(*command, "--map-status", "wc-refunded=cancelled")
     assert order("5015", 41, 1, CANCELLED) in stored(cli)
+
+
+def test_an_order_of_ebay_is_imported_by_the_row_that_sums_it_up_or_by_its_items(cli: CommandLine) -> None:
+    command = ("orders", "import", str(FILES / "ebay-items.csv"), "--shop", "ebay", *NEW_YORK)
+    done = cli(*command)
+    assert [order("24-20000-00002", None, 3)] == stored(cli)[1:]
+    assert "2 rows: Order 24-20000-00002 is also in line 5; that row sums up the items of the order; " in done.err
+    assert "give --map 'Transaction ID=reference' to make each item an order, first in line 6" in done.err
+
+
+def test_further_rows_of_an_order_of_ebay_in_german_are_not_to_be_counted_too(cli: CommandLine, tmp_path: Path) -> None:
+    lines = (FILES / "ebay-german.csv").read_text("utf-8").splitlines(keepends=True)
+    file = tmp_path / "ebay.csv"
+    file.write_text("".join([*lines[:4], lines[3].replace('"2"', '"1"', 1), *lines[4:]]), "utf-8")
+    done = cli("orders", "import", str(file), "--shop", "ebay", "--timezone", "Europe/Berlin")
+    assert "Order 23-12345-12346 is also in line 4; that row sums up the items of the order.\n" in done.err
+    assert "--split-lines" not in done.err
 
 
 def test_a_file_of_another_kind_is_refused_with_what_to_do(cli: CommandLine, tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ class Schema(Generic[T]):
     def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
         self.kind = kind
         self.of_shop: ReadOptions | None = None  # what the export of a shop adds to the options
+        self.repeated = kind.repeated
         self._use(options)
 
     def _use(self, options: ReadOptions) -> None:
@@ -184,6 +185,7 @@ class Schema(Generic[T]):
             self.of_shop = shops.stands_for(self.options.shop, names, self.options)
             if self.of_shop is None:
                 raise _not_of_shop(self.options.shop, names)
+            self.repeated = shops.repeated(self.options.shop, names) or self.repeated
             self._use(shops.combined(self.options, self.of_shop))
         try:
             return self._header(names)

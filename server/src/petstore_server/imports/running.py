@@ -364,7 +364,7 @@ class FileImport(Generic[T]):
 
     def _refusal(self, outcome: ImportOutcome, record: T, line: int | None) -> UnreadableRow:
         """Why the store does not take a record; `line` is the earlier one that has it too."""
-        again = SORT if self._schema.options.split_lines else self._kind.repeated
+        again = SORT if self._schema.options.split_lines else self._schema.repeated
         if outcome is ImportOutcome.REPEATED:
             if line is None:  # another row of the batch
                 return UnreadableRow("The order is also in an earlier line.", remedy=again)

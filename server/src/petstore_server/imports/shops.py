@@ -8,6 +8,7 @@ not mapped, so that its rows are rejected and the operator decides.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from petstore_server.domain.errors import Choice, Remedy
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
 
 
@@ -17,12 +18,14 @@ class Export:
 
     `content` says what a row is. A file is recognised by the columns of `header`, which are a part of all that it has;
     `source` is where its columns are documented. A column of `options` that is not one of `header` may be missing.
+    `repeated` is what to do about further rows of an order, if it is another thing than to make each row an order.
     """
 
     content: str
     header: tuple[str, ...]
     source: str
     options: ReadOptions
+    repeated: Remedy | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ _WOOCOMMERCE_STATUSES = {
     "wc-completed": "shipped",
     "wc-cancelled": "cancelled",
 }
+_SUMS_UP = "that row sums up the items of the order"
 _SHIPPED_ON: tuple[str, ...] = ("shipDate", "shipped")
 
 SHOPS = {
@@ -88,7 +92,8 @@ SHOPS = {
             ),
         ),
     ),
-    # The first row of an order with several items sums them up, so rows are not made orders of their own.
+    # The first row of an order with several items sums them up, and has no item: github.com/Jens252/brickmerge_import,
+    # ebay_sales.py. So rows are not made orders of their own.
     "ebay": Shop(
         "eBay",
         (
@@ -105,6 +110,7 @@ SHOPS = {
                     },
                     date_format="%b-%d-%y",
                 ),
+                Remedy(f"{_SUMS_UP}; {{}} to make each item an order", (Choice("map", "Transaction ID=reference"),)),
             ),
             Export(
                 "a row for each order: the orders report in German",
@@ -120,6 +126,7 @@ SHOPS = {
                     },
                     date_format="%d-%b-%y",
                 ),
+                Remedy(_SUMS_UP),
             ),
         ),
     ),
@@ -295,6 +302,12 @@ def stands_for(shop: str, names: Iterable[str], given: ReadOptions) -> ReadOptio
         date_format=None if given.date_format else options.date_format,
         split_lines=options.split_lines if given.split_lines is None else None,
     )
+
+
+def repeated(shop: str, names: Iterable[str]) -> Remedy | None:
+    """What to do about further rows of an order in an export of the shop; None if nothing is particular to it."""
+    export = _export_of(shop, {plain_name(name) for name in names})
+    return export.repeated if export else None
 
 
 def combined(given: ReadOptions, added: ReadOptions) -> ReadOptions:
