@@ -159,12 +159,18 @@ def test_the_encoding_that_a_message_names_reads_the_file(cli: CommandLine, enco
     assert [7] == [each["id"] for each in orders(cli)]
 
 
+def test_numbers_for_which_an_option_means_the_opposite_are_counted_apart(cli: CommandLine) -> None:
+    rejected = cli("orders", "import", "-", "--format", "csv", stdin='id,quantity\n1,1.000\n2,"2,000"\n').err
+    assert "line 2: quantity '1.000' can be read in two ways; give --decimal , if it is 1000" in rejected
+    assert "line 3: quantity '2,000' can be read in two ways; give --decimal . if it is 2000" in rejected
+
+
 def test_numbers_that_can_be_read_in_two_ways_mean_what_the_option_says(cli: CommandLine) -> None:
     rows = "id,quantity\n1,1.000\n2,2.000\n"
     rejected = cli("orders", "import", "-", "--format", "csv", stdin=rows).err
     assert "2 rows: quantity '1.000' can be read in two ways" in rejected
-    assert "give --decimal . if it is 1 or give --decimal , if it is 1000" in rejected
-    point, comma = options_of(rejected)
+    assert "give --decimal , if it is 1000 or give --decimal . if it is 1," in rejected
+    comma, point = options_of(rejected)
     for option, quantities in ((point, [1, 2]), (comma, [1000, 2000])):
         cli.must("orders", "import", "-", "--format", "csv", *option, stdin=rows)
         assert quantities == [each["quantity"] for each in orders(cli)]

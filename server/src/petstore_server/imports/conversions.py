@@ -36,7 +36,6 @@ _GROUP_OR_DECIMALS = re.compile(r"(-?[1-9][0-9]{0,2})([.,])([0-9]{3})", re.ASCII
 _SHORTENED = re.compile(r"-?[0-9][.,][0-9]+E\+[0-9]+", re.ASCII | re.IGNORECASE)
 _AS_TEXT = Remedy("export the file again, and keep spreadsheet programs from changing the column: format it as text")
 _OTHER = {".": ",", ",": "."}
-_DECIMAL = Choice("decimal", "."), Choice("decimal", ",")
 _EXACT_AS_FLOAT = 2**53
 
 _TRUE = "true 1 yes y t wahr ja vrai oui verdadero sí si verdadeiro sim vero sì waar"
@@ -98,9 +97,11 @@ class Integers:
     def _group_or_decimals(self, match: re.Match[str]) -> int | str:
         whole, mark, digits = match.groups()
         if self._decimal is None:
-            meanings = {mark: f"{whole}.{digits}" if digits.strip("0") else whole, _OTHER[mark]: f"{whole}{digits}"}
-            then = " or ".join(f"{{}} if it is {meanings[choice.value]}" for choice in _DECIMAL)
-            raise UnclearCell("can be read in two ways", Remedy(then, _DECIMAL))
+            decimals = f"{whole}.{digits}" if digits.strip("0") else whole
+            then = f"{{}} if it is {whole}{digits} or {{}} if it is {decimals}"
+            # The first choice makes thousands, so that cells with a point and cells with a comma are counted apart.
+            choices = Choice("decimal", _OTHER[mark]), Choice("decimal", mark)
+            raise UnclearCell("can be read in two ways", Remedy(then, choices))
         if mark != self._decimal:
             return int(whole + digits)
         return match[0] if digits.strip("0") else int(whole)
