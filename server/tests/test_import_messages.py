@@ -110,6 +110,17 @@ def test_an_array_within_an_object_is_taken_out(cli: CommandLine, tmp_path: Path
     assert [order(1, 2, 3), {"id": 2, "status": "pending"}] == orders(cli)
 
 
+@pytest.mark.parametrize("name", ["orders.json", "orders.jsonl"])
+def test_the_items_of_a_record_are_not_taken_for_records(cli: CommandLine, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text('{"id":5,"line_items":[{"id":1,"quantity":2},{"id":2,"quantity":1}]}')
+    refused = cli("orders", "import", str(file))
+    assert "line_items[]" not in refused.err
+    [option] = options_of(refused.err)
+    done = cli("orders", "import", str(file), *option)
+    assert ("--ignore-column" if name.endswith("l") else "--format") == option[0], done.err
+
+
 @pytest.mark.system
 def test_records_over_several_lines_are_converted(cli: CommandLine) -> None:
     needs.program("jq")

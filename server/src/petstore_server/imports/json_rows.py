@@ -155,7 +155,8 @@ def _other_form(data: bytearray) -> UnreadableFile:
         document = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError):
         return UnreadableFile(problem, choose("format", "jsonl" if data.lstrip().startswith(b"{") else "csv"))
-    if table := next((name for name, value in document.items() if bytes(value).startswith(b"[")), None):
+    tables = (name for name, value in document.items() if bytes(value).startswith(b"["))
+    if "id" not in document and (table := next(tables, None)):
         return UnreadableFile("The file is not a JSON array but an object around one.", _array_of(table))
     return UnreadableFile(problem, choose("format", "jsonl"))
 
@@ -190,7 +191,8 @@ def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inv
         raise UnreadableRow("The row is nested too deeply.") from None
     if repeated is not None:
         raise InvalidField(repeated, "occurs more than once in the record")
-    if around := next((name for name, value in fields.items() if _is_table(value) and name not in schema.cells), None):
+    tables = (name for name, value in fields.items() if _is_table(value) and name not in schema.cells)
+    if "id" not in fields and (around := next(tables, None)):  # else it is a record with others in it, such as items
         raise UnreadableRow("The row is an object around an array of records.", remedy=_array_of(around))
     return schema.adapt(fields)
 
