@@ -50,6 +50,14 @@ DIRTY_REJECTS = [
 ]
 
 
+def test_a_row_of_totals_is_left_out_and_not_taken_for_a_reference(cli: CommandLine) -> None:
+    imported, rejects = import_text(cli, "Order,quantity\n1,2\n#2,3\nTotal,5\n", "--map", "Order=id")
+    assert [1] == imported
+    number, total = (each["reason"] for each in rejects)
+    assert number.endswith("; give --map Order=reference instead, if this is the shop's own number of the order.")
+    assert total.endswith("; leave the row out of the file, if it is not an order.")
+
+
 def test_the_good_rows_of_a_spreadsheet_are_imported_and_the_bad_ones_explained(cli: CommandLine) -> None:
     imported, rejects = import_text(cli, DIRTY, "--format", "csv")
     assert [1, 4, 5, 13] == imported
@@ -300,13 +308,13 @@ def test_a_bounded_check_ends_at_a_number_of_rows_whether_they_are_valid_or_not(
 
 def test_reasons_are_counted_by_their_column_and_problem() -> None:
     names = ["a" * 60, "b" * 61, f"{'b' * 61}c"]
-    content = ['{"id":1', '{"id":', '{"id":"x"}', "[]", '{"id":"\xff"}', *(f'{{"id":1,"{name}":1}}' for name in names)]
+    content = ['{"id":1', '{"id":', '{"id":"x1"}', "[]", '{"id":"\xff"}', *(f'{{"id":1,"{name}":1}}' for name in names)]
     rejects = Rejects(phrase=phrased)
     rejects.add(read("\n".join(content).encode("latin-1"), "jsonl").rejects)
     other = f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}"
     assert [
         "2 rows: The row is not valid JSON: Input data was truncated, first in line 1",
-        f"line 3: id 'x' is not a whole number in plain digits{OWN_NUMBER}.",
+        f"line 3: id 'x1' is not a whole number in plain digits{OWN_NUMBER}.",
         "line 4: The row is not a record: Expected `object`, got `array`.",
         f"line 5: {files.NOT_UTF8[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
         f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
@@ -315,11 +323,11 @@ def test_reasons_are_counted_by_their_column_and_problem() -> None:
 
 
 def test_the_first_twenty_reasons_are_shown_with_how_often_each_was_met(cli: CommandLine) -> None:
-    rows = ['{"id":"x"}', '{"id":"y"}', '{"id":1,"complete":"perhaps"}'] * 25
+    rows = ['{"id":"x1"}', '{"id":"y1"}', '{"id":1,"complete":"perhaps"}'] * 25
     rows += [f'{{"id":{number},"field{number}":1}}' for number in range(28)]
     done = cli("orders", "import", "-", stdin="\n".join(rows))
     assert 3 == done.code
-    assert f"50 rows: id 'x' is not a whole number in plain digits{OWN_NUMBER}, first in line 1\n" in done.err
+    assert f"50 rows: id 'x1' is not a whole number in plain digits{OWN_NUMBER}, first in line 1\n" in done.err
     assert "25 rows: complete 'perhaps' is neither true nor false, first in line 3\n" in done.err
     assert (True, False) == ("'field17' is not a field" in done.err, "'field18' is not a field" in done.err)
     assert "10 rows for other reasons\n" in done.err

@@ -314,6 +314,8 @@ class Schema(Generic[T]):
             return Remedy("give it one, or a reference")
         if self._has_reference or not isinstance(error.value, str) or "id" not in self._columns:
             return None
+        if not any(map(str.isdigit, error.value)):  # "Total" below the orders
+            return Remedy("leave the row out of the file, if it is not an order")
         return choose(
             "map", f"{self._columns['id']}=reference", "instead, if this is the shop's own number of the order"
         )
