@@ -29,7 +29,7 @@ class StoredOrder(NamedTuple):
 
     def written(self, at: int) -> "StoredOrder":
         """The order with this time for what was not written yet."""
-        return self._replace(updated_at=self.updated_at or at, created_at=self.created_at or at)
+        return StoredOrder(self.order, self.updated_at or at, self.created_at or at, self.placed)
 
     def tracked(self, *, with_account: bool) -> TrackedOrder:
         """The order of version 2, with the name of its owner if the caller sees it."""

@@ -577,7 +577,8 @@ class _Batch:
             return ChangedOrder(stored)
         else:
             before = stored.order
-            difference, after = _difference(before, order), stored._replace(order=order, updated_at=NOT_YET)
+            difference = _difference(before, order)
+            after = StoredOrder(order, NOT_YET, stored.created_at, stored.placed)
         self._take_reference(before, order)
         entry = audit_row(change.actor, change.transition.action, f"order:{order_id}", difference)
         is_new = self._before.setdefault(order_id, before) is None
@@ -606,6 +607,8 @@ class _Batch:
 
     def _take_reference(self, before: Order | None, order: Order) -> None:
         """Note the reference that an order gets. Raises ReferenceInUse if another order of the owner has it."""
+        if before is not None and (before.reference, before.account) == (order.reference, order.account):
+            return  # as in most changes
         old, new = (None if before is None else self._named(before)), self._named(order)
         if old == new:
             return  # what two orders have had since 1.0 stays
@@ -648,10 +651,11 @@ def _written(
 
     What was decided about one of these, a refusal too, is decided again: the order is another one.
     """
-    decided_by = outcome.values[0] if isinstance(outcome, ReferenceInUse) else change.order_id
-    if {decided_by, change.order_id}.intersection(existing):
-        return TryAgain(f"another program has added order {decided_by}")
-    return outcome if isinstance(outcome, Exception) else outcome._replace(stored=outcome.stored.written(at))
+    if existing:
+        decided_by = outcome.values[0] if isinstance(outcome, ReferenceInUse) else change.order_id
+        if {decided_by, change.order_id}.intersection(existing):
+            return TryAgain(f"another program has added order {decided_by}")
+    return outcome if isinstance(outcome, Exception) else ChangedOrder(outcome.stored.written(at), outcome.created)
 
 
 def _changed_row(before: Order, after: Order) -> Row:
