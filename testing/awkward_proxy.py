@@ -4,8 +4,10 @@ import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from testing.served_fake import serving
 
 _OWN = {"connection", "date", "server", "keep-alive", "transfer-encoding"}
 
@@ -52,13 +54,5 @@ def awkward_proxy(target: str, cut: tuple[str, ...] = ("GET",)) -> Iterator[str]
         def log_message(self, *_: object) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-    with Server(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}{server.path}"
-        listening.shutdown()
-        thread.join()
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}{server.path}"

@@ -44,13 +44,21 @@ def served(fake: FakePetstore) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Serve with a handler on a free port of this host; yields the port."""
+
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
 
-    with Server(("127.0.0.1", 0), Handler) as listening:
+    with Server(("127.0.0.1", 0), handler) as listening:
         thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}/v1"
+        yield listening.server_port
         listening.shutdown()
         thread.join()
