@@ -1,4 +1,4 @@
-"""Files that get their name when they are complete; until then they are in a hidden directory next to it.
+"""Write to a hidden name; rename when complete.
 
 No file is written through a link, nor by root where another user can swap names.
 """
@@ -19,7 +19,7 @@ from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.timestamps import HOUR
 
 TEMPORARY = "temporary files are not safe there; set TMPDIR"
-"""What follows where other users can change the directory for temporary files."""
+"""The refusal of a directory for temporary files that other users can change."""
 
 _COMPANIONS = ("-wal", "-shm", "-journal")  # of SQLite's files, next to them
 # A database of SQLite, its log (WAL) and that one's index in both byte orders, its journal, and what pg_dump writes.

@@ -61,7 +61,7 @@ class InvalidCursor(DomainError):
 
 
 class InvalidToken(InvalidCursor):
-    """The token of changes is none, or was altered."""
+    """Not a token of listChanges, or altered."""
 
     message = "This is not the 'next' of a response of listChanges; send one unchanged, or begin without 'after'."
 

@@ -44,7 +44,7 @@ class EncodedList:
 
     @property
     def size(self) -> int:
-        """What the list takes in memory, in bytes, with both forms."""
+        """The size of the list in memory, in bytes, with both forms."""
         forms = [self.plain] if self._gzip is None else [self.plain, self._gzip]
         copied = sum([len(form.whole.chunks[0]) for form in forms])  # others are pieces or their blocks
         return _LIST_BYTES + self.source.size + sum([len(data) for data, _ in self._deflated.values()]) + copied
@@ -121,7 +121,7 @@ class ListCache:
 
     @property
     def size(self) -> int:
-        """What the list takes in memory, in bytes."""
+        """The size of the list in memory, in bytes."""
         return 0 if self._held is None else self._held.size
 
 

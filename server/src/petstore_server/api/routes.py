@@ -159,7 +159,7 @@ class Routes:
         }
 
     def find(self, path: bytes) -> Match:
-        """What a path, as it was sent, leads to."""
+        """The match of a path, as it was sent."""
         known = self._known.get(path)
         if known is not None:
             return known

@@ -62,7 +62,7 @@ class Interrupted(Exception):
 
 
 class Failure(NamedTuple):
-    """What a user sees of an error, and the exit code."""
+    """The message of an error for a user, and the exit code."""
 
     code: str
     message: str
@@ -111,7 +111,7 @@ def _wrong_option(error: Exception) -> dict[str, str]:
 
 @contextmanager
 def logged(level: str) -> Iterator[None]:
-    """Write logs to stderr within this, from `level` up; an error becomes a line too, and then the exit code."""
+    """Inside the block, log to stderr from `level` up; log an exception and exit with its code."""
     import logging
 
     from petstore_server.telemetry.logs import logging_to_stderr  # as little as possible for other commands
@@ -202,7 +202,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def interrupted() -> Iterator[None]:
-    """`interruptible` on the main thread, for what handles Ctrl-C even where that is ignored. Raises Interrupted."""
+    """Like `interruptible`, but also where Ctrl-C is ignored. Raises Interrupted."""
     received: list[signal.Signals] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What the import commands do and print. Only they import this module, because it loads much."""
+"""Runs the import commands and prints their results. Only they import this module, because it loads much."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What the command line prints: data on stdout, messages on stderr, in a form that is safe for a terminal.
+"""Output of the command line: data on stdout, messages on stderr, safe for a terminal.
 
 Everything printed passes through `write`, `write_json` or `log_to_stderr`. They escape control characters, so that a
 note, a cell of an import file or an argument cannot move the cursor, change colours or forge a line. Messages hide API

@@ -1,4 +1,4 @@
-"""What `petstore serve` does. Only that command imports this module, because it loads the whole server."""
+"""Runs `petstore serve`. Only that command imports this module, because it loads the whole server."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What comes with requests, and leads to the next: forms, filters, places in lists, links."""
+"""Forms, filters, positions and links of pages."""
 
 import re
 from collections import defaultdict

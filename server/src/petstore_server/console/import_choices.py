@@ -1,4 +1,4 @@
-"""What operators choose about a file that is imported: the shop, and what its columns, statuses and dates mean.
+"""Choices of an operator for an import: the shop, and the meaning of its columns, statuses and dates.
 
 A choice is an option of `petstore orders import`, which checks it.
 """
@@ -110,7 +110,7 @@ class Choices:
 
     @classmethod
     def submitted(cls, form: Form, columns: Sequence[Column]) -> "Choices":
-        """What was chosen in the form."""
+        """The choices of the form."""
         chosen = {column.name: form[f"column-{at}"] for at, column in enumerate(columns[:MAX_COLUMNS])}
         statuses = {
             name.removeprefix("status-").casefold(): value.strip()

@@ -48,7 +48,7 @@ _DONE = "If it was importing, the list of imports shows what was imported; a che
 _STOPPED = f"The import ended unexpectedly; the log of the server says why. {_DONE}"
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
 State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
-"""What becomes of an upload."""
+"""The state of an upload."""
 
 
 class ImportProgress(msgspec.Struct, rename="camel"):

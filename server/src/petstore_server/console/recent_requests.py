@@ -43,7 +43,7 @@ class RecentReport(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The metrics at a time: requests by operation and status, and durations of at most so many seconds, by these."""
+    """A sample: requests by operation and status, and the latency histogram."""
 
     at: float
     responses: Counter[tuple[str, str]]
@@ -114,7 +114,7 @@ def _between(one: Totals, other: Totals) -> Interval:
 
 
 def _responses(one: Totals, other: Totals) -> ResponseCounts:
-    """What was responded between two samples."""
+    """The responses between two samples."""
     failed = sum(count for (_, status), count in (other.responses - one.responses).items() if status >= "500")
     below, durations = 0, dict[float, int]()
     for bound, count in sorted((other.buckets - one.buckets).items()):

@@ -1,4 +1,4 @@
-"""What the pages of the console read and change: the store, the running service, the files on their way into it.
+"""Data of the console's pages: the store, the running service, uploads.
 
 A source may be slow or down: a reading is a value and its age, or why there is none.
 """
@@ -59,7 +59,7 @@ _late = set[asyncio.Task[Any]]()  # cancelled, but not ended yet: a driver may t
 
 
 async def read_within(work: Coroutine[Any, Any, T], seconds: float) -> Reading[T]:
-    """Read a value, and cancel that after so many seconds, without waiting until it ends.
+    """Read a value; after `seconds`, cancel the read without waiting for it to end.
 
     Raises what it raises, except ServiceUnavailable.
     """

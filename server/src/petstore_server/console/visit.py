@@ -1,4 +1,4 @@
-"""One request of an operator, and what pages do with it: read, render, read forms, redirect with a notice."""
+"""One request of an operator: read, render, read forms, redirect with a notice."""
 
 import asyncio
 import math
@@ -241,7 +241,7 @@ class Visit:
         return sha256(self._path.encode() + b"\n" + content).digest()
 
     async def kept(self, path: str) -> Form | None:
-        """What was typed in the form with this path, below the console's, if it could not be done; else None."""
+        """The kept input of the form with this path, below the console's; else None."""
         cookie = security.get_cookie(self.request, "kept")
         epoch = (await self.read(self.store.epoch())).value if cookie else None  # signed for sessions that follow too
         content = security.verified(epoch, cookie) if epoch else None

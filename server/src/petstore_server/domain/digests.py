@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def sha256(data: bytes) -> "_Hash":
-    """What `hashlib.sha256` returns."""
+    """Like `hashlib.sha256`."""
     import hashlib
 
     return hashlib.sha256(data)

@@ -43,7 +43,7 @@ class Scope(StrEnum):
 
 
 DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_READ})
-"""What a key may do unless it was given scopes by name. Other scopes are only granted by name (D9)."""
+"""The scopes of a key without named ones. Other scopes are only granted by name (D9)."""
 
 
 class KeyState(StrEnum):

@@ -1,4 +1,4 @@
-"""What an operator may do in the console."""
+"""Roles of operators in the console."""
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
@@ -15,7 +15,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def allows(self, needed: "Role") -> bool:
-        """Whether this role may do what needs that one."""
+        """Whether this role includes the rights of that one."""
         ranks = list(Role)
         return ranks.index(self) >= ranks.index(needed)
 

@@ -1,4 +1,4 @@
-"""Counts what each account does in each hour, in memory, until it is saved to the usage history.
+"""Records the usage of each account and hour in memory, until it is saved to the usage history.
 
 A request costs a few look-ups and two increments: of its decision, and of its response.
 """
@@ -102,12 +102,12 @@ class UsageRecorder:
             self._uses.pop(use, None)
 
     def forget_saved(self) -> None:
-        """Record again what is recorded once an hour: the store may lack it after a restore."""
+        """Forget what was saved, so that it is recorded again after a restore."""
         self._keys_seen.clear()
         self._uses.clear()
 
     def pending(self, account_id: int) -> list[tuple[int, UsageCounts]]:
-        """What the next `take` would return for the account: hours, with the counts of each operation."""
+        """The unsaved counts of the account: hours, with the counts of each operation."""
         found = self._accounts.items()
         return [(start, UsageCounts(*counts)) for (account, start, _), counts in found if account == account_id]
 

@@ -1,4 +1,4 @@
-"""What counters that processes share return, and how they fail."""
+"""Results and failures of counters that processes share."""
 
 import msgspec
 

@@ -185,7 +185,7 @@ class MemoryLimiter:
         self._unsaved_accounts.update(unsaved.usage)
 
     def forget(self) -> None:
-        """Drop what counts no more of keys that have behaved well for long enough, so that the tables stay small."""
+        """Drop expired bans and strikes, so that memory stays bounded."""
         now = self._clock()
         bans, records = self.latest_bans.items(), self._abuse.items()
         self.latest_bans = {key_id: ban for key_id, ban in bans if now < max(ban.until, ban.began + BAN_MEMORY)}

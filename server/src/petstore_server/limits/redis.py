@@ -101,7 +101,7 @@ class RedisCounters:
         return evaluate_address(counted.step == STEP_ADMITTED, Count(counted.minute, counted.minute_used), now)
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
-        """What each of these accounts has used."""
+        """The usage of each of these accounts."""
         windows: list[Any] = []
         for first in range(0, len(account_ids), _MAX_READ):
             keys = [self._account_key(account_id) for account_id in account_ids[first : first + _MAX_READ]]

@@ -108,13 +108,13 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether waiting cannot end what is wrong."""
+    """Whether waiting cannot end the fault."""
     untrusted = isinstance(_cause(error), ssl.SSLCertVerificationError)
     return untrusted or isinstance(error, _REFUSALS) or _NO_DATABASE in str(error)
 
 
 def reason_of(error: Exception) -> str:
-    """What is wrong, without a full stop. The driver's text of a failed connection repeats its address twice."""
+    """The fault, without a full stop. The driver's text of a failed connection repeats its address twice."""
     if isinstance(error, TimeoutError) and not str(error):
         return "no response in time"
     cause, text = _cause(error), str(error) or type(error).__name__

@@ -132,4 +132,4 @@ _FORMATS: dict[str, tuple[bytes, Callable[[Order], bytes], bytes, bytes]] = {
     "spreadsheet": (_CSV_HEAD, _spreadsheet_row, b"\n", b""),
     "spreadsheet with BOM": (BOM_UTF8 + _CSV_HEAD, _spreadsheet_row, b"\n", b""),
 }
-"""What a file begins with, a record, what is between records, and what ends the file."""
+"""The beginning of a file, a record, the separator of records, and the end of the file."""

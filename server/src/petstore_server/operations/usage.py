@@ -16,7 +16,7 @@ PAGE_SIZE = 50
 
 
 class AccountSort(StrEnum):
-    """What a list of accounts is sorted by: the used share of a limit, requests in all, admitted or refused."""
+    """The sort keys of a list of accounts: the used share of a limit, requests in all, admitted or refused."""
 
     NAME = "name"
     MINUTE = "minute"

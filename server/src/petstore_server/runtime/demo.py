@@ -66,7 +66,7 @@ _PROFILES: Mapping[str, _Profile] = {
 
 
 class Demo(NamedTuple):
-    """What a visitor needs: keys that see all orders and their own only, and ids of a pending and a shipped order."""
+    """For a visitor: keys that see all orders and their own only, and ids of a pending and a shipped order."""
 
     key: str
     own_key: str

@@ -28,7 +28,7 @@ _QUICK_TO_READ = 200_000_000  # bytes of a store that can be read in a few secon
 
 @dataclass
 class _Seen:
-    """What is learnt on the way: by how many seconds clocks are ahead of this machine's, and what the store says."""
+    """Facts collected by earlier checks: the seconds by which clocks are ahead, and the state of the store."""
 
     clock: Callable[[], float]
     ahead: dict[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the settings name: the store and the counters in Redis, and how servers and commands reach them.
+"""Opens the store and Redis that the settings name.
 
 Engines and drivers are imported by the functions that use them: loading takes longer than most commands, and drivers
 are extras. What uses the store raises SettingsError and StoreUnusable.
@@ -54,7 +54,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def host_identity(settings: Settings) -> str:
-    """What identifies this host among those that share the store: its name and its admin port.
+    """The identity of this host among those that share the store: its name and its admin port.
 
     With PostgreSQL also its address on the way there, or to other networks: machines and containers may share a name.
     """

@@ -70,7 +70,7 @@ def content_length(value: bytes) -> int:
 
 
 def check_coding(headers: Mapping[bytes, bytes], http_1_0: bool) -> None:
-    """Refuse a body whose end others may see elsewhere, or whose content is encoded.
+    """Reject ambiguous framing and unsupported codings.
 
     Raises BadRequest, UnsupportedTransferCoding.
     """

@@ -1,4 +1,4 @@
-"""What the connections of a server share: the turns that they take, and the bounds on all of them together."""
+"""The shared state of a server's connections: their turns, and the bounds on all of them together."""
 
 import asyncio
 import logging
@@ -73,7 +73,7 @@ class ServerState:
     """What connections read and change. `clock` gives Unix seconds.
 
     `body_limits` has the paths with another limit than MAX_BODY for the bytes of a body.
-    `flow_of` says whom a request is for: flows share each turn, however many connections each of them has.
+    `flow_of` returns the account of a request; accounts share turns equally.
 
     `respond` also gets what is refused before there is a request (`Request.refusal`). `connections` are those that are
     open. `buffer` is what they read into, one after another. `date_line` is the current Date header. `turn` is another

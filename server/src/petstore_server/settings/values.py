@@ -1,4 +1,4 @@
-"""What a setting may hold: functions from its text to its value. Their ValueError says what the value must be."""
+"""Values of settings: functions from a text to a value. Their ValueError says what the value must be."""
 
 import ipaddress
 import re

@@ -92,7 +92,7 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
 
 
 def marks(values: Collection[object]) -> str:
-    """The marks of so many parameters, for IN."""
+    """Placeholders for an IN list."""
     return f"({', '.join(['%s'] * len(values))})"
 
 
@@ -122,7 +122,7 @@ def in_background(coroutine: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
 
 
 DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
-"""What a reason ends with once damage was seen."""
+"""The end of a reason once damage was seen."""
 
 
 class Damage:
@@ -319,7 +319,7 @@ class Engine(Protocol):
         """
 
     async def witness(self, epoch: str, at: int) -> None:
-        """Note that a client is shown a change of this time in this history, to notice it if the store loses that."""
+        """Remember that a client saw this change, so that its loss is noticed."""
 
     def fault(self) -> str | None:
         """Why the store cannot be used as far as is known: damage that was seen, or the cause of recent failures."""

@@ -1,4 +1,4 @@
-"""An order's row: the one reader and the one writer of what the store keeps of an order."""
+"""An order's row: the one reader and the one writer of it."""
 
 import json
 from datetime import datetime

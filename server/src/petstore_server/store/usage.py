@@ -93,12 +93,12 @@ class UsageStore(Part):
     """Usage, its history and bans of one store. Periods begin at `start` or later, before `end` (Unix seconds)."""
 
     async def find(self, account_id: int) -> Usage:
-        """Return what the account has used, as last saved."""
+        """Return the usage of the account, as last saved."""
         rows = await self._engine.query(f"{_SELECT} WHERE account_id = %s", (account_id,))
         return _usage(*rows[0][1:]) if rows else Usage()
 
     async def all(self) -> Mapping[int, Usage]:
-        """Return what each account (by id) has used, as last saved."""
+        """Return the usage of each account (by id), as last saved."""
         rows = await self._engine.query(_SELECT, short=False)
         return {account_id: _usage(*counts) for account_id, *counts in rows}
 

@@ -58,7 +58,7 @@ class _Histogram:
 
 
 class Metrics:
-    """What a process counts: responses, limit decisions, and the histograms `commits` and `rebuilds`."""
+    """The counters of a process: responses, limit decisions, and the histograms `commits` and `rebuilds`."""
 
     def __init__(self) -> None:
         self._responses: defaultdict[tuple[str, int], _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))

@@ -1,4 +1,4 @@
-"""What version 2 accepts in bodies: the fields of each JSON object, in tables (D20, D22).
+"""The bodies of version 2: the fields of each JSON object, in tables (D20, D22).
 
 The tables are the one description: the checks and their messages follow from them, and tests compare them with the
 contract. Bodies are strict: whatever a table does not allow is an error. A field that is null has no value.

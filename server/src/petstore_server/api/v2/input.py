@@ -1,4 +1,4 @@
-"""What version 2 accepts in queries and headers: the parameters of each operation, in tables (D20).
+"""Queries and headers of version 2: the parameters of each operation, in tables (D20).
 
 The tables are the one description: the checks and their messages follow from them, and tests compare them with the
 contract. Queries are strict: whatever a table does not allow is an error.

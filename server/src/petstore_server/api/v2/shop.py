@@ -202,7 +202,7 @@ def _failure(call: Call, error: Exception) -> str:
 
 
 def _transition(call: Call, item: BatchItem, now: Transition[Order]) -> Transition[Order] | Put:
-    """What an operation of a batch does. Raises InsufficientScope, InvalidBody."""
+    """The change of an operation of a batch. Raises InsufficientScope, InvalidBody."""
     match item.operation:
         case "put":
             return _put(call, item.value, creates_only=item.if_none_match is not None)
@@ -218,7 +218,7 @@ def _transition(call: Call, item: BatchItem, now: Transition[Order]) -> Transiti
 
 
 def _put(call: Call, order: Order, *, creates_only: bool) -> Put:
-    """What putOrder does. Raises InvalidBody: an account that sees only its own orders can name no other one."""
+    """The change of putOrder. Raises InvalidBody: an account that sees only its own orders can name no other one."""
     caller = call.caller
     if caller.owner is not None:
         if order.account not in (None, caller.account):

@@ -186,7 +186,7 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
 
 
 def _content(form: FormData, file: IO[bytes]) -> bytes:
-    """What identifies the form, of which a browser writes the same content in other bytes each time. Takes long."""
+    """A digest of the form; browsers encode equal forms differently. Takes long."""
     digest = file_digest(file, "sha256").digest()  # type: ignore[arg-type]  # a file, whatever its type says
     file.seek(0)
     texts = [(name, value if isinstance(value, str) else value.filename) for name, value in form.multi_items()]

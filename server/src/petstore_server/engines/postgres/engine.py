@@ -108,7 +108,7 @@ class PostgresEngine:
 
 @asynccontextmanager
 async def _turn(turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
-    """A turn among long reads. Raises ServiceUnavailable if none is free within so many seconds."""
+    """Wait up to `seconds` for a slot for long reads. Raises ServiceUnavailable if none is free by then."""
     try:
         await asyncio.wait_for(turns.acquire(), seconds)
     except TimeoutError:

@@ -51,7 +51,7 @@ class Pool:
         await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), READ)
 
     def _explain(self, connection: Connection, error: psycopg.Error) -> DomainError:
-        """What an error becomes; one of the environment is noted for `fault`."""
+        """The error to raise for this one; one of the environment is noted for `fault`."""
         if connection.concerns_statement(error):
             return StatementFailed(connections.reported(error))
         late = ServiceUnavailable(connections.NO_RESPONSE)
@@ -99,7 +99,7 @@ class Pool:
         raise AssertionError  # the last attempt returns or raises
 
     async def use_for_long(self, work: Callable[[Connection], Awaitable[Result]], options: Options) -> Result:
-        """What `use` does, on one of the connections for long reads: their queue does not delay short work."""
+        """Like `use`, on one of the connections for long reads: their queue does not delay short work."""
         ready = self._loop.time() + READ.total
         await self._acquire(self._long, LONG, ready)
         try:
@@ -132,7 +132,7 @@ class Pool:
                 self._loop.call_later(options.statement if connection.timed_out else 0, self._ended)
 
     async def _acquire(self, places: asyncio.Semaphore, number: int, until: float) -> None:
-        """Take one of so many places. Raises ServiceUnavailable if none is free in time."""
+        """Take a slot. Raises ServiceUnavailable if none is free in time."""
         try:
             if places.locked():
                 await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
@@ -187,7 +187,7 @@ class Pool:
         await self._close_idle()
 
     async def _close_idle(self) -> None:
-        """After one connection was found dead, the others may be dead too."""
+        """Close the idle connections: after one was found dead, they may be dead too."""
         while self._idle:
             self._open -= 1
             await self._idle.pop().close()

@@ -118,7 +118,7 @@ def unavailable(error: apsw.Error | OSError) -> ServiceUnavailable:
 
 
 def plain_words(error: Exception) -> str:
-    """What an error of SQLite or of the system means, without SQL."""
+    """An error of SQLite or of the system in plain words, without SQL."""
     if is_limit_of_files(error):
         return "the limit on open files is reached"
     if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""SQLite's statements: those in which it differs (`store.engine.Dialect`), and how it runs those that engines share."""
+"""SQLite's own statements (`store.engine.Dialect`), and the translation of shared ones."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""One store in one file: everything is done at once, one thing after the other, as a command needs it.
+"""A synchronous engine over one SQLite file, for commands.
 
 The engine of servers (`engines/sqlite/engine.py`) inherits this, and adds an event loop and threads.
 """
@@ -149,7 +149,7 @@ class SerialEngine:
             raise self._explained(error) from error
 
     def _explained(self, error: apsw.Error) -> DomainError:
-        """What an error becomes; damage is noted."""
+        """The error to raise for this one; damage is noted."""
         if not isinstance(error, connections.ENVIRONMENT):
             return StatementFailed(connections.plain_words(error))
         explained = unavailable(error)
