@@ -30,7 +30,6 @@ from testing.partners import partner, set_orders
 from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
 
-pytestmark = pytest.mark.anyio
 ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_STRIKES": "1", "PETSTORE_BAN_GRACE_SECONDS": "0"}
 

@@ -18,8 +18,6 @@ from testing import process
 from testing.public_server import GET, LIST, POST, connect, plain, serving, until, until_closed
 from testing.subprocesses import PATIENCE, within
 
-pytestmark = pytest.mark.anyio
-
 LARGE_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"x-%d: %s\r\n" % (each, b"a" * 1000) for each in range(55))
 
 

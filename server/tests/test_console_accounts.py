@@ -21,8 +21,6 @@ from petstore_server.operations.health import CheckResult, check_partners
 from testing.console import START, Browser, Console
 from testing.stores import BY, Stores, add_key, api_key, log, successor
 
-pytestmark = pytest.mark.anyio
-
 ADA = "operator:ada"
 
 

@@ -143,7 +143,6 @@ def test_a_server_shows_the_requests_of_all_its_processes(tmp_path: Path, worker
         assert 401 == browser.get(f"{server.admin}/console/").status_code
 
 
-@pytest.mark.anyio
 @pytest.mark.settings(PETSTORE_CONSOLE="off")
 async def test_a_server_without_a_console_has_no_such_path(service: Service) -> None:
     transport = httpx2.ASGITransport(app=service.application.admin)

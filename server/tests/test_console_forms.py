@@ -22,8 +22,6 @@ from petstore_server.domain.orders import Order
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
 
-pytestmark = pytest.mark.anyio
-
 BOB = Actor("operator:bob", START)
 CHANGED = "This was changed meanwhile, so nothing was done. The {} now; submit the form again to replace that."
 

@@ -17,8 +17,6 @@ from testing.console import Browser, Console, running_console
 from testing.stores import Stores, add_key
 from testing.subprocesses import busy
 
-pytestmark = pytest.mark.anyio
-
 LIVE_SECONDS = monitor._LIVE_SECONDS
 """For which a page waits for the service; those of the other tests wait for as long as a busy machine takes."""
 DEGRADED = {"status": "degraded", "reason": "each process counts limits by itself: Redis is gone"}

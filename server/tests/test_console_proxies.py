@@ -11,8 +11,6 @@ from petstore_server.domain.orders import Order
 from testing.console import Browser, Console, finished, running_console, text_of, upload
 from testing.stores import BY, Stores, log
 
-pytestmark = pytest.mark.anyio
-
 PROXY = "10.0.0.5"
 SETTINGS = {
     "PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email",

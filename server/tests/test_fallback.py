@@ -15,8 +15,6 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from testing.clock import Clock
 
-pytestmark = pytest.mark.anyio
-
 NOW = 1_793_000_000.0
 PRINCIPAL = Principal("key_a", 1, "acme", Plan.ENTERPRISE, Limits(60, 1000), DEFAULT_SCOPES)
 BAN = Ban("key_a", int(NOW), int(NOW) + 120, 2)

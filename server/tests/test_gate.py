@@ -27,7 +27,7 @@ from testing.service import Service, bearer, code, embedded, limits, running
 ORDERS = "/v1/store/orders"
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 @embedded

@@ -47,8 +47,6 @@ from petstore_server.store.listing import starts_piece
 from testing.search_model import SORTS, Entry, Model, all_filters, expected, in_order, instant, model_of, walk
 from testing.stores import BY, Stores, add_key, pieces_of, records_of
 
-pytestmark = pytest.mark.anyio
-
 SHIPPED_AT = datetime(2026, 11, 1, 10, tzinfo=UTC)
 SHIP_DATES = (
     "0001-01-01T00:00:00Z",

@@ -31,8 +31,6 @@ from testing.stores import BY, Stores, add_key
 from testing.subprocesses import PATIENCE
 from testing.watched_engine import WatchedEngine, watched_listing
 
-pytestmark = pytest.mark.anyio
-
 ACCOUNTS = ("zoo", "acme", "shop")
 OWN = ACCOUNTS[:2]
 """The accounts with a list of their own; the third one sees all orders."""

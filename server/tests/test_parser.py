@@ -318,7 +318,6 @@ async def waiting(one: Request) -> "asyncio.Task[None]":
     return task
 
 
-@pytest.mark.anyio
 async def test_a_body_is_waited_for_and_asked_for_once_where_the_client_awaits_that() -> None:
     one = arriving(b"Expect: 100-continue")
     invited: list[None] = []
@@ -332,7 +331,6 @@ async def test_a_body_is_waited_for_and_asked_for_once_where_the_client_awaits_t
     assert (1, b"ab") == (len(invited), one.body)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("begun", [True, False])
 async def test_a_body_that_has_begun_or_whose_connection_cannot_ask_is_not_asked_for(begun: bool) -> None:
     one = arriving(b"Expect: 100-continue")
@@ -344,7 +342,6 @@ async def test_a_body_that_has_begun_or_whose_connection_cannot_ask_is_not_asked
     await task
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("fault", [None, UriTooLong()])
 async def test_a_body_beyond_its_bound_is_dropped_and_ends_the_wait(fault: RequestError | None) -> None:
     one = arriving()

@@ -5,8 +5,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
 from petstore_server.domain.orders import (
     CANCEL,
@@ -26,8 +24,6 @@ from petstore_server.store import Store
 from testing.cli import CommandLine, Done
 from testing.documents import ROOT
 from testing.stores import BY, SqlitePlaces, Stores, add_key, log
-
-pytestmark = pytest.mark.anyio
 
 
 async def account(store: Store) -> int:

@@ -21,8 +21,6 @@ from testing.cli import CommandLine
 from testing.damage import execute
 from testing.stores import BY, Stores, add_key, body, log, opened, reason, successor
 
-pytestmark = pytest.mark.anyio
-
 ORDERS = 12_000
 
 

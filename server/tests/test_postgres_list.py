@@ -25,8 +25,6 @@ from testing.stores import BY, Stores, body, served
 from testing.subprocesses import PATIENCE
 from testing.watched_engine import watched_listing
 
-pytestmark = pytest.mark.anyio
-
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 _VISIBLE = "SELECT '[' || coalesce(string_agg(record, ',' ORDER BY id), '') || ']' FROM petstore.orders"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"

@@ -53,8 +53,6 @@ from testing.stores import (
 )
 from testing.subprocesses import PATIENCE, busy, free_port, within
 
-pytestmark = pytest.mark.anyio
-
 SOON = 2.0
 """Seconds within which a request gets the error that the store cannot be used."""
 

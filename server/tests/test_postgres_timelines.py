@@ -10,8 +10,6 @@ from petstore_server.engines.postgres.connections import Driver, OldPrimary
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Row
 
-pytestmark = pytest.mark.anyio
-
 
 class Server:
     """A primary with a timeline and, each time that it is asked, a clock; without a timeline a replica."""

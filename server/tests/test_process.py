@@ -298,7 +298,6 @@ def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path) ->
         assert 0 == server.stop()
 
 
-@pytest.mark.anyio
 async def test_signals_stop_a_server_and_sighup_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored
     on_terminal = [(number, True) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]

@@ -11,8 +11,6 @@ from testing.preloaded import PipedProcess
 from testing.process import UNLIMITED, environment, new_key, put_orders, serving, statuses
 from testing.wire import send_all
 
-pytestmark = pytest.mark.anyio
-
 ORDERS = "/v1/store/orders"
 TRIES = 3_000
 """Enough for commands of a second process to last until requests come in between, on a busy machine too."""

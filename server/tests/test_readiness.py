@@ -21,8 +21,6 @@ from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, new_store_database, reason
 from testing.subprocesses import PATIENCE, within
 
-pytestmark = pytest.mark.anyio
-
 REMEDY = "no change is accepted until a backup is restored and the servers are started again"
 
 

@@ -19,8 +19,6 @@ from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.redis import RedisCounters, _bounded
 from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
 
-pytestmark = pytest.mark.anyio
-
 URL = "redis://localhost:1/0"
 
 

@@ -20,8 +20,6 @@ from testing.partners import ORDERS, partner
 from testing.service import Service, embedded
 from testing.stores import BY, Stores, add_key, reason
 
-pytestmark = pytest.mark.anyio
-
 LOCK = """
     SELECT pg_advisory_xact_lock(
         hashtextextended(%s || ' ' || encode(sha256(convert_to(%s::text, 'UTF8')), 'hex'), 4802)

@@ -8,7 +8,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from testing.service import Service, bearer, embedded
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 

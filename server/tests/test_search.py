@@ -11,8 +11,6 @@ from testing import search_model
 from testing.search_model import SORTS, import_orders, in_order, instant, matches, model_of, position_of, walk
 from testing.stores import BY, Stores
 
-pytestmark = pytest.mark.anyio
-
 DAY = "2026-11-{:02}T00:00:00Z"
 
 

@@ -42,8 +42,6 @@ from petstore_server.store.engine import Command, Work
 from testing.stores import BY, Stores, add_key, log, reason
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 DATE = "2026-11-01T10:00:00Z"
 SHIP = ship_on(DATE)
 ACCOUNTS = ("zoo", "acme")

@@ -13,7 +13,7 @@ from testing.partners import CHANGES, ORDERS, Partner, partner
 from testing.service import Service
 from testing.stores import log
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 PUSHED, SHIPPED, CORRECTED, CANCELLED = 5_000, 4_000, 300, 200
 LATE = 10  # one of so many is sent again out of order

@@ -17,8 +17,6 @@ from testing.partners import Partner, partner
 from testing.service import Service
 from testing.stores import Stores
 
-pytestmark = pytest.mark.anyio
-
 
 async def one_of_each(client: Partner) -> dict[str, httpx2.Response]:
     """A request for each action, about an order of its own."""

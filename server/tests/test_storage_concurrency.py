@@ -36,8 +36,6 @@ from petstore_server.store.engine import (
 from testing.stores import BY, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 NOW = 10_000.0
 INSERT_SECOND_KEY = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, rotated_from)

@@ -27,8 +27,6 @@ from testing.cli import CommandLine
 from testing.damage import overwrite
 from testing.stores import BY, add_key, body, locked, log, opened
 
-pytestmark = pytest.mark.anyio
-
 ADDED_TRIGGER = "CREATE TRIGGER spy AFTER UPDATE ON orders BEGIN DELETE FROM keys; END"
 KEPT = "store.db.before-restore-19700101T001640Z"
 CONTENT, HEADER = slice(100, None), slice(16)

@@ -19,8 +19,6 @@ from testing.forked_work import import_many
 from testing.preloaded import forking
 from testing.stores import BY, Stores, batches, log
 
-pytestmark = pytest.mark.anyio
-
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 
 

@@ -32,8 +32,6 @@ from petstore_server.store.pages import SHORT_PAGE
 from testing.stores import BY, Stores, batches, body, opened, reason, records_of, write_locked
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 
 @contextmanager
 def full_disk(path: Path) -> Iterator[None]:

@@ -23,8 +23,6 @@ from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
 from testing.stores import BY, Stores, add_key
 
-pytestmark = pytest.mark.anyio
-
 DAY = "2026-11-{:02}T00:00:00Z"
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 UPDATED = Sort(SortField.UPDATED_AT)

@@ -33,8 +33,6 @@ from testing.service import Service, bearer
 from testing.stores import BY, Stores, add_key, successor
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 HOUR, DAY = 3600, 86_400
 FIRST = 20_000 * DAY
 """The start of a day, in Unix seconds."""

@@ -24,7 +24,7 @@ ALL = VisibleOrders.ALL
 BATCH = f"{ORDERS}/batch"
 JSON = {"Content-Type": "application/json"}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 def operation(kind: str, order_id: Any, **more: Any) -> dict[str, Any]:

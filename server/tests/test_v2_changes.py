@@ -34,7 +34,7 @@ CHANGES = "/v2/store/changes"
 SOON = 0.5
 """Seconds within which a change is answered."""
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 class Follower:

@@ -22,7 +22,7 @@ from testing.service import UNLIMITED, Service, bearer, code, embedded
 
 ORDERS = "/v2/store/orders"
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 SAMPLE = (
     Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),

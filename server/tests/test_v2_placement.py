@@ -16,7 +16,7 @@ ORDERS = "/v2/store/orders"
 WRITER = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
 ASKED = {"petId": 3, "quantity": 2}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 class Buyer:

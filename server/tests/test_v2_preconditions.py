@@ -17,7 +17,7 @@ FAILED = (412, "precondition_failed")
 STALE = {"If-Match": '"stale"'}
 OPERATIONS = ("put", "update", "ship", "complete", "cancel")
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 async def change(client: Partner, operation: str, order_id: int, headers: Mapping[str, str]) -> httpx2.Response:

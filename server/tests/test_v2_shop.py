@@ -54,7 +54,7 @@ MALFORMED_PUTS = (
 MALFORMED_UPDATES = (*MALFORMED_ORDERS, b'{"status":"shipped"}', b'{"account":"zoo"}')
 MALFORMED_SHIPMENTS = (b"[]", b'{"shipDate":"today"}', b'{"shipDate":1}', b'{"petId":1}', b"\xff")
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 async def shop(service: Service) -> Partner:

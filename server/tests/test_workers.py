@@ -217,7 +217,6 @@ class Dying(supervision.Worker):
         return 1
 
 
-@pytest.mark.anyio
 async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -245,7 +244,6 @@ def samples(metrics: list[Metric]) -> dict[str, float]:
     return {sample.name: sample.value for metric in metrics for sample in metric.samples}
 
 
-@pytest.mark.anyio
 async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_comes_later_is_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -275,7 +273,6 @@ async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_com
     theirs[0].close()
 
 
-@pytest.mark.anyio
 async def test_what_workers_and_their_supervisor_count_is_summed_and_their_state_is_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -312,7 +309,6 @@ def test_workers_together_are_as_ready_as_the_least_ready(
     assert DRAINING == together._evaluate(reports)
 
 
-@pytest.mark.anyio
 async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_before_it_stops_the_workers(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
