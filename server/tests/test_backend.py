@@ -192,21 +192,6 @@ async def test_the_usage_history_is_compacted_step_by_step_for_some_seconds(monk
 
 
 @pytest.mark.settings(**STRICT)
-async def test_what_could_not_be_saved_is_saved_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, key_id = await ban(service)
-    save = AsyncMock(side_effect=[ServiceUnavailable("the disk is full"), None])
-    monkeypatch.setattr(service.backend.store.usage, "save", save)
-    with pytest.raises(ServiceUnavailable):
-        await service.backend.save()
-    await service.backend.save()
-    await service.backend.save()  # nothing is left
-    _, (counts, bans, activity) = [each.args for each in save.await_args_list]
-    assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
-    assert [60] == [windows.minute.used for windows in counts.values()]
-    assert [key_id] == [ban.key_id for ban in bans]
-
-
-@pytest.mark.settings(**STRICT)
 async def test_many_counts_are_saved_in_parts_and_a_part_that_failed_is_saved_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

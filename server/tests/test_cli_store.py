@@ -541,21 +541,6 @@ def test_a_backup_that_could_not_be_recorded_is_good_and_older_ones_are_removed(
     assert not old.exists()
 
 
-def test_a_backup_is_recorded_from_a_directory_that_cannot_be_read(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container, whose working directory may be one of another user."""
-    is_dir = Path.is_dir
-
-    def unreadable(path: Path) -> bool:
-        if path == Path():
-            raise PermissionError(errno.EACCES, "Permission denied", ".")
-        return is_dir(path)
-
-    monkeypatch.setattr(Path, "is_dir", unreadable)
-    assert "Recorded the backup orders.dump.\n" == cli.must("db", "backup", "orders.dump", "--made").err
-
-
 @pytest.mark.parametrize("command", [["backup", "{copies}/backup.db"], ["restore", "{store}", "--yes"]])
 def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]

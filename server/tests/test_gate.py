@@ -31,29 +31,6 @@ pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 @embedded
-async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(service: Service) -> None:
-
-    await service.orders(Order(1), Order(2))
-    key = await service.key()
-    etag = (await service.client.get(ORDERS, headers=bearer(key))).headers["etag"]
-    statuses = []
-
-    async def again(value: str) -> None:
-        headers = bearer(key, **{"If-None-Match": value})
-        statuses.append((await service.client.get(ORDERS, headers=headers)).status_code)
-
-    await again(etag)
-    await again("*")
-    await again(f'"other", W/{etag}')
-    await again('"other"')
-    await service.client.delete(f"{ORDERS}/1", headers=bearer(key))
-    await again(etag)  # a cancel changes no byte of the list
-    await service.orders(Order(3))
-    await again(etag)
-    assert [304, 304, 304, 200, 304, 200] == statuses
-
-
-@embedded
 @pytest.mark.parametrize("path", [ORDERS, "/v2/store/orders?limit=1000", "/v2/store/orders/1", "/openapi.yaml"])
 async def test_the_etag_of_either_form_is_recognised_as_proxies_that_compress_send_it(
     service: Service, path: str
@@ -324,17 +301,6 @@ async def test_a_change_of_access_takes_effect_after_one_background_round(servic
     await store.keys.change(key_id, revoke(service.actor.at), service.actor)
     await ask()
     assert [200, 401, 200, 401] == statuses
-
-
-@embedded
-async def test_a_remembered_key_expires_on_the_second(service: Service) -> None:
-
-    key = await service.key(expires_at=START + 10)
-    statuses = []
-    for timestamp in (START, START + 9.9, START + 10):
-        service.clock.now = timestamp
-        statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
-    assert [200, 200, 401] == statuses
 
 
 @embedded

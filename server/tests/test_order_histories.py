@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +43,7 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.store import Store, pages
 from petstore_server.store.listing import starts_piece
-from testing.search_model import SORTS, Entry, Model, all_filters, expected, in_order, instant, model_of, walk
+from testing.search_model import SORTS, Entry, Model, expected, in_order, instant, walk
 from testing.stores import BY, Stores, add_key, pieces_of, records_of
 
 SHIPPED_AT = datetime(2026, 11, 1, 10, tzinfo=UTC)
@@ -449,41 +448,3 @@ async def test_a_history_agrees_with_a_dictionary(
             again = await new.listing.current()
         assert (again.mark, again.starts, pieces_of(again)) == (held.mark, held.starts, pieces_of(held))
         assert (again.digest, 32) == (held.digest, len(held.digest))
-
-
-async def test_every_combination_of_filters_agrees_in_every_sort(each_backend: Stores) -> None:
-    chance = random.Random(7)
-    async with each_backend.opened() as store:
-        for first in range(0, 40, 8):  # the orders of a batch have one time
-            orders = [
-                Order(
-                    number,
-                    chance.choice((0, 1)),
-                    1,
-                    chance.choice((None, *SHIP_DATES)),
-                    chance.choice((None, True)),
-                    reference=chance.choice((None, *REFERENCES)),
-                )
-                for number in range(first, first + 8)
-            ]
-            await store.orders.import_batch(orders, "import:1", BY)
-        for number in chance.sample(range(40), 20):
-            await store.orders.change(number, TRANSITIONS[chance.choice(("cancel", "ship"))], BY)
-        model = await model_of(store)
-        since = sorted(entry.updated_at for entry in model.values())[10]
-        combinations = all_filters(
-            1,
-            (INSTANTS[4], INSTANTS[-1]),
-            since,
-            (Status.PENDING, Status.CANCELLED),
-            (REFERENCES[:1], REFERENCES[1:]),
-        )
-        # A page of PostgreSQL takes ten times as long.
-        combinations = chance.sample(combinations, len(combinations) // 9 if each_backend.is_sqlite else 14)
-        found = 0
-        with bounds(12, 15):  # some filters are narrow, others wide
-            for filters, limit in zip(combinations, cycle((3, 8, 100, 1000))):
-                for sort in SORTS:
-                    assert expected(model, filters, sort) == await walk(store, filters, sort, limit)
-                found += bool(expected(model, filters, UPDATED))
-        assert found > len(combinations) / 2

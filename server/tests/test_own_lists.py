@@ -237,16 +237,6 @@ async def test_lists_of_several_owners_share_a_look_at_the_store(each_backend: S
         assert [True, False, False, False] == [b"shipDate" in bytes_of(form) for form in after]
 
 
-async def test_an_own_order_that_is_cancelled_changes_no_etag(each_backend: Stores) -> None:
-    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
-        accounts = await accounts_of(store)
-        await store.orders.import_batch([Order(1, account="zoo"), Order(2)], "i", BY)
-        before = await host.lists.form(accounts["zoo"], zipped=False)
-        await store.orders.change(1, CANCEL, BY, owner=accounts["zoo"])
-        after = await host.lists.form(accounts["zoo"], zipped=False)
-        assert (before.etag, bytes_of(before)) == (after.etag, bytes_of(after))
-
-
 # Over HTTP
 
 

@@ -160,23 +160,6 @@ def test_a_folder_that_is_gone_is_a_reason_and_not_an_internal_error(tmp_path: P
         assert "Traceback" not in server.log.read_text().removeprefix(log)
 
 
-def test_a_lock_is_seen_within_ten_seconds(tmp_path: Path, scaled_out: dict[str, str]) -> None:
-    with serving(tmp_path / "unused.db", **scaled_out) as server:
-        assert 200 == readiness(server.admin)[0]
-        for lock in (
-            "LOCK TABLE petstore.orders IN ACCESS EXCLUSIVE MODE",
-            "LOCK TABLE petstore.audit IN SHARE MODE",
-            "SELECT 1 FROM petstore.clock FOR UPDATE",
-            "LOCK TABLE petstore.keys IN ACCESS EXCLUSIVE MODE",  # and this process knows none
-        ):
-            with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as other:
-                other.execute(lock.encode())
-                within(10.0, lambda: "locked" in readiness(server.admin)[1])
-                assert 503 == readiness(server.admin)[0]
-                other.rollback()
-            within(10.0, lambda: readiness(server.admin)[0] == 200)
-
-
 def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> None:
     with running_engine(settings={"max_connections": "16", "superuser_reserved_connections": "0"}) as engine:
         url = engine.url(new_store_database(engine))
