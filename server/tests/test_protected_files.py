@@ -141,8 +141,7 @@ def test_an_export_does_not_replace_a_backup_that_is_made_while_it_is_written(
         target.write_bytes((tmp_path / "backup.db").read_bytes())
 
     monkeypatch.setattr(orders, "export_orders", slow)
-    done = cli("orders", "export", "--force", "--format", "jsonl", str(target))
-    assert (6, True) == (done.code, "is a backup" in done.err)
+    cli("orders", "export", "--force", "--format", "jsonl", str(target)).fails(6, "is a backup")
     assert (tmp_path / "backup.db").read_bytes() == target.read_bytes()
 
 
