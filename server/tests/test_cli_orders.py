@@ -171,22 +171,6 @@ def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: Command
     assert 4 == len(json.loads(cli.must("orders", "export", "-", "--format", "json").out))
 
 
-@pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
-def test_references_are_imported_shown_and_exported(cli: CommandLine, tmp_path: Path, file_format: str) -> None:
-    references = ["PO-1", 'a, "b"', "a;b\\", "Größe 5", "12", "\N{CAT FACE}"]
-    records = [{"id": 10 + place, "status": "pending", "reference": text} for place, text in enumerate(references)]
-    cli.must("orders", "import", "-", stdin=json.dumps(records, ensure_ascii=False))
-    file = tmp_path / f"orders.{file_format}"
-    cli.must("orders", "export", str(file))
-    again = CommandLine(tmp_path / "again.db")
-    again.must("orders", "import", str(file))
-    assert records == again.must("orders", "list", "--json").json_lines()[4:]
-    assert references[1] == again.must("orders", "show", "11", "--json").json()["reference"]
-    assert f"reference:  {references[1]}\n" in again.must("orders", "show", "11").out
-    again("orders", "import", "-", "--format", "csv", stdin=f"id,reference\n20,{'a' * 65}\n21, b \n").fails(3)
-    assert "b" == again.must("orders", "show", "21", "--json").json()["reference"]
-
-
 @pytest.mark.parametrize("name", ["orders.xlsx", "orders.txt", "orders.tsv", "orders.jsonl.gz"])
 def test_an_export_to_an_unknown_ending_is_refused(cli: CommandLine, tmp_path: Path, name: str) -> None:
     done = cli("orders", "export", str(tmp_path / name), "--json")

@@ -466,19 +466,6 @@ async def test_a_token_from_after_the_clock_is_of_another_history(deployment: De
     assert RESET == await outcome(deployment, key, token)
 
 
-async def test_a_held_request_ends_with_a_new_history(service: Service) -> None:
-    client = await follower(service)
-    await client.page()
-    async with client.held() as waiting:
-        engine = service.backend.store.engine
-
-        def begin() -> Any:
-            yield Command("UPDATE petstore.store SET epoch = 'another'")
-
-        await engine.transaction(begin)
-        assert RESET == code(await waiting)
-
-
 async def set_back(service: Service) -> None:
     """Take the last change back, as a physical restore does."""
 
