@@ -32,6 +32,12 @@ class Done(NamedTuple):
         """The one JSON object on stderr."""
         return json.loads(self.err)
 
+    def fails(self, code: int, *texts: str) -> None:
+        """Assert that the command ended with this exit code, wrote nothing to stdout, and each text to stderr."""
+        assert (code, "") == (self.code, self.out), self.err
+        for text in texts:
+            assert text in self.err
+
 
 class CommandLine:
     """Runs commands on one store, which is made for the first one if it is missing and `make` says so."""

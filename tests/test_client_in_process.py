@@ -19,8 +19,6 @@ from testing.clock import START, Clock, OwnClock
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, running
 
-pytestmark = pytest.mark.anyio
-
 
 class Connected(CheckedAsyncTransport):
     """Makes clients of a service, and counts their requests in `sent`."""

@@ -21,8 +21,6 @@ from petstore_server.domain.orders import Status
 from testing.checked_clients import checked_async_client
 from testing.service import UNLIMITED, Service, bearer
 
-pytestmark = pytest.mark.anyio
-
 SHOP = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.ORDERS_WRITE, Scope.ORDERS_MANAGE})
 ORDERS = "/v2/store/orders"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

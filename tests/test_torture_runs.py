@@ -8,7 +8,7 @@ import pytest
 from torture import crashes, power, power_commands
 from torture.groups import creation, histories, mirror, resources, time
 
-pytestmark = [pytest.mark.anyio, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 RUNS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "power lost by a server": lambda: power.served(7, 12, orders=150),

@@ -13,8 +13,6 @@ from testing import wire
 from testing.deployment import Deployment
 from testing.service import Service, bearer, running
 
-pytestmark = pytest.mark.anyio
-
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 
 OF_EVERY_LINE = {"event", "level", "timestamp", "pid"}

@@ -30,8 +30,6 @@ from testing.service import Service
 from testing.stores import BY, api_key
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 
 async def get(service: Service, path: str, host: str | None = "127.0.0.1:8081") -> httpx2.Response:
     """The response to a request with this Host; None sends none."""

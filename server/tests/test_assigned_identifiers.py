@@ -52,10 +52,9 @@ def test_orders_that_exist_under_reserved_identifiers_are_replaced_as_any(cli: C
 
 @pytest.mark.parametrize("number", ["1", "0", "-5", "9007199254740992", "1.5", "1e3", "01000"])
 def test_a_wrong_first_identifier_is_refused(cli: CommandLine, number: str) -> None:
-    refused = cli("orders", "list", PETSTORE_ASSIGNED_IDS_FROM=number)
-    assert 2 == refused.code
-    assert "PETSTORE_ASSIGNED_IDS_FROM" in refused.err
-    assert "a whole number from 2 to 9007199254740991" in refused.err
+    cli("orders", "list", PETSTORE_ASSIGNED_IDS_FROM=number).fails(
+        2, "PETSTORE_ASSIGNED_IDS_FROM", "a whole number from 2 to 9007199254740991"
+    )
 
 
 def test_a_large_identifier_and_quantity_are_named_in_the_result_of_an_import(cli: CommandLine, file: Path) -> None:

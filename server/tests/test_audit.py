@@ -21,7 +21,6 @@ from testing.stores import opened
 ORDERS = "/v1/store/orders"
 
 
-@pytest.mark.anyio
 async def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(service: Service) -> None:
     key, key_id = await service.key_and_id()
 

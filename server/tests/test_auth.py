@@ -13,8 +13,6 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, 
 from petstore_server.server.messages import Request
 from testing.clock import Clock
 
-pytestmark = pytest.mark.anyio
-
 PRINCIPAL = Principal("key_1", 1, "acme", Plan.FREE, Limits(60, 1000), DEFAULT_SCOPES)
 SOURCE = random.Random(3)
 TRUSTED_SECONDS = 60.0  # D19

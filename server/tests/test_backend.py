@@ -30,7 +30,6 @@ from testing.partners import partner, set_orders
 from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
 
-pytestmark = pytest.mark.anyio
 ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_STRIKES": "1", "PETSTORE_BAN_GRACE_SECONDS": "0"}
 
@@ -190,21 +189,6 @@ async def test_the_usage_history_is_compacted_step_by_step_for_some_seconds(monk
         await compact_history(usage, settings, 9 * DAY + 1)
     assert [call.compact(7 * DAY, 4 * DAY)] * 5 == usage.mock_calls
     assert [call(backend._COMPACT_GAP_SECONDS)] * 3 == pause.mock_calls
-
-
-@pytest.mark.settings(**STRICT)
-async def test_what_could_not_be_saved_is_saved_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, key_id = await ban(service)
-    save = AsyncMock(side_effect=[ServiceUnavailable("the disk is full"), None])
-    monkeypatch.setattr(service.backend.store.usage, "save", save)
-    with pytest.raises(ServiceUnavailable):
-        await service.backend.save()
-    await service.backend.save()
-    await service.backend.save()  # nothing is left
-    _, (counts, bans, activity) = [each.args for each in save.await_args_list]
-    assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
-    assert [60] == [windows.minute.used for windows in counts.values()]
-    assert [key_id] == [ban.key_id for ban in bans]
 
 
 @pytest.mark.settings(**STRICT)

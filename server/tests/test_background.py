@@ -11,8 +11,6 @@ from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask, run
 from testing.clock import Clock
 from testing.public_server import until
 
-pytestmark = pytest.mark.anyio
-
 
 class Work:
     """Work that raises the given errors, one for each round but for None, and then succeeds."""

@@ -9,8 +9,6 @@ import pytest
 from petstore_server.batching import Batcher, SharedCall
 from petstore_server.domain.errors import ServiceUnavailable
 
-pytestmark = pytest.mark.anyio
-
 
 class Doubler:
     """Doubles numbers in batches, once its gate is set; odd numbers are refused."""

@@ -34,8 +34,7 @@ def test_a_negative_identifier_can_be_typed_as_it_is(cli: CommandLine, arguments
 
 @pytest.mark.parametrize("text", ["abc", "007", "", "--typo", "-x"])
 def test_anything_but_an_identifier_is_wrong_usage(cli: CommandLine, text: str) -> None:
-    done = cli("orders", "cancel", text, "--json")
-    assert (2, "usage") == (done.code, done.error()["code"])
+    cli("orders", "cancel", text, "--json").fails(2, "usage")
 
 
 def test_an_unknown_order_is_not_found(cli: CommandLine) -> None:
@@ -61,8 +60,7 @@ def test_shipping_sets_the_ship_date_and_completing_needs_it_shipped(cli: Comman
     order = cli.must("orders", "show", "1", "--json").json()
     assert order["shipDate"].endswith("Z")
     assert True is order["complete"]
-    again = cli("orders", "complete", "1", "--json")
-    assert (6, "order_already_complete") == (again.code, again.error()["code"])
+    cli("orders", "complete", "1", "--json").fails(6, "order_already_complete")
 
 
 def test_an_order_is_corrected_by_options_and_an_empty_text_removes_a_value(cli: CommandLine) -> None:
@@ -72,8 +70,7 @@ def test_an_order_is_corrected_by_options_and_an_empty_text_removes_a_value(cli:
     assert {"id": 1, "status": "pending", **values}.items() <= corrected.items()
     cli.must("orders", "edit", "1", "--pet-id", "", "--quantity", "", "--ship-date", "", "--reference", "")
     assert not values.keys() & cli.must("orders", "show", "1", "--json").json().keys()
-    refused = cli("orders", "edit", "1", "--complete")
-    assert (6, True) == (refused.code, "only a shipped order can be completed" in refused.err)
+    cli("orders", "edit", "1", "--complete").fails(6, "only a shipped order can be completed")
     cli.must("orders", "ship", "1")
     assert "complete" in cli.must("orders", "edit", "1", "--complete", "--quantity", "4").out
     assert {"quantity": 4, "complete": True}.items() <= cli.must("orders", "show", "1", "--json").json().items()
@@ -85,8 +82,7 @@ def test_an_order_is_corrected_by_options_and_an_empty_text_removes_a_value(cli:
 def test_of_a_cancelled_order_only_the_reference_can_be_removed(cli: CommandLine) -> None:
     cli.must("orders", "edit", "1", "--reference", "R 1")
     cli.must("orders", "cancel", "1")
-    refused = cli("orders", "edit", "1", "--quantity", "4")
-    assert (6, True) == (refused.code, "can no longer be corrected" in refused.err)
+    cli("orders", "edit", "1", "--quantity", "4").fails(6, "can no longer be corrected")
     cli.must("orders", "edit", "1", "--reference", "")
     assert "reference" not in cli.must("orders", "show", "1", "--json").json()
 
@@ -135,8 +131,7 @@ def test_the_owner_is_listed_shown_and_filtered_by(cli: CommandLine) -> None:
     assert ("account:    acme\n", "account:    -\n") == tuple(
         cli.must("orders", "show", order_id).out.splitlines(keepends=True)[-1] for order_id in ("2", "1")
     )
-    missing = cli("orders", "list", "--account", "missing", "--json")
-    assert (5, "account_not_found") == (missing.code, missing.error()["code"])
+    cli("orders", "list", "--account", "missing", "--json").fails(5, "account_not_found")
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
@@ -174,23 +169,6 @@ def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: Command
         cli.must("orders", "export", str(tmp_path / name), *options)
         assert '{"id":-5,"petId":1,"status":"pending"}' == (tmp_path / name).read_text().splitlines()[0]
     assert 4 == len(json.loads(cli.must("orders", "export", "-", "--format", "json").out))
-
-
-@pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
-def test_references_are_imported_shown_and_exported(cli: CommandLine, tmp_path: Path, file_format: str) -> None:
-    references = ["PO-1", 'a, "b"', "a;b\\", "Größe 5", "12", "\N{CAT FACE}"]
-    records = [{"id": 10 + place, "status": "pending", "reference": text} for place, text in enumerate(references)]
-    cli.must("orders", "import", "-", stdin=json.dumps(records, ensure_ascii=False))
-    file = tmp_path / f"orders.{file_format}"
-    cli.must("orders", "export", str(file))
-    again = CommandLine(tmp_path / "again.db")
-    again.must("orders", "import", str(file))
-    assert records == again.must("orders", "list", "--json").json_lines()[4:]
-    assert references[1] == again.must("orders", "show", "11", "--json").json()["reference"]
-    assert f"reference:  {references[1]}\n" in again.must("orders", "show", "11").out
-    rejected = again("orders", "import", "-", "--format", "csv", stdin=f"id,reference\n20,{'a' * 65}\n21, b \n")
-    assert 3 == rejected.code
-    assert "b" == again.must("orders", "show", "21", "--json").json()["reference"]
 
 
 @pytest.mark.parametrize("name", ["orders.xlsx", "orders.txt", "orders.tsv", "orders.jsonl.gz"])

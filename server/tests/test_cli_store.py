@@ -97,9 +97,9 @@ def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["store.db", "link.db"])
 def test_the_store_itself_is_not_restored(cli: CommandLine, tmp_path: Path, name: str) -> None:
     (tmp_path / "link.db").symlink_to(cli.store)
-    done = cli("db", "restore", str(tmp_path / name), "--yes")
-    assert 2 == done.code
-    assert f"{tmp_path / name} is the store itself; give the file of a backup." in done.err
+    cli("db", "restore", str(tmp_path / name), "--yes").fails(
+        2, f"{tmp_path / name} is the store itself; give the file of a backup."
+    )
     assert [] == list(tmp_path.glob("*before-restore*"))
 
 
@@ -107,9 +107,7 @@ def test_a_restore_needs_yes_if_it_cannot_ask(cli: CommandLine, tmp_path: Path) 
     target = tmp_path / "backup.db"
     cli.must("db", "backup", str(target))
     cli.must("orders", "cancel", "1")
-    done = cli("db", "restore", str(target))
-    assert (2, "") == (done.code, done.out)
-    assert "--yes" in done.err
+    cli("db", "restore", str(target)).fails(2, "--yes")
     assert "cancelled" == cli.must("orders", "show", "1", "--json").json()["status"]
     cli.store.unlink()
     CommandLine(cli.store, make=False).must("db", "restore", str(target))  # replaces nothing
@@ -460,8 +458,7 @@ def test_a_copy_takes_a_password_from_the_environment_only(cli: CommandLine, url
     taken = cli("db", "copy", PETSTORE_COPY_TO_URL=url)
     assert "must not hold a password" not in taken.err
     assert "secret" not in taken.err
-    missing = cli("db", "copy")
-    assert (2, True) == (missing.code, "env var: 'PETSTORE_COPY_TO_URL'" in missing.err)
+    cli("db", "copy").fails(2, "env var: 'PETSTORE_COPY_TO_URL'")
 
 
 def test_a_copy_takes_its_target_from_a_file(cli: CommandLine, tmp_path: Path) -> None:
@@ -541,21 +538,6 @@ def test_a_backup_that_could_not_be_recorded_is_good_and_older_ones_are_removed(
     assert not old.exists()
 
 
-def test_a_backup_is_recorded_from_a_directory_that_cannot_be_read(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container, whose working directory may be one of another user."""
-    is_dir = Path.is_dir
-
-    def unreadable(path: Path) -> bool:
-        if path == Path():
-            raise PermissionError(errno.EACCES, "Permission denied", ".")
-        return is_dir(path)
-
-    monkeypatch.setattr(Path, "is_dir", unreadable)
-    assert "Recorded the backup orders.dump.\n" == cli.must("db", "backup", "orders.dump", "--made").err
-
-
 @pytest.mark.parametrize("command", [["backup", "{copies}/backup.db"], ["restore", "{store}", "--yes"]])
 def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
@@ -593,8 +575,9 @@ def test_a_backup_that_another_program_made_is_recorded_on_each_engine(
         assert ("ok", True) == (after["level"], after["message"].startswith("The last backup was made at 20"))
         entry = cli.must("audit", "--json", **settings).json_lines()[-1]
         assert ("operator:ann", {"file": "pso_live_[hidden]"}) == (entry["actor"], entry["after"])
-        refused = cli("db", "backup", "orders.dump", "--made", "--keep", "3", **settings)
-        assert (2, True) == (refused.code, "--made removes nothing: leave out --keep." in refused.err)
+        cli("db", "backup", "orders.dump", "--made", "--keep", "3", **settings).fails(
+            2, "--made removes nothing: leave out --keep."
+        )
 
 
 def test_a_restore_keeps_the_time_of_the_last_backup(cli: CommandLine, tmp_path: Path) -> None:

@@ -117,8 +117,7 @@ def test_a_period_ends_before_the_time_that_was_given(petstore: CommandLine) -> 
         shown = petstore.must("usage", "acme", "--json", *options).json()
         return sum(row["admitted"] for row in shown.get("history") or shown["operations"])
 
-    wrong = petstore("usage", "acme", "--since", "1h", "--until", "2h")
-    assert (2, True) == (wrong.code, "ends before it starts" in wrong.err)
+    petstore("usage", "acme", "--since", "1h", "--until", "2h").fails(2, "ends before it starts")
     begins, ends = str(format_unix(HOUR - 3 * 3600)), str(format_unix(HOUR - 3600))
     for by in ("hour", "operation"):
         assert 31 == admitted("--by", by)
@@ -141,8 +140,7 @@ def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
 
 
 def test_an_unknown_account_is_not_found(petstore: CommandLine) -> None:
-    done = petstore("usage", "unknown")
-    assert (5, "") == (done.code, done.out)
+    petstore("usage", "unknown").fails(5)
 
 
 def test_an_account_shows_what_it_uses_of_the_api_and_when_it_last_did(petstore: CommandLine) -> None:

@@ -14,8 +14,6 @@ from testing.public_server import GET, LIST, POST, connect, plain, respond, serv
 from testing.subprocesses import PATIENCE
 from testing.wire import reset
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_reader_that_keeps_taking_a_little_is_never_cut_off() -> None:
     async with serving(stall=2, tick=0.25) as (_, port):

@@ -6,7 +6,6 @@ import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from unittest.mock import Mock
 
 import pytest
 
@@ -17,8 +16,6 @@ from petstore_server.server.writer import WRITE_MARK
 from testing import process
 from testing.public_server import GET, LIST, POST, connect, plain, serving, until, until_closed
 from testing.subprocesses import PATIENCE, within
-
-pytestmark = pytest.mark.anyio
 
 LARGE_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"x-%d: %s\r\n" % (each, b"a" * 1000) for each in range(55))
 
@@ -106,20 +103,6 @@ async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_c
         while taken < LIST:
             taken += len(await asyncio.wait_for(reader.read(1 << 20), PATIENCE))
         assert 1 == len([each for each in caplog.records if each.getMessage() == "connections refused"])
-
-
-async def test_clients_that_took_least_in_a_second_are_cut_off_until_the_rest_fits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(state, "MAX_UNREAD", 100)
-    checked = [(5, 60), (0, 60), (9, 60), (0, 0)]  # bytes that each has taken, and that the kernel has for it
-    clients = [Mock(**{"check_progress.return_value": each, "unfinished.return_value": (0, 0)}) for each in checked]
-    async with serving() as (server, _):
-        server.connections.update(clients)
-        server.check_progress()
-        server.connections.clear()
-    assert [True, True, False, False] == [client.cut.called for client in clients]
-    assert 2 == server.refused["unread"]
 
 
 async def test_of_too_many_incomplete_requests_the_oldest_are_refused(

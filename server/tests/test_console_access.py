@@ -16,8 +16,6 @@ from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.console import Browser, Console, finished, running_console, text_of, upload
 from testing.stores import BY, Stores, add_key, log
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_cookies_are_for_the_console_at_this_port_and_secure_behind_tls(console: Console) -> None:
     """Two consoles can share a host; a session is not sent with what another site's page asks for."""

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import pytest
 
-from petstore_server.domain import keys
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, VisibleOrders, edit
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
@@ -20,8 +19,6 @@ from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult, check_partners
 from testing.console import START, Browser, Console
 from testing.stores import BY, Stores, add_key, api_key, log, successor
-
-pytestmark = pytest.mark.anyio
 
 ADA = "operator:ada"
 
@@ -341,15 +338,6 @@ async def test_a_key_is_created_and_shown_once(zoo: None, console: Console, brow
     assert ["orders:read"] == [str(scope) for scope in stored.scopes]
     assert key not in await browser.get("/accounts/zoo")
     assert (ADA, "key.create", f"key:{stored.id}") == (await actions(console))[-1]
-
-
-async def test_an_account_with_all_its_keys_gets_no_other_one_in_the_console(
-    zoo: None, console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "MAX_KEYS", 1)
-    page = await browser.submit("/accounts/zoo/keys", {"scope": ["orders:read"]}, 409)
-    assert "has 1 keys that have not ended, and 1 are allowed; revoke those that are not used." in page
-    assert 1 == len(await console.store.keys.list("zoo"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from petstore_server.console import visit
 from petstore_server.console.routes import needed_role
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit, set_plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, edit, set_plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
@@ -21,8 +21,6 @@ from petstore_server.domain.keys import Environment, new_key
 from petstore_server.domain.orders import Order
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
-
-pytestmark = pytest.mark.anyio
 
 BOB = Actor("operator:bob", START)
 CHANGED = "This was changed meanwhile, so nothing was done. The {} now; submit the form again to replace that."
@@ -275,22 +273,3 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
     assert "my long note" == again["note"]
     await browser.submit("/accounts/zoo/details", again, 200)
     assert "my long note" == (await console.store.accounts.find("zoo")).note
-
-
-@pytest.mark.parametrize(
-    ("plan", "limits"),
-    [(Plan.PRO, PLAN_LIMITS[Plan.PRO]), (Plan.ENTERPRISE, Limits(20, 10_000)), (Plan.ENTERPRISE, Limits(300, 20_000))],
-)
-async def test_a_plan_that_was_changed_meanwhile_is_not_changed_again(
-    plan: Plan, limits: Limits, zoo: None, console: Console, browser: Browser
-) -> None:
-    await console.store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, PLAN_LIMITS[Plan.PRO]), BOB)
-    await browser.get("/accounts/zoo")
-    typed = form(browser, "/accounts/zoo/plan") | {"plan": "business", "per_minute": "", "per_day": ""}
-    await console.store.accounts.change("zoo", set_plan(plan, limits), BOB)
-    await browser.submit("/accounts/zoo/plan", typed, 409)
-    assert [("plan-plan", CHANGED.format(f"plan is “{plan}”"))] == browser.problems
-    again = form(browser, "/accounts/zoo/plan")
-    assert ("business", plan) == (again["plan"], (await console.store.accounts.find("zoo")).plan)
-    await browser.submit("/accounts/zoo/plan", again, 200)
-    assert Plan.BUSINESS == (await console.store.accounts.find("zoo")).plan

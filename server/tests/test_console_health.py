@@ -12,12 +12,10 @@ from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.health import HostHealth
 from petstore_server.operations import monitor
 from petstore_server.operations.health import CheckResult
-from petstore_server.runtime import application, maintenance
+from petstore_server.runtime import maintenance
 from testing.console import Browser, Console, running_console
 from testing.stores import Stores, add_key
 from testing.subprocesses import busy
-
-pytestmark = pytest.mark.anyio
 
 LIVE_SECONDS = monitor._LIVE_SECONDS
 """For which a page waits for the service; those of the other tests wait for as long as a busy machine takes."""
@@ -39,15 +37,6 @@ async def test_every_page_says_how_the_service_is_and_when_that_was_found(consol
     browser.http.cookies.clear()
     await browser.get("/orders", 401)
     assert "Check again" not in browser.page
-
-
-async def test_a_console_checks_the_service_first_and_then_regularly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "run_tasks", run := AsyncMock())
-    sources = (console := AsyncMock()).sources
-    await application.run_console(console)
-    [tasks] = run.await_args_list[0].args
-    assert [(sources.sample, 60), (sources.monitor.watch, 15)] == [(task.work, task.pause) for task in tasks]
-    assert (1, 1) == (sources.monitor.look.await_count, sources.close.await_count)
 
 
 async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backend: Stores) -> None:

@@ -29,9 +29,6 @@ from testing.preloaded import forking
 from testing.stores import BY, Stores, log
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
-
 GOOD = b'{"id": 1, "petId": 7}\n{"id": 2, "quantity": 3}\n'
 
 

@@ -26,8 +26,6 @@ from testing.console import START, Browser, Console, running_console
 from testing.stores import BY, Stores, add_key
 from testing.subprocesses import busy
 
-pytestmark = pytest.mark.anyio
-
 NO_REDIS = {"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"}
 REDIS_PROBLEM = "The usage cannot be read from Redis at redis://127.0.0.1:1/0 ("
 PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]

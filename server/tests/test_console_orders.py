@@ -31,8 +31,6 @@ from petstore_server.store.audit import page_statement
 from testing.console import START, Browser, Console
 from testing.stores import BY, Stores, add_key, api_key, log
 
-pytestmark = pytest.mark.anyio
-
 PACKAGE = Path(petstore_server.__file__).parent
 FREE = Plan.FREE, PLAN_LIMITS[Plan.FREE]
 

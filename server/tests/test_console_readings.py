@@ -17,8 +17,6 @@ from petstore_server.domain.audit import AuditEntry
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
 from testing.console import CURRENT, Console
 
-pytestmark = pytest.mark.anyio
-
 KNOWN: Any = rendering.ENVIRONMENT.get_template("macros.html").module.known  # type: ignore[attr-defined]
 IMPATIENT = {"old": 0.01, "missing": 0.01, "rest": 1000.0}
 

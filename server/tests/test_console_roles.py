@@ -19,8 +19,6 @@ from petstore_server.store import Store
 from testing.console import START, Browser, Console, finished, upload
 from testing.stores import BY, Stores, add_key, log
 
-pytestmark = pytest.mark.anyio
-
 ORDERS = b'{"id": 1}\n{"id": 2}\n{"id": "x"}\n'
 ROLES = list(Role)
 FOR_ALL = {"/sign-out", "/search", "/check"}

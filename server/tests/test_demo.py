@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from prometheus_client.core import Metric
 
 from petstore_server.console.recent_requests import RecentRequests
@@ -12,8 +11,6 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.runtime.demo import fill, recent_requests
 from testing.console import START, Console
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_the_sample_data_has_something_of_everything(console: Console) -> None:

@@ -9,8 +9,6 @@ import pytest
 
 from petstore_server.server.eager import run_eagerly
 
-pytestmark = pytest.mark.anyio
-
 
 class Failed(Exception):
     pass

@@ -15,8 +15,6 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from testing.clock import Clock
 
-pytestmark = pytest.mark.anyio
-
 NOW = 1_793_000_000.0
 PRINCIPAL = Principal("key_a", 1, "acme", Plan.ENTERPRISE, Limits(60, 1000), DEFAULT_SCOPES)
 BAN = Ban("key_a", int(NOW), int(NOW) + 120, 2)
@@ -111,55 +109,6 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     await one.admit_address("192.0.2.1", charge=False)
     assert (["count"], 4, "slow") == (shared.calls[5:], one.local_decisions, one.fault)
     assert [(logging.ERROR, "gone"), (logging.INFO, "gone"), (logging.ERROR, "slow")] == logged(caplog)
-
-
-async def test_only_counters_that_reject_this_process_prevent_its_start(shared: Shared, clock: Clock) -> None:
-    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock), clock)
-    shared.fault = CountersUnavailable("password", refused=True)
-    with pytest.raises(CountersUnavailable, match="password"):
-        await one.start()
-    shared.fault = CountersUnavailable("gone")
-    await one.start()
-
-
-async def test_a_check_that_fails_opens_the_breaker_for_requests(shared: Shared, limiter: FallbackLimiter) -> None:
-    shared.fault = CountersUnavailable("gone")
-    assert "gone" == await limiter.check()
-    await limiter.admit_address("192.0.2.1")
-    assert ["prove"] == shared.calls
-
-
-async def test_counters_that_lost_their_counts_are_noticed_once(
-    shared: Shared, limiter: FallbackLimiter, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert 0.0 == limiter.clock_ahead  # until it is known
-    for shared.since, losses in ((1, 0), (1, 0), (2, 1), (2, 1), (3, 2)):
-        assert None is await limiter.check()
-        assert (losses, 100.0) == (limiter.losses, limiter.clock_ahead)
-    assert ["redis lost its counts"] * 2 == [line.getMessage() for line in caplog.records]
-
-
-async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: FallbackLimiter) -> None:
-    shared.used = 60
-    assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit(PRINCIPAL)).outcome, one.shown.remaining)
-    assert (Outcome.ADMITTED, 0) == ((other := await limiter.admit_address("a")).outcome, other.shown.remaining)
-    shared.admitted = False
-    assert Outcome.LIMITED is (await limiter.admit(PRINCIPAL)).outcome
-    assert Outcome.LIMITED is (await limiter.admit_address("a")).outcome
-    assert ["count", "charge", "count", "charge"] == shared.calls
-    await limiter.admit_address("a", charge=False)
-    assert (["read"], 0, 0) == (shared.calls[4:], limiter.local_decisions, limiter.local.bans)
-    shared.fault = CountersUnavailable("gone")
-    assert Outcome.ADMITTED is (await limiter.admit_address("a")).outcome
-    assert ("gone", 1) == (limiter.fault, limiter.local_decisions)
-
-
-async def test_only_the_request_that_earned_a_ban_is_counted_as_one(shared: Shared, limiter: FallbackLimiter) -> None:
-    shared.admitted, shared.banned_now, shared.ban = False, True, BAN
-    assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
-    shared.banned_now = False
-    assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
-    assert (1, 1, (BAN,)) == (limiter.local.strikes, limiter.local.bans, limiter.local.take_unsaved().bans)
 
 
 @pytest.mark.parametrize("ahead", [-90.0, 0.0, 0.4, 90.0])

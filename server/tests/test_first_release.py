@@ -32,8 +32,6 @@ from testing.first_release import OWNERS
 from testing.forked_work import migrate
 from testing.stores import BY, SqlitePlaces, Stores, body, opened, opening, reason, records_of, refusal
 
-pytestmark = pytest.mark.anyio
-
 ROWS = """
     SELECT id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed,
         imported

@@ -27,30 +27,7 @@ from testing.service import Service, bearer, code, embedded, limits, running
 ORDERS = "/v1/store/orders"
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
-
-
-@embedded
-async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(service: Service) -> None:
-
-    await service.orders(Order(1), Order(2))
-    key = await service.key()
-    etag = (await service.client.get(ORDERS, headers=bearer(key))).headers["etag"]
-    statuses = []
-
-    async def again(value: str) -> None:
-        headers = bearer(key, **{"If-None-Match": value})
-        statuses.append((await service.client.get(ORDERS, headers=headers)).status_code)
-
-    await again(etag)
-    await again("*")
-    await again(f'"other", W/{etag}')
-    await again('"other"')
-    await service.client.delete(f"{ORDERS}/1", headers=bearer(key))
-    await again(etag)  # a cancel changes no byte of the list
-    await service.orders(Order(3))
-    await again(etag)
-    assert [304, 304, 304, 200, 304, 200] == statuses
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 @embedded
@@ -326,27 +303,6 @@ async def test_a_change_of_access_takes_effect_after_one_background_round(servic
     assert [200, 401, 200, 401] == statuses
 
 
-@embedded
-async def test_a_remembered_key_expires_on_the_second(service: Service) -> None:
-
-    key = await service.key(expires_at=START + 10)
-    statuses = []
-    for timestamp in (START, START + 9.9, START + 10):
-        service.clock.now = timestamp
-        statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
-    assert [200, 200, 401] == statuses
-
-
-@embedded
-async def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(service: Service) -> None:
-    headers = bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ})))
-    assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
-    for method, path in (("DELETE", f"{ORDERS}/no-number"), ("GET", "/v1/pets/1")):
-        response = await service.client.request(method, path, headers=headers)
-        assert (403, "insufficient_scope") == code(response)
-    assert (405, "method_not_allowed") == code(await service.client.put(ORDERS, headers=headers))
-
-
 async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(service: Service) -> None:
 
     headers = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(7, 100))))
@@ -401,17 +357,6 @@ async def test_a_key_that_goes_on_is_banned_and_every_path_says_so(service: Serv
     await service.background_round()
     service.clock.now += 60
     assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
-
-
-@embedded
-async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(service: Service) -> None:
-    key = await service.key()
-    for number in range(60):
-        assert 401 == (await service.client.get(ORDERS)).status_code, number
-    refused = await service.client.get(ORDERS, headers=bearer("x"))
-    assert (429, "rate_limit_exceeded") == code(refused)
-    assert ('"address";q=60;w=60', (60, 0, int(START) + 60)) == (refused.headers["ratelimit-policy"], limits(refused))
-    assert 59 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
 
 
 @embedded

@@ -13,7 +13,7 @@ from petstore_server.settings import read_settings
 from testing import wire
 from testing.service import Service, embedded
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 HTTPS_OWN = {"Date", "Connection", "Content-Type", "Content-Length", "Content-Security-Policy", "Referrer-Policy"} | {
     "X-Content-Type-Options"

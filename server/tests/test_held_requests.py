@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from petstore_server.api.v2.changes import MAX_HELD_FOR_ACCOUNT, MAX_HELD_FOR_KEY
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, new_key, new_key_id
@@ -17,8 +15,6 @@ from testing.process import Server, serving
 from testing.stores import BY, opened
 from testing.subprocesses import PATIENCE, within
 from testing.wire import head, read_response
-
-pytestmark = pytest.mark.anyio
 
 HELD = 400
 TOGETHER = 25

@@ -162,21 +162,6 @@ def test_a_plan_change_preserves_usage(each_backend: InProcess, clock: Clock) ->
     assert (Outcome.LIMITED, (0, 0)) == (smaller.outcome, tuple(window.remaining for window in smaller.windows))
 
 
-def test_requests_during_a_ban_never_extend_it_or_affect_the_accounts_other_keys(
-    each_backend: InProcess, clock: Clock
-) -> None:
-    limiter, local = each_backend.make(POLICY, clock)
-    local.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
-    resets = set()
-    for _ in range(100):
-        clock.now += 1
-        resets.add(each_backend.run(limiter.admit(principal())).shown.reset)
-    assert {1_000_120} == resets
-    assert each_backend.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
-    clock.now = 1_000_120.0
-    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
-
-
 def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: InProcess, clock: Clock) -> None:
     limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])

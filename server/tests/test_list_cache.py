@@ -20,8 +20,6 @@ from testing.public_server import until
 from testing.stores import BY, SqlitePlaces, Stores
 from testing.watched_engine import WatchedEngine, watched_listing
 
-pytestmark = pytest.mark.anyio
-
 
 def source(*pieces: str, revision: int = 1) -> OrderList:
     """A list of pieces; each text is what follows a comma."""

@@ -16,8 +16,6 @@ from testing import wire
 from testing.process import exchange
 from testing.service import UNLIMITED, Service
 
-pytestmark = pytest.mark.anyio
-
 TARGET = "/v1/store/orders"
 
 

@@ -33,8 +33,6 @@ from testing.service import UNLIMITED, Service, bearer, running
 from testing.stores import BY, Stores, add_key, write_locked
 from testing.subprocesses import PATIENCE, within
 
-pytestmark = pytest.mark.anyio
-
 MODES = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 MAIN = ("list", "page", "get", "changes", "cancel", "place")
 """The operations without which the service is not ready."""

@@ -18,8 +18,6 @@ from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.stores import Stores
 
-pytestmark = pytest.mark.anyio
-
 NOW = 1_795_000_000.0
 ACTOR = Actor("operator:test", NOW)
 

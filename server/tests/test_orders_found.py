@@ -16,8 +16,6 @@ from petstore_server.store import Store
 from testing.damage import set_record
 from testing.stores import Stores
 
-pytestmark = pytest.mark.anyio
-
 ACTOR = Actor("operator:test", 1_795_000_000.0)
 COUNT = 2500
 STATUSES = (Status.PENDING, Status.SHIPPED, Status.CANCELLED, Status.PENDING)

@@ -31,7 +31,6 @@ MAX_CONCURRENT = 1024
 MAX_CONCURRENT_PER_ACCOUNT = 256
 
 
-@pytest.mark.anyio
 async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_is_served(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +90,6 @@ def test_all_accounts_together_have_1024_requests() -> None:
     assert 1024 == sum(fill(concurrency, account_id) for account_id in range(100))
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("each_deployment")
 async def test_more_new_keys_than_connections_wait_for_their_turn(service: Service) -> None:
     """A new key is looked up before anything else waits, where a request does not run in a task yet."""
@@ -118,7 +116,6 @@ async def _unused(request: Request) -> Answer | None:
     raise AssertionError
 
 
-@pytest.mark.anyio
 async def test_other_work_goes_on_between_the_requests_of_many_connections() -> None:
     server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
     for number in range(3 * CONNECTIONS_PER_TURN + 1):
@@ -130,7 +127,6 @@ async def test_other_work_goes_on_between_the_requests_of_many_connections() -> 
     assert CONNECTIONS_PER_TURN >= max(after - before for before, after in pairwise([0, *seen]))
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("waiting", "add", "next_turn"),
     [
@@ -165,7 +161,6 @@ async def test_a_turn_is_shorter_after_requests_that_join_many_waiting(waiting: 
     await asyncio.gather(*tasks)
 
 
-@pytest.mark.anyio
 async def test_responses_that_had_to_wait_are_written_before_a_turn_and_before_more_of_them_are_made() -> None:
     server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
 
@@ -184,7 +179,6 @@ async def test_responses_that_had_to_wait_are_written_before_a_turn_and_before_m
     assert 1 + CONNECTIONS_PER_TURN == seen.count(-1)
 
 
-@pytest.mark.anyio
 async def test_accounts_share_each_turn_however_many_connections_they_have() -> None:
     flows = ["greedy"] * 500 + ["modest"] + ["unknown"] * 300
     server = PublicServer(_unused, lambda: 0.0, 1_000, flow_of=lambda request: flows[cast(int, request)])
@@ -199,7 +193,6 @@ async def test_accounts_share_each_turn_however_many_connections_they_have() -> 
     assert list(range(500)) == [number for number in advanced if flows[number] == "greedy"]
 
 
-@pytest.mark.anyio
 async def test_a_defect_in_one_turn_does_not_end_the_turns() -> None:
     server, advanced = PublicServer(_unused, lambda: 0.0, 1_000), list[int]()
     errors = list[object]()

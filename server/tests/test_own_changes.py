@@ -18,7 +18,7 @@ from testing.partners import CHANGES, ORDERS, Partner, partner, set_orders
 from testing.service import Service, code, embedded
 from testing.subprocesses import busy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 ALL, OWN = VisibleOrders.ALL, VisibleOrders.OWN
 RESET = (410, "changes_reset")

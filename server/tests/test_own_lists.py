@@ -1,27 +1,23 @@
 """Version 1's list of accounts that see only their own orders: the promises of any list, and what others cost (D21)."""
 
 import asyncio
-import zlib
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from itertools import count
-from typing import NamedTuple, cast
+from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from petstore_server.api import list_cache
 from petstore_server.api.list_cache import EncodedList, OwnLists
 from petstore_server.api.representation import Representation
 from petstore_server.domain.accounts import VisibleOrders, edit
-from petstore_server.domain.errors import OrderConflict, OrderNotFound, ReferenceInUse
+from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import NO_OWNER, PageQuery
-from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order, Placement, Status, kept_of, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Placement, Status, ship
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store import Store, pages
-from petstore_server.store.listing import Listing, Mark, OrderList, Piece, starts_piece
+from petstore_server.store.listing import Mark, OrderList, Piece
 from testing.partners import LIST, ORDERS, partner
 from testing.public_server import until
 from testing.search_model import SORTS, all_filters, expected, import_orders, instant, model_of
@@ -31,113 +27,8 @@ from testing.stores import BY, Stores, add_key
 from testing.subprocesses import PATIENCE
 from testing.watched_engine import WatchedEngine, watched_listing
 
-pytestmark = pytest.mark.anyio
-
 ACCOUNTS = ("zoo", "acme", "shop")
-OWN = ACCOUNTS[:2]
-"""The accounts with a list of their own; the third one sees all orders."""
 TRANSITIONS = {"cancel": CANCEL, "ship": ship(datetime(2026, 11, 1, tzinfo=UTC)), "complete": COMPLETE}
-CHANGED = (ImportOutcome.CREATED, ImportOutcome.REPLACED)
-# Most of the last start a piece of a list.
-IDS = st.integers(1, 14) | st.sampled_from([*filter(starts_piece, range(8_000))])
-
-
-class Place(NamedTuple):
-    """Place an order with a reference."""
-
-    account: str
-    reference: str | None
-
-
-class Change(NamedTuple):
-    """Change an order, by an account that sees all orders or only its own."""
-
-    action: str
-    order_id: int
-    account: str
-
-
-class Import(NamedTuple):
-    """Import orders, some with an owner."""
-
-    orders: tuple[Order, ...]
-
-
-IMPORTED = st.builds(
-    Order,
-    IDS,
-    st.none() | st.integers(1, 2),
-    st.none(),
-    st.none(),
-    st.none(),
-    status=st.sampled_from(Status),
-    reference=st.none() | st.sampled_from("ab"),
-    account=st.none() | st.sampled_from(ACCOUNTS),
-)
-Step = Place | Change | Import
-STEPS = st.one_of(
-    st.builds(Place, st.sampled_from(ACCOUNTS), st.none() | st.sampled_from("ab")),
-    st.builds(Change, st.sampled_from(sorted(TRANSITIONS)), IDS, st.sampled_from(ACCOUNTS)),
-    st.builds(Change, st.just("cancel"), IDS, st.sampled_from(OWN)),
-    st.builds(Import, st.lists(IMPORTED, min_size=1, max_size=8).map(tuple)),
-)
-
-
-class History:
-    """The orders as changes that were acknowledged left them. Stores take turns, as of so many processes."""
-
-    def __init__(self, accounts: dict[str, int]) -> None:
-        self.orders: dict[int, Order] = {}
-        self._accounts = accounts
-        self._keys = count()
-
-    async def take(self, store: Store, step: Step) -> set[str | None]:
-        """Take a step; return the owners of the orders that it changed."""
-        if isinstance(step, Place):
-            return await self._place(store, step)
-        if isinstance(step, Change):
-            return await self._change(store, step)
-        outcomes = await store.orders.import_batch(step.orders, "import:1", BY, replace_placed=True)
-        changed = set()
-        for order, outcome in zip(step.orders, outcomes, strict=True):
-            if outcome in CHANGED:
-                self.orders[order.id] = kept_of(self.orders.get(order.id), order)
-                changed.add(self.orders[order.id].account)
-        return changed
-
-    async def _place(self, store: Store, step: Place) -> set[str | None]:
-        owned = {(order.account, order.reference) for order in self.orders.values() if order.reference}
-        placing = Placement(self._accounts[step.account], str(next(self._keys)), 1, 1, None, step.reference)
-        if (step.account, step.reference) in owned:
-            with pytest.raises(ReferenceInUse):
-                await store.orders.place(placing, BY)
-            return set()
-        placed = await store.orders.place(placing, BY)
-        order = placing.order(placed.order_id)._replace(account=step.account)
-        self.orders[order.id] = order
-        return {order.account}
-
-    async def _change(self, store: Store, step: Change) -> set[str | None]:
-        order = self.orders.get(step.order_id)
-        owner = self._accounts[step.account] if step.account in OWN else None
-        exists = order is not None and (owner is None or order.account == step.account)
-        try:
-            after = await store.orders.change(step.order_id, TRANSITIONS[step.action], BY, owner=owner)
-        except OrderNotFound:
-            assert not exists
-            return set()
-        except OrderConflict:
-            assert exists
-            return set()
-        assert order is not None
-        assert exists
-        self.orders[after.id] = after._replace(account=order.account)
-        return {order.account}
-
-    def list_of(self, account: str) -> bytes:
-        """The list that the account must get."""
-        own = [order.record() for _, order in sorted(self.orders.items()) if order.account == account]
-        return f"[{','.join(own)}]".encode()
 
 
 def bytes_of(form: Representation) -> bytes:
@@ -154,99 +45,45 @@ async def accounts_of(store: Store) -> dict[str, int]:
     return {account.name: account.id for account in await store.accounts.list()}
 
 
-class Host:
-    """A process that serves own lists; `engine` is what it asks."""
-
-    def __init__(self, listing: Listing, engine: WatchedEngine) -> None:
-        self.lists = OwnLists(listing)
-        self.engine = engine
-
-    async def check(self, owner: int, expected: bytes, etags: dict[bytes, bytes], *, unchanged: bool) -> None:
-        """Compare both forms of the list. `etags` has that of each list that any host has served."""
-        readings = self.engine.readings
-        whole, zipped = [await self.lists.form(owner, zipped=zipped) for zipped in (False, True)]
-        assert expected == bytes_of(whole)
-        decoder = zlib.decompressobj(31)
-        assert expected == decoder.decompress(bytes_of(zipped)) + decoder.flush()
-        assert (True, b"") == (decoder.eof, decoder.unused_data)
-        assert etags.setdefault(expected, whole.etag) == whole.etag
-        assert len(etags) == len(set(etags.values()))
-        assert whole.etag[:-1] + b'-gzip"' == zipped.etag
-        assert 304 == whole.answer({b"if-none-match": whole.etag}).status
-        others = b", ".join(etag for etag in etags.values() if etag != whole.etag)
-        assert 200 == whole.answer({b"if-none-match": others}).status
-        assert readings == self.engine.readings or not unchanged
-
-
 @asynccontextmanager
-async def hosts(stores: Stores, number: int = 2) -> AsyncIterator[list[Host]]:
-    async with AsyncExitStack() as stack:
-        yield [Host(*await stack.enter_async_context(watched_listing(stores.url))) for _ in range(number)]
-
-
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(STEPS, st.integers(0, 1), st.booleans()), min_size=1, max_size=25))
-async def test_own_lists_show_each_acknowledged_change_and_nothing_else(
-    each_backend: Stores, steps: list[tuple[Step, int, bool]]
-) -> None:
-    """Each step is taken by one of two processes; two others are then asked, the second one not after each step."""
-    stores = each_backend.another()
-    async with stores.opened() as one, stores.opened() as two, hosts(stores) as (always, sometimes):
-        accounts = await accounts_of(one)
-        history, etags = History(accounts), dict[bytes, bytes]()
-        for account in OWN:
-            await always.check(accounts[account], b"[]", etags, unchanged=False)
-        for step, process, both in steps:
-            changed = await history.take((one, two)[process], step)
-            for account in OWN:
-                shown = history.list_of(account)
-                await always.check(accounts[account], shown, etags, unchanged=account not in changed)
-                if both:
-                    await sometimes.check(accounts[account], shown, etags, unchanged=False)
+async def host(stores: Stores) -> AsyncIterator[tuple[OwnLists, WatchedEngine]]:
+    """A process that serves own lists, and the engine that it asks."""
+    async with watched_listing(stores.url) as (listing, engine):
+        yield OwnLists(listing), engine
 
 
 async def test_a_change_of_others_orders_reads_nothing(each_backend: Stores) -> None:
-    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
+    async with each_backend.opened() as store, host(each_backend) as (lists, engine):
         accounts = await accounts_of(store)
         await store.orders.import_batch([Order(1, account="zoo"), Order(2, account="acme"), Order(3)], "i", BY)
-        before = await host.lists.form(accounts["zoo"], zipped=False)
-        readings, looks = host.engine.readings, len(host.engine.statements)
+        before = await lists.form(accounts["zoo"], zipped=False)
+        readings, looks = engine.readings, len(engine.statements)
         await store.orders.change(2, TRANSITIONS["ship"], BY)
         await store.orders.import_batch([Order(3, 7), Order(4), Order(5, account="acme")], "i", BY)
         await store.orders.place(Placement(accounts["shop"], "a", 1, 1, None), BY)
         with pytest.raises(OrderNotFound):
             await store.orders.change(2, CANCEL, BY, owner=accounts["zoo"])
-        assert before is await host.lists.form(accounts["zoo"], zipped=False)
+        assert before is await lists.form(accounts["zoo"], zipped=False)
         assert (readings, looks + (0 if each_backend.is_sqlite else 1)) == (
-            host.engine.readings,
-            len(host.engine.statements),
+            engine.readings,
+            len(engine.statements),
         )
 
 
 async def test_lists_of_several_owners_share_a_look_at_the_store(each_backend: Stores) -> None:
-    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
+    async with each_backend.opened() as store, host(each_backend) as (lists, engine):
         accounts = await accounts_of(store)
         owners = [accounts[name] for name in ACCOUNTS]
         unknown = max(owners) + 1
         await store.orders.import_batch([Order(1, account="zoo")], "i", BY)
-        before = [await host.lists.form(owner, zipped=False) for owner in owners]
-        await host.lists.form(unknown, zipped=False)
-        looks = len(host.engine.statements)
-        assert before == await asyncio.gather(*(host.lists.form(owner, zipped=False) for owner in owners))
-        assert looks + (0 if each_backend.is_sqlite else 1) == len(host.engine.statements)
+        before = [await lists.form(owner, zipped=False) for owner in owners]
+        await lists.form(unknown, zipped=False)
+        looks = len(engine.statements)
+        assert before == await asyncio.gather(*(lists.form(owner, zipped=False) for owner in owners))
+        assert looks + (0 if each_backend.is_sqlite else 1) == len(engine.statements)
         await store.orders.change(1, TRANSITIONS["ship"], BY)
-        after = await asyncio.gather(*(host.lists.form(owner, zipped=False) for owner in (*owners, unknown)))
+        after = await asyncio.gather(*(lists.form(owner, zipped=False) for owner in (*owners, unknown)))
         assert [True, False, False, False] == [b"shipDate" in bytes_of(form) for form in after]
-
-
-async def test_an_own_order_that_is_cancelled_changes_no_etag(each_backend: Stores) -> None:
-    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
-        accounts = await accounts_of(store)
-        await store.orders.import_batch([Order(1, account="zoo"), Order(2)], "i", BY)
-        before = await host.lists.form(accounts["zoo"], zipped=False)
-        await store.orders.change(1, CANCEL, BY, owner=accounts["zoo"])
-        after = await host.lists.form(accounts["zoo"], zipped=False)
-        assert (before.etag, bytes_of(before)) == (after.etag, bytes_of(after))
 
 
 # Over HTTP
@@ -301,9 +138,9 @@ async def test_the_size_of_a_list_is_what_it_keeps(sizes: list[int]) -> None:
 async def test_own_lists_take_bounded_memory_and_are_read_again_where_they_were_forgotten(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
+    async with each_backend.opened() as store, host(each_backend) as (lists, engine):
         accounts = await accounts_of(store)
-        owners, lists = list(accounts.values()), host.lists
+        owners = list(accounts.values())
         orders = [Order(number, account=ACCOUNTS[number % 3]) for number in range(600)]
         await store.orders.import_batch(orders, "i", BY)
         shown = [await plain(lists, owner) for owner in owners]
@@ -315,9 +152,9 @@ async def test_own_lists_take_bounded_memory_and_are_read_again_where_they_were_
             assert sum(held.values()) == lists._total <= list_cache.MAX_OWN_BYTES
             assert owner in held
             assert 2 == len(held) or not number
-        readings = host.engine.readings
+        readings = engine.readings
         assert shown[2] == await plain(lists, owners[2])
-        assert readings == host.engine.readings
+        assert readings == engine.readings
         monkeypatch.setattr(list_cache, "MAX_OWN_BYTES", 1)
         assert shown[0] == await plain(lists, owners[0])
         assert [owners[0]] == [*lists._lists]
@@ -329,14 +166,14 @@ async def test_lists_that_are_read_at_the_same_time_are_right_although_they_are_
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_cache, "MAX_OWN_BYTES", 1)
-    async with each_backend.opened() as store, hosts(each_backend, 1) as (host,):
+    async with each_backend.opened() as store, host(each_backend) as (lists, _):
         accounts = await accounts_of(store)
         await store.orders.import_batch([Order(number, account=ACCOUNTS[number % 3]) for number in range(9)], "i", BY)
-        found = await asyncio.gather(*(plain(host.lists, owner) for owner in [*accounts.values()] * 5))
+        found = await asyncio.gather(*(plain(lists, owner) for owner in [*accounts.values()] * 5))
         assert 3 == len(set(found))
         assert [3] * 15 == [shown.count(b'"id"') for shown in found]
-        assert 1 == len(host.lists._lists)
-        assert set(host.lists._sizes) <= set(host.lists._lists)
+        assert 1 == len(lists._lists)
+        assert set(lists._sizes) <= set(lists._lists)
 
 
 async def test_closing_the_list_waits_for_the_own_lists_that_are_read(each_backend: Stores) -> None:

@@ -26,8 +26,6 @@ from testing.search_model import SORTS, all_filters, import_orders, instant
 from testing.stores import Stores, add_key
 from testing.watched_engine import WatchedEngine
 
-pytestmark = pytest.mark.anyio
-
 MANY = 4_000
 FEW = 30
 DAY = "2026-11-{:02}T00:00:00Z"

@@ -318,7 +318,6 @@ async def waiting(one: Request) -> "asyncio.Task[None]":
     return task
 
 
-@pytest.mark.anyio
 async def test_a_body_is_waited_for_and_asked_for_once_where_the_client_awaits_that() -> None:
     one = arriving(b"Expect: 100-continue")
     invited: list[None] = []
@@ -330,38 +329,6 @@ async def test_a_body_is_waited_for_and_asked_for_once_where_the_client_awaits_t
     await task
     await one.receive_body()  # it is complete
     assert (1, b"ab") == (len(invited), one.body)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("begun", [True, False])
-async def test_a_body_that_has_begun_or_whose_connection_cannot_ask_is_not_asked_for(begun: bool) -> None:
-    one = arriving(b"Expect: 100-continue")
-    if begun:
-        one.invite = lambda: pytest.fail("asked for")
-        one.add_body(b"a")
-    task = await waiting(one)
-    one.finish()
-    await task
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("fault", [None, UriTooLong()])
-async def test_a_body_beyond_its_bound_is_dropped_and_ends_the_wait(fault: RequestError | None) -> None:
-    one = arriving()
-    one.fault = fault
-    task = await waiting(one)
-    one.add_body(b"x" * MAX_BODY)
-    assert (MAX_BODY, fault) == (len(one.body), one.fault)
-    one.add_body(b"x")
-    one.add_body(b"x")
-    one.lose()  # after the wait has ended
-    one.lost = False
-    with pytest.raises(PayloadTooLarge):
-        await task
-    with pytest.raises(PayloadTooLarge):
-        await one.receive_body()
-    assert b"" == one.body
-    assert type(fault or PayloadTooLarge()) is type(one.fault)
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,11 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
 from petstore_server.domain.orders import (
     CANCEL,
-    INT64_MAX,
     KEY_LIFETIME,
     MAX_ASSIGNED_ID,
-    ImportOutcome,
     Order,
     Placed,
     Placement,
@@ -27,8 +23,6 @@ from testing.cli import CommandLine, Done
 from testing.documents import ROOT
 from testing.stores import BY, SqlitePlaces, Stores, add_key, log
 
-pytestmark = pytest.mark.anyio
-
 
 async def account(store: Store) -> int:
     await add_key(store)
@@ -37,19 +31,6 @@ async def account(store: Store) -> int:
 
 def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement:
     return Placement(account_id, key, 7, quantity, "2026-11-01T10:00:00Z")
-
-
-async def test_concurrent_requests_with_one_key_place_one_order(each_backend: Stores) -> None:
-    async with each_backend.opened() as one, each_backend.opened() as two:
-        account_id = await account(one)
-        outcomes = await asyncio.gather(
-            *(store.orders.place(placement(account_id), BY) for _ in range(10) for store in (one, two)),
-            return_exceptions=True,
-        )
-        placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
-        assert 1 == sum(not outcome.replayed for outcome in placed)
-        assert {"IdempotencyKeyInUse"} >= {type(outcome).__name__ for outcome in outcomes if outcome not in placed}
-        assert [1] == [order.id async for batch in one.orders.scan() for order in batch]
 
 
 async def test_no_reference_can_be_chosen_so_that_its_lock_is_that_of_another_owner(postgres_stores: Stores) -> None:
@@ -147,21 +128,6 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
         await store.orders.import_batch([Order(60), Order(MAX_ASSIGNED_ID)], "import-2", BY)
         restore(sqlite_path(stores.url), tmp_path / "backup", BY)
         assert 61 == (await store.orders.place(placement(account_id, "two"), BY)).order_id
-
-
-async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room_for_new_orders(
-    each_backend: Stores,
-) -> None:
-    largest = [INT64_MAX - 1, INT64_MAX]
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        await store.orders.import_batch([Order(7), *map(Order, largest)], "import:1", BY)
-        assert 8 == (await store.orders.place(placement(account_id), BY)).order_id
-        again = await store.orders.import_batch([Order(9), *map(Order, largest)], "import:2", BY)
-        assert [ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.UNCHANGED] == again
-        assert 10 == (await store.orders.place(placement(account_id, "another"), BY)).order_id
-        await store.orders.change(INT64_MAX, CANCEL, BY)
-        assert [7, 8, 9, 10, *largest] == [order.id async for batch in store.orders.scan() for order in batch]
 
 
 async def test_old_keys_are_forgotten_as_many_as_asked_for_and_do_not_count_after_a_day(store: Store) -> None:

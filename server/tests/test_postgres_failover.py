@@ -19,8 +19,6 @@ from testing.redis_engine import own_redis
 from testing.stores import BY, Canceller, opened_at, seconds_to_recovery, served
 from testing.subprocesses import PATIENCE, busy, within
 
-pytestmark = pytest.mark.anyio
-
 OLD = "PostgreSQL is an old primary"
 CHANGES = "/v2/store/changes"
 

@@ -1,12 +1,10 @@
 """The list on many hosts: never stale, however transactions overlap, and read again in another history (D8)."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import psycopg
 import pytest
@@ -14,18 +12,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import ListCache
-from petstore_server.domain.orders import CANCEL, Order, Placement, ship
+from petstore_server.domain.orders import Order, ship
 from petstore_server.engines.postgres import dialect
-from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
-from petstore_server.store.listing import starts_piece
 from petstore_server.store.records import order_row
 from testing.engines import PostgresEngine
-from testing.stores import BY, Stores, body, served
+from testing.stores import BY, Stores, served
 from testing.subprocesses import PATIENCE
-from testing.watched_engine import watched_listing
-
-pytestmark = pytest.mark.anyio
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 _VISIBLE = "SELECT '[' || coalesce(string_agg(record, ',' ORDER BY id), '') || ']' FROM petstore.orders"
@@ -145,113 +138,6 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
     finally:
         for other in others:
             other.rollback()
-
-
-# Deferred to the commit, when the changes have their numbers.
-_SLOW_COMMITS = """
-    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN PERFORM pg_sleep(random() * 0.005); RETURN NULL; END $$;
-    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON petstore.audit DEFERRABLE INITIALLY DEFERRED
-        FOR EACH ROW EXECUTE FUNCTION slow()
-"""
-
-
-class Version(NamedTuple):
-    """What one snapshot shows of an order: the two numbers of its last change, and what they are the numbers of."""
-
-    revision: int
-    record: str
-    updated_at: int
-    status: str
-
-
-Seen = dict[int, Version]
-"""A snapshot of all orders, by identifier."""
-
-
-async def look(url: str, done: Callable[[], bool]) -> list[Seen]:
-    """Look at the orders again and again."""
-    seen = []
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        while not done():
-            rows = await connection.execute("SELECT id, revision, record, updated_at, status FROM petstore.orders")
-            seen.append({row[0]: Version(*row[1:]) for row in await rows.fetchall()})
-    return seen
-
-
-def hidden(before: Seen, after: Seen) -> list[int]:
-    """The orders with a change that only the later snapshot shows, though the earlier one shows a change after it."""
-    revision = max(version.revision for version in before.values())
-    at = max(version.updated_at for version in before.values())
-    return [
-        order_id
-        for order_id, version in after.items()
-        if version != before.get(order_id)
-        and (version.updated_at <= at or (version.revision <= revision and version.record != _record(before, order_id)))
-    ]
-
-
-def _record(seen: Seen, order_id: int) -> str | None:
-    return seen[order_id].record if order_id in seen else None
-
-
-class Writer:
-    """A host that changes orders and looks for each acknowledged change in the list of another one."""
-
-    def __init__(self, store: Store, cache: ListCache) -> None:
-        self._store = store
-        self._cache = cache
-
-    async def ship(self, order_ids: Sequence[int]) -> None:
-        for order_id in order_ids:
-            await self._store.orders.change(order_id, SHIP, BY)
-            assert f'{{"id":{order_id},"shipDate"'.encode() in await served(self._cache)
-
-    async def cancel(self, order_ids: Sequence[int]) -> None:
-        for order_id in order_ids:
-            await self._store.orders.change(order_id, CANCEL, BY)
-
-    async def add(self, order_ids: Sequence[int], replaced: Sequence[int]) -> None:
-        for start, known in zip(range(0, len(order_ids), 10), replaced, strict=True):
-            batch = [Order(order_id, 1) for order_id in (known, *order_ids[start : start + 10])]
-            await self._store.orders.import_batch(batch, "import:2", BY)
-            shown = await served(self._cache)
-            assert all(order.record().encode() in shown for order in batch)
-
-    async def place(self, name: str) -> None:
-        for number in range(20):
-            placed = await self._store.orders.place(Placement(1, f"{name}-{number}", 1, 1, None), BY)
-            assert f'{{"id":{placed.order_id},'.encode() in await served(self._cache)
-
-
-async def test_a_snapshot_that_shows_one_change_shows_all_before_it(postgres_stores: Stores) -> None:
-    """Each order has a piece of its own and changes in the list once: a change that was missed stays missing.
-
-    Each commit takes a random time after its changes were numbered.
-    """
-    ids = list(islice(filter(starts_piece, count(1)), 600))
-    known, new = ids[:300], ids[300:]
-    async with (
-        postgres_stores.opened() as one,
-        postgres_stores.opened() as two,
-        postgres_stores.opened() as three,
-        watched_listing(postgres_stores.url) as (listing, _),
-    ):
-        await one.orders.import_batch([Order(order_id) for order_id in known], "import:1", BY)
-        with psycopg.connect(postgres_stores.url) as other:
-            other.execute(_SLOW_COMMITS)
-        cache = ListCache(listing)
-        writers = [Writer(store, cache) for store in (one, two, three)]
-        jobs = [writers[number % 3].ship(known[100 + number : 200 : 6]) for number in range(6)]
-        jobs += [writers[number % 3].cancel(known[200 + number :: 6]) for number in range(6)]
-        jobs += [writers[number].add(new[number::3], known[number:30:3]) for number in range(3)]
-        jobs += [writers[number].place(str(number)) for number in range(3)]
-        working = asyncio.gather(*jobs)
-        seen = await look(postgres_stores.url, working.done)
-        await working
-        assert len(seen) > 5
-        assert [] == [orders for before, after in pairwise(seen) if (orders := hidden(before, after))]
-        assert await body(one) == await served(cache)
 
 
 async def test_a_long_transaction_causes_no_further_reading_of_the_list(

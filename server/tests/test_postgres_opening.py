@@ -26,8 +26,6 @@ from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, add_key, opened_at, refusal
 from testing.subprocesses import free_port
 
-pytestmark = pytest.mark.anyio
-
 MALFORMED = ("sslmode=require&SECRET=x", "password=SECRET&w0rd", "password=SECRET&word", "SECRET", "password=SECRET=x")
 
 

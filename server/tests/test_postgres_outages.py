@@ -53,8 +53,6 @@ from testing.stores import (
 )
 from testing.subprocesses import PATIENCE, busy, free_port, within
 
-pytestmark = pytest.mark.anyio
-
 SOON = 2.0
 """Seconds within which a request gets the error that the store cannot be used."""
 
@@ -381,19 +379,6 @@ async def test_a_change_whose_attempts_or_neighbours_are_slow_is_refused_soon(
             [outcome] = map(type, await asyncio.gather(last, return_exceptions=True))
             assert time.perf_counter() - began < SOON + busy()
             await asyncio.gather(*under_way, return_exceptions=True)
-
-
-@pytest.mark.usefixtures("patient")
-async def test_an_order_that_is_free_again_in_time_is_changed(postgres_stores: Stores) -> None:
-    async with filled(postgres_stores) as store:
-        with psycopg.connect(postgres_stores.url) as other:
-            other.execute("SELECT 1 FROM petstore.orders WHERE id IN (3, 4) FOR UPDATE")
-            changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in (3, 4, 3)]
-            await asyncio.sleep(0.2)
-        responses = await asyncio.gather(*changes, return_exceptions=True)
-        first, other_order, second = [type(response) for response in responses]
-        assert other_order is Order
-        assert {Order, OrderAlreadyCancelled} == {first, second}  # whichever comes first
 
 
 async def test_exports_and_long_reads_leave_connections_to_requests(postgres_stores: Stores) -> None:

@@ -16,8 +16,6 @@ from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.stores import BY, Stores, add_key, log, opened
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = {
     "array_nulls": "off",
     "backslash_quote": "off",

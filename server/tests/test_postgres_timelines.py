@@ -10,8 +10,6 @@ from petstore_server.engines.postgres.connections import Driver, OldPrimary
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Row
 
-pytestmark = pytest.mark.anyio
-
 
 class Server:
     """A primary with a timeline and, each time that it is asked, a clock; without a timeline a replica."""
@@ -65,17 +63,6 @@ async def test_a_primary_with_an_older_timeline_than_one_that_was_seen_is_refuse
         await verify(Timelines(share), Server(16))
 
 
-async def test_a_new_history_begins_where_the_clock_stays_behind_what_was_shown() -> None:
-    share = Shared()
-    one, other = Timelines(share), Timelines(share)
-    await verify(one, Server(1, 50))
-    await one.witness("epoch", 70)
-    for clocks, ended in (([70], ()), ([71], ()), ([60, 71], ()), ([60, 70], ("epoch",))):
-        server = Server(1, *clocks)
-        await verify(other, server)
-        assert ended == server.ended
-
-
 async def test_a_time_that_is_shown_is_noted_once() -> None:
     share = Shared()
     timelines = Timelines(share)
@@ -85,14 +72,3 @@ async def test_a_time_that_is_shown_is_noted_once() -> None:
         await timelines.witness(epoch, at)
         await Timelines().witness(epoch, at)  # without others to share it with
     assert [("store:clock:epoch", 51), ("store:clock:new", 40)] == share.noted
-
-
-async def test_a_clock_that_is_locked_keeps_no_connection_from_use_and_is_compared_as_soon_as_it_is_free() -> None:
-    timelines, server = Timelines(Shared()), Server(16, 7, 5, 5)
-    await verify(timelines, server)
-    server.locked = True
-    await verify(timelines, server)
-    ended = [server.ended]
-    server.locked = False
-    await verify(timelines, server)
-    assert [(), ("epoch",)] == [*ended, server.ended]

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -296,21 +295,6 @@ def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path) ->
         assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
         assert processes == [server.process.pid, *descendants(server.process.pid)]
         assert 0 == server.stop()
-
-
-@pytest.mark.anyio
-async def test_signals_stop_a_server_and_sighup_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored
-    on_terminal = [(number, True) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-    for number, terminal in (*on_terminal, (signal.SIGHUP, False)):
-        with monkeypatch.context() as patched:
-            opening = Mock(side_effect=[os.dup(0) if terminal else OSError("no such device")])
-            patched.setattr(os, "open", opening)
-            stop = servers.stop_signals()
-        opening.assert_called_once_with("/dev/tty", os.O_RDONLY)
-        signal.raise_signal(number)
-        await asyncio.sleep(0.01)
-        assert terminal == stop.is_set()
 
 
 def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: Path) -> None:

@@ -9,7 +9,7 @@ from testing import wire
 from testing.deployment import Deployment
 from testing.service import Service, code, embedded, running
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 @embedded

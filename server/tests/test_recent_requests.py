@@ -11,8 +11,6 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.usage import NO_OPERATION, ResponseCounts
 from petstore_server.store import Store
 
-pytestmark = pytest.mark.anyio
-
 
 class Source:
     """Metrics and a clock that tests set."""

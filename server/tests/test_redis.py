@@ -32,8 +32,6 @@ POLICY = BanPolicy()
 STRICT = BanPolicy(strikes=1, grace_seconds=0)
 LIMITS = Limits(60, 1000)
 
-pytestmark = pytest.mark.anyio
-
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> Principal:
     return Principal(key, account, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)

@@ -3,11 +3,10 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
-from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -15,11 +14,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.limits.counters import Counted, CountersUnavailable
+from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.redis import RedisCounters, _bounded
 from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
-
-pytestmark = pytest.mark.anyio
 
 URL = "redis://localhost:1/0"
 
@@ -172,17 +169,6 @@ async def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_cal
     assert not caught.value.refused
 
 
-async def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    old, new = Connection(), Connection(fail=OSError("gone"))
-    monkeypatch.setattr("petstore_server.limits.redis.make_client", lambda *_: RedisClient(cast(Redis, new)))
-    made = counters(old)
-    with pytest.raises(CountersUnavailable, match="gone"):
-        await made.connect()
-    assert (None, 1, 1) == (made._made, old.closed, new.closed)
-
-
 async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("petstore_server.limits.redis._MAX_READ", 2)
     asked: list[list[str]] = []
@@ -196,17 +182,3 @@ async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     found = await counters(connection).usages([1, 2, 3, 4, 5])
     assert [2, 2, 1] == [len(keys) for keys in asked]
     assert {**{number: Usage(Count(1, 2), Count(3, number)) for number in range(1, 5)}, 5: Usage()} == found
-
-
-async def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sent = counters(Connection()), []
-
-    async def submit(call: tuple[tuple[str, ...], tuple[int, ...]]) -> tuple[float, Counted]:
-        sent.append(call)
-        return 5.0, Counted(1, 7, 0)
-
-    monkeypatch.setattr(made._batcher, "submit", submit)
-    made.use_store("store")
-    assert (5.0, 7) == await made.prove()
-    assert [(("petstore:store:since",), ())] == sent
-    assert Counted(1, 0, 0, 0, 0, 0, 0, 0, 0) == Counted(1, 0)  # what the script leaves out

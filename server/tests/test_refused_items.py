@@ -31,8 +31,6 @@ from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code
 from testing.stores import BY, Stores, add_key, log
 
-pytestmark = pytest.mark.anyio
-
 BAD = "new.reference = 'bad'"
 NUMBER = 150  # items: more than two batches
 WRONG = (7, 90)  # those that the store refuses

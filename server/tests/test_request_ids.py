@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from testing.service import Service, bearer, embedded
+from testing.service import Service, embedded
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 
@@ -38,26 +37,6 @@ async def test_the_ids_ascend_with_the_time(service: Service) -> None:
         ids.append((await service.client.get(V1)).headers["x-request-id"])
         service.clock.now += 0.001
     assert sorted(ids) == ids
-
-
-async def test_the_audit_entry_of_a_change_has_the_request_id_of_its_response(service: Service) -> None:
-    await service.orders(*map(Order, range(1, 5)))
-    key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
-    expected = []
-    for number, path in enumerate((V1, V2), 1):
-        response = await service.client.delete(f"{path}/{number}", headers=bearer(key))
-        assert 204 == response.status_code
-        expected.append((f"order:{number}", response.headers["x-request-id"]))
-    for number, path in enumerate((V1, V2), 3):
-        headers = bearer(key, **{"X-Request-Id": f"mine-{number}"})
-        assert 204 == (await service.client.delete(f"{path}/{number}", headers=headers)).status_code
-        expected.append((f"order:{number}", f"mine-{number}"))
-    assert expected == await recorded(service, "order.cancel")
-    assert 4 == len({request_id for _, request_id in expected})
-    headers = bearer(key, **{"X-Request-Id": "mine", "Idempotency-Key": "one"})
-    placed = await service.client.post(V2, headers=headers, json={"petId": 1, "quantity": 1})
-    assert 201 == placed.status_code
-    assert [(f"order:{placed.json()['id']}", "mine")] == await recorded(service, "order.place")
 
 
 UNUSABLE = [

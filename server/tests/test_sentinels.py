@@ -17,8 +17,6 @@ from testing.sentinels import NAME, PASSWORD, SENTINEL_PASSWORD, Program, Watche
 from testing.subprocesses import PATIENCE, free_port, kill, within
 from testing.wire import codes
 
-pytestmark = pytest.mark.anyio
-
 ORDERS = "/v1/store/orders"
 DAY_LIMIT = 2_000
 OWN_LIMITS = ("--plan", "enterprise", "--per-minute", str(DAY_LIMIT), "--per-day", str(DAY_LIMIT))

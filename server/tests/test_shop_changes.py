@@ -42,8 +42,6 @@ from petstore_server.store.engine import Command, Work
 from testing.stores import BY, Stores, add_key, log, reason
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 DATE = "2026-11-01T10:00:00Z"
 SHIP = ship_on(DATE)
 ACCOUNTS = ("zoo", "acme")
@@ -281,11 +279,15 @@ async def test_a_reference_that_stays_locked_is_a_503_and_changes_nothing(
     monkeypatch.setattr(engine, "WRITE", connections.WRITE._replace(total=0.3))
     async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(1)], "import:1", BY)
+        await add_key(store)
         with psycopg.connect(postgres_stores.url) as other:
-            other.execute(LOCK_REFERENCE, [NO_OWNER, "R"])
+            for owner in (NO_OWNER, 1):
+                other.execute(LOCK_REFERENCE, [owner, "R"])
             for change in (put(Order(2, reference="R")), OrderChange(1, correct({"reference": "R"}), BY)):
                 cause = await reason(store.orders.request(change))
                 assert "another program is giving this reference to an order" == cause
+            cause = await reason(store.orders.place(Placement(1, "a", 7, 1, None, "R"), BY))
+            assert "another program is placing an order with this reference" == cause
             await store.orders.request(put(Order(3, reference="S")))
         assert {1: Order(1), 3: Order(3, reference="S")} == await stored(store)
 

@@ -19,8 +19,6 @@ from testing.process import EVERY_SCOPE, UNLIMITED, Server, environment, new_key
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE
 
-pytestmark = pytest.mark.anyio
-
 RACES = 500
 AT_ONCE = 10
 DATE = "2026-11-01T10:00:00Z"

@@ -34,8 +34,6 @@ from petstore_server.domain.windows import Count
 from petstore_server.store import Store, audit
 from testing.stores import BY, Stores, add_key, api_key, log, successor
 
-pytestmark = pytest.mark.anyio
-
 NOW = 2_000.0
 LIVE = Environment.PRODUCTION
 

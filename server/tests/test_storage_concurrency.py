@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.store import Store
 from petstore_server.store.engine import (
     Command,
     Engine,
@@ -35,8 +33,6 @@ from petstore_server.store.engine import (
 )
 from testing.stores import BY, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
-
-pytestmark = pytest.mark.anyio
 
 NOW = 10_000.0
 INSERT_SECOND_KEY = """
@@ -152,16 +148,6 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
         assert [int, ZeroDivisionError, int] == [type(outcome) for outcome in outcomes[:3]]
         assert isinstance(outcomes[3], StatementFailed)
         assert [(1,), (3,), (5,)] == await opened.query("SELECT id FROM petstore.pets ORDER BY id")
-
-
-async def test_a_key_stops_being_usable_when_it_expires(store: Store) -> None:
-    await add_key(store)
-    await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
-    account_id = (await store.accounts.find("zoo")).id
-    for now, usable in ((NOW - 0.5, 2), (NOW, 1)):
-        page = await store.keys.page(account_id, now, 10, usable=True)
-        others = await store.keys.page(account_id, now, 10, usable=False)
-        assert (usable, 2 - usable) == (page.total, others.total)
 
 
 async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores: Stores) -> None:

@@ -21,8 +21,6 @@ from testing.stores import BY, Stores, body, opened_at, pieces_of, records_of
 from testing.subprocesses import PATIENCE
 from testing.watched_engine import watched_listing
 
-pytestmark = pytest.mark.anyio
-
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 BEGINNINGS = [order_id for order_id in range(-20_000, 20_000) if starts_piece(order_id)]
 INT64 = st.integers(INT64_MIN, INT64_MAX)

@@ -27,8 +27,6 @@ from testing.cli import CommandLine
 from testing.damage import overwrite
 from testing.stores import BY, add_key, body, locked, log, opened
 
-pytestmark = pytest.mark.anyio
-
 ADDED_TRIGGER = "CREATE TRIGGER spy AFTER UPDATE ON orders BEGIN DELETE FROM keys; END"
 KEPT = "store.db.before-restore-19700101T001640Z"
 CONTENT, HEADER = slice(100, None), slice(16)
@@ -340,9 +338,7 @@ def test_a_store_that_another_program_keeps_locked_is_not_called_unsound(
     monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
     with closing(apsw.Connection(str(cli.store))) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE; UPDATE store SET damage = NULL").fetchall()
-        done = cli("db", "check")
-        assert (1, "") == (done.code, done.out)
-        assert "another program keeps it locked. Try again when it has finished." in done.err
+        cli("db", "check").fails(1, "another program keeps it locked. Try again when it has finished.")
     monkeypatch.setattr(sqlite_maintenance, "_problems", Mock(side_effect=apsw.BusyError))
     done = cli("db", "backup", str(cli.store.with_name("copy.db")))
     locked_copy = f"its copy in {cli.store.parent} cannot be used as a store: another program keeps it locked."

@@ -11,7 +11,7 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
+from petstore_server.domain.errors import DamagedRecord
 from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order, Status, ship
 from petstore_server.store import Store
 from testing.damage import execute, set_record
@@ -19,21 +19,7 @@ from testing.forked_work import import_many
 from testing.preloaded import forking
 from testing.stores import BY, Stores, batches, log
 
-pytestmark = pytest.mark.anyio
-
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
-
-
-async def test_each_caller_of_a_shared_commit_gets_its_own_answer(store: Store) -> None:
-    await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
-    commits: list[int] = []
-    store.engine.stats.committed = commits.append
-    changes = (store.orders.change(order_id, CANCEL, BY) for order_id in (1, 1, 2, 3, 4))
-    responses = await asyncio.gather(*changes, return_exceptions=True)
-    expected = [Order, OrderAlreadyCancelled, Order, OrderAlreadyShipped, OrderNotFound]
-    assert expected == [type(response) for response in responses]
-    assert (True, 5) == (len(commits) <= 2, sum(commits))
-    assert ["order:1", "order:2"] == sorted(entry.subject for entry in (await log(store))[1:])
 
 
 async def test_a_change_is_written_with_what_it_changed(store: Store) -> None:
@@ -143,16 +129,6 @@ async def test_orders_that_release_1_0_0_left_with_one_reference_can_be_imported
         ImportOutcome.REFERENCE_IN_USE,
         ImportOutcome.CREATED,
     ] == await store.orders.import_batch(again, "import:2", BY)
-
-
-async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each_backend: Stores) -> None:
-    async with each_backend.opened() as one, each_backend.opened() as two:
-        orders = [Order(number) for number in range(500)]
-        outcomes = await asyncio.gather(
-            *(store.orders.import_batch(orders, "import:1", BY) for store in (one, two, one, two))
-        )
-        assert [[ImportOutcome.CREATED] * 500] == [outcome for outcome in outcomes if ImportOutcome.CREATED in outcome]
-        assert 3 == outcomes.count([ImportOutcome.UNCHANGED] * 500)
 
 
 async def test_a_cancel_gets_in_between_the_batches_of_an_importer(each_backend: Stores) -> None:

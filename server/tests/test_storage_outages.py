@@ -4,11 +4,10 @@ import asyncio
 import errno
 import os
 import resource
-import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -29,10 +28,8 @@ from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from petstore_server.store.pages import SHORT_PAGE
-from testing.stores import BY, Stores, batches, body, opened, reason, records_of, write_locked
+from testing.stores import BY, Stores, batches, opened, reason, records_of
 from testing.subprocesses import PATIENCE
-
-pytestmark = pytest.mark.anyio
 
 
 @contextmanager
@@ -79,13 +76,6 @@ def _connections_made(monkeypatch: pytest.MonkeyPatch) -> list[apsw.Connection]:
     return made
 
 
-def set_pragma(connections_made: list[apsw.Connection], name: str, value: int) -> None:
-    """Set a pragma of all these connections that are open."""
-    for connection in connections_made:
-        with suppress(apsw.ConnectionClosedError):
-            connection.pragma(name, value)
-
-
 async def test_a_restore_on_a_full_disk_leaves_no_incomplete_copy_of_the_store(tmp_path: Path) -> None:
     path, backups = tmp_path / "store.db", tmp_path / "backups"
     backups.mkdir()
@@ -109,52 +99,6 @@ async def test_the_store_is_unusable_while_only_the_rest_of_the_log_can_be_writt
         assert "the disk is full" in await reason(store.check())
         monkeypatch.undo()
         await store.check()
-
-
-async def test_a_full_store_is_reported_as_a_full_disk_and_recovers(
-    tmp_path: Path, connections_made: list[apsw.Connection]
-) -> None:
-    path = tmp_path / "store.db"
-    async with opened(path) as store:
-        set_pragma(connections_made, "max_page_count", 1)  # the least that is possible: as many as there are
-        orders = [Order(number, number) for number in range(3_000)]
-        assert "the disk is full" in await reason(store.orders.import_batch(orders, "import:1", BY))
-        assert b"[]" == await body(store)
-        set_pragma(connections_made, "max_page_count", 1_000_000)
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        assert b'[{"id":1}]' == await body(store)
-
-
-async def test_a_store_kept_locked_too_long_is_reported_and_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
-    path = tmp_path / "store.db"
-    async with opened(path) as store:
-        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        with write_locked(path):
-            [found] = {error.reason for error in await refused(store, range(10))}
-            assert "locked" in found
-            assert await body(store)
-        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-
-
-async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: list[apsw.Connection]) -> None:
-    async with opened(tmp_path / "store.db") as store:
-        set_pragma(connections_made, "query_only", 1)
-        with pytest.raises(ServiceUnavailable, match="temporarily unavailable") as caught:
-            await store.check()
-        assert "the store cannot be used: it is not writable" == caught.value.reason
-
-
-async def test_a_store_whose_folder_is_gone_is_unusable(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    async with opened(tmp_path / "disk" / "store.db") as store:
-        shutil.rmtree(tmp_path / "disk")
-        for use in (store.engine.verify, store.check):
-            with pytest.raises(ServiceUnavailable):
-                await use()
-        assert "moved or deleted" in (await refused(store, range(1)))[0].reason
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -8,8 +8,6 @@ from petstore_server.domain.pets import Pet
 from petstore_server.store import Store
 from testing.stores import BY, batches, log
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_pets_are_created_left_unchanged_or_replaced(store: Store) -> None:
     assert [] == await store.pets.import_batch([], "import:0", BY)

@@ -4,7 +4,6 @@ import json
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -13,20 +12,17 @@ import psycopg
 import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.lists import NO_OWNER, Filters, Page, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, order_from_fields, ship
+from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, order_from_fields
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
 from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
-from testing.stores import BY, Stores, add_key
-
-pytestmark = pytest.mark.anyio
+from testing.stores import BY, Stores
 
 DAY = "2026-11-{:02}T00:00:00Z"
-SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 UPDATED = Sort(SortField.UPDATED_AT)
 
 
@@ -127,37 +123,6 @@ async def test_sqlite_executes_a_bounded_number_of_instructions_for_any_page(fil
         assert max(instructions(file_store.url, deep)) < 3_000
         queries = hostile_queries(await change_many(store))
     assert max(instructions(file_store.url, queries)) < 25_000  # to examine every order would take twice as many
-
-
-async def with_owners(store: Store) -> tuple[Model, tuple[int, int]]:
-    """Give every third order to an account and the others but a few to another one; return what selects either end."""
-    for name in ("zoo", "acme"):
-        await add_key(store, name, name)
-    orders = [
-        order._replace(account="zoo" if order.id % 3 == 0 else "acme" if order.id % 100 else None)
-        for order in orders_of_one_day()
-    ]
-    await import_orders(store, orders, MANY)
-    return await change_many(store), ((await store.accounts.find("zoo")).id, NO_OWNER)
-
-
-@pytest.mark.usefixtures("bounded")
-async def test_the_work_for_a_page_of_one_owner_is_bounded_on_sqlite(file_store: Stores) -> None:
-    async with file_store.opened() as store:
-        model, owners = await with_owners(store)
-        queries = [query for query in hostile_queries(model, owners) if query.filters.owner is not None]
-    assert max(instructions(file_store.url, queries)) < 25_000
-
-
-@pytest.mark.usefixtures("bounded")
-async def test_the_work_for_a_page_of_one_owner_is_bounded_on_postgresql(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        model, owners = await with_owners(store)
-        analyze(postgres_stores.url)
-        queries = [query for query in hostile_queries(model, owners) if query.filters.owner is not None]
-    async for query, plan in explained(postgres_stores.url, random.Random(7).sample(queries, 60)):
-        assert plan.rows < 1_300, query
-        assert not plan.methods & {"Seq Scan", "Bitmap Heap Scan"}
 
 
 @pytest.mark.usefixtures("bounded")

@@ -5,15 +5,11 @@ import shutil
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import pytest
-
 from petstore_server.domain.audit import Actor
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.store import Store
 from testing.engines import PostgresEngine
 from testing.stores import Stores, opened, opened_at
-
-pytestmark = pytest.mark.anyio
 
 
 async def identity(opening: AbstractAsyncContextManager[Store]) -> str:

@@ -17,8 +17,6 @@ from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.service import Service, bearer, running
 
-pytestmark = pytest.mark.anyio
-
 ORDERS = "/v2/store/orders"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SENT = f"00-{TRACE}-{PARENT}-01"

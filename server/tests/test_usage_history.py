@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from unittest.mock import AsyncMock
 
 import pytest
@@ -27,13 +26,10 @@ from petstore_server.operations.usage import AccountSort, page_of_accounts, repo
 from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from testing.clock import START
 from testing.documents import SOURCE, read_yaml
 from testing.service import Service, bearer
 from testing.stores import BY, Stores, add_key, successor
 from testing.subprocesses import PATIENCE
-
-pytestmark = pytest.mark.anyio
 
 HOUR, DAY = 3600, 86_400
 FIRST = 20_000 * DAY
@@ -271,34 +267,6 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
         after = await one.usage.history(account, *ALL_TIME, Granularity.DAY)
         start, counts = before[3]
         assert counts.admitted + 100 == after[start].admitted
-
-
-async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_included(service: Service) -> None:
-    key = await service.key()
-    await service.orders(Order(1), Order(2))
-    codes: Counter[int] = Counter()
-    for path in ("/v1/store/orders/1", "/v1/store/orders/1", "/v1/store/orders/9", "/v1/nowhere"):
-        codes[(await service.client.delete(path, headers=bearer(key))).status_code] += 1
-    assert {204: 1, 409: 1, 404: 2} == codes
-    for _ in range(60):
-        await service.client.get("/v1/pets/1", headers=bearer(key))
-    await service.client.get("/v1/store/orders")
-    account = (await service.backend.store.accounts.find("account 1")).id
-    period = (int(START) - DAY, int(START) + DAY, Granularity.HOUR)
-    counts = UsageCounts(60, refused_minute=4, cancelled=1, conflict=1, not_found=58)
-    expected = {Granularity.HOUR.start(START): counts}
-    assert expected == await service.backend.history(account, *period)  # nothing is saved yet
-    assert {} == await service.backend.store.usage.history(account, *period)
-    await service.background_round()
-    assert expected == await service.backend.history(account, *period)
-    assert expected == await service.backend.store.usage.history(account, *period)
-    assert {
-        "cancelOrder": UsageCounts(3, cancelled=1, conflict=1, not_found=1),
-        "getPet": UsageCounts(56, refused_minute=4, not_found=56),
-        "none": UsageCounts(1, not_found=1),
-    } == await service.backend.store.usage.operations(account, *period[:2])
-    keyless = await service.backend.store.usage.keyless_history(*period)
-    assert [KeylessCounts(refused_key=1)] == list(keyless.values())
 
 
 def accounts_with(used: dict[str, int]) -> tuple[list[Account], dict[int, Usage]]:

@@ -24,7 +24,7 @@ ALL = VisibleOrders.ALL
 BATCH = f"{ORDERS}/batch"
 JSON = {"Content-Type": "application/json"}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 def operation(kind: str, order_id: Any, **more: Any) -> dict[str, Any]:
@@ -38,52 +38,6 @@ def outcome(result: dict[str, Any]) -> tuple[int, str]:
 
 async def statuses(service: Service) -> dict[int, Status]:
     return {order.id: order.status async for orders in service.backend.store.orders.scan() for order in orders}
-
-
-async def test_each_operation_of_a_batch_has_its_own_outcome_in_its_place(service: Service) -> None:
-    client, other = await partner(service, ALL), await partner(service)
-    theirs = await other.placed("a", "R")
-    await service.orders(*(Order(number, 1) for number in range(10, 16)))
-    results = await client.results(
-        operation("ship", 10, shipDate="2026-11-01T10:00:00Z"),
-        operation("complete", 11),
-        operation("cancel", 12),
-        operation("cancel", 99),
-        operation("put", 20, order={"petId": 4, "reference": "A"}),
-        operation("update", 13, changes={"reference": "B", "quantity": 3}),
-        operation("put", theirs, order={"petId": 4}),
-        operation("put", 21, order={"account": "missing"}),
-        operation("update", 14, changes={"complete": True}),
-        operation("ship", 15, ifMatch='"old"'),
-        operation("put", 15, order={"petId": 1}, ifNoneMatch="*"),
-        operation("put", 15, order={"petId": 1}),
-        operation("put", 22, order={"reference": "R", "account": other.account}),
-        operation("lose", 15),
-    )
-    assert [
-        (200, "shipped"),
-        (409, "order_not_shipped"),
-        (204, ""),
-        (404, "order_not_found"),
-        (201, "pending"),
-        (200, "pending"),
-        (409, "account_mismatch"),
-        (400, "invalid_body"),
-        (409, "order_not_shipped"),
-        (412, "precondition_failed"),
-        (412, "precondition_failed"),
-        (200, "pending"),
-        (409, "reference_in_use"),
-        (400, "invalid_body"),
-    ] == [outcome(result) for result in results]
-    assert theirs == results[12]["orderId"]
-    assert {"status", "code", "message"} == results[3].keys()
-    assert "99" in results[3]["message"]
-    for place in (0, 4, 5, 11):
-        read = await client.get(f"{ORDERS}/{results[place]['order']['id']}")
-        assert read.json() == results[place]["order"]
-    actions = [entry.action for entry in await log(service.backend.store) if entry.action.startswith("order.")]
-    assert sorted(["order.place", "order.ship", "order.cancel", "order.put", "order.update"]) == sorted(actions)
 
 
 async def test_operations_on_one_order_are_carried_out_in_their_sequence(service: Service) -> None:

@@ -12,7 +12,7 @@ from testing.service import Service, bearer, embedded
 
 USAGE = "/v2/usage"
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
 async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(service: Service) -> None:

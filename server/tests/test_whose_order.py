@@ -26,7 +26,7 @@ from testing.partners import Partner, partner
 from testing.service import Service
 from testing.stores import BY
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_deployment")]
+pytestmark = pytest.mark.usefixtures("each_deployment")
 Name = tuple[str, ...]
 """An operation and its method; and the operation of a batch."""
 

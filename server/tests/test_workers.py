@@ -12,25 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
-from unittest.mock import AsyncMock
 
 import httpx2
-import msgspec
 import pytest
 from prometheus_client.core import Metric
 
 from petstore_server.api.admin import DRAINING, Readiness
-from petstore_server.console.application import Console
-from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime import servers
 from petstore_server.runtime import workers as supervision
-from petstore_server.settings import read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.process import UNLIMITED, Server, new_key, petstore, petstore_process, serving, serving_as
-from testing.public_server import begin_slowly
 from testing.redis_engine import shared_redis, wait_for_redis
-from testing.stores import new_store_file
 from testing.subprocesses import PATIENCE, busy, descendants, within
 from testing.wire import before, codes, send_all
 
@@ -217,7 +209,6 @@ class Dying(supervision.Worker):
         return 1
 
 
-@pytest.mark.anyio
 async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -238,56 +229,8 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
     assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == paused
 
 
-METRICS = "# TYPE served counter\nserved_total 3.0\n# TYPE open gauge\nopen 7.0\n"
-
-
 def samples(metrics: list[Metric]) -> dict[str, float]:
     return {sample.name: sample.value for metric in metrics for sample in metric.samples}
-
-
-@pytest.mark.anyio
-async def test_of_a_dead_worker_what_it_counted_remains_and_what_was_open_or_comes_later_is_not_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report = msgspec.json.encode(supervision.WorkerReport(Readiness(True, {}), METRICS)) + b"\n"
-    theirs: list[socket.socket] = []
-
-    async def spawn(_: object, listener: int, channel: int) -> AsyncMock:
-        theirs.append(socket.socket(fileno=os.dup(channel)))
-        theirs[0].sendall(report)
-        return AsyncMock(returncode=1, wait=AsyncMock(return_value=1))
-
-    monkeypatch.setattr(supervision.Worker, "_spawn", spawn)
-    with socket.socket() as listener:
-        worker = supervision.Worker(1, listener, {})
-        await worker.start()
-    assert {"served_total": 3.0, "open": 7.0} == samples(worker.metrics())
-    asking = asyncio.create_task(worker.report())
-    await asyncio.sleep(0)  # it asks
-    await asyncio.sleep(0)
-    assert worker._channel is not None
-    reader, _ = worker._channel
-    assert 1 == await worker.ended()
-    assert {"served_total": 3.0} == samples(worker.metrics())
-    reader.feed_data(report)
-    assert await asking
-    assert {"served_total": 3.0} == samples(worker.metrics())
-    theirs[0].close()
-
-
-@pytest.mark.anyio
-async def test_what_workers_and_their_supervisor_count_is_summed_and_their_state_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reported = "# TYPE petstore_log_lines_lost_total counter\npetstore_log_lines_lost_total 3.0\npetstore_ready 1.0\n"
-    monkeypatch.setattr(supervision, "lost_lines", lambda: 2)
-    together = supervision.Workers([cast(Any, None)] * 2, {})
-    for worker, report in zip(together._workers, [supervision.WorkerReport(OK, ""), None], strict=True):
-        worker._latest = METRICS + reported
-        monkeypatch.setattr(worker, "report", AsyncMock(return_value=report))
-    found = {name.removeprefix("petstore_"): int(value) for name, value in samples(await together.collect()).items()}
-    own = {"log_lines_lost_total": 8, "build_info": 1, "ready": 0, "worker_restarts_total": 0, "workers": 1}
-    assert {"served_total": 6, "open": 14, **own} == found
 
 
 OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "degraded", "reason": "redis"})
@@ -310,39 +253,6 @@ def test_workers_together_are_as_ready_as_the_least_ready(
     assert expected == together._evaluate(reports)
     together.stop(signal.SIGTERM)
     assert DRAINING == together._evaluate(reports)
-
-
-@pytest.mark.anyio
-async def test_a_supervisor_is_ready_with_its_admin_port_and_closes_its_sockets_before_it_stops_the_workers(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_store_file(store)
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    stop, ended, done, tasks = asyncio.Event(), asyncio.Event(), list[object](), asyncio.all_tasks()
-
-    def on_ready() -> None:
-        done.append("ready")
-        stop.set()
-
-    async def run_console(console: Console) -> None:
-        done.append(type(console.sources.store.engine))
-        await asyncio.Event().wait()
-
-    def signal_all(number: int) -> None:
-        done.append((number, [each.fileno() for each in listeners], ended.is_set()))
-        asyncio.get_running_loop().call_later(0.01, ended.set)
-
-    together = AsyncMock(run=asyncio.Event().wait, ended=ended.wait, stop=signal_all)
-    begin_slowly(monkeypatch, done)
-    monkeypatch.setattr(supervision, "run_console", run_console)
-    monkeypatch.setattr(supervision, "stop_signals", lambda: stop)
-    monkeypatch.setattr(supervision, "Workers", lambda *_: together)
-    with socket.create_server(("127.0.0.1", 0)) as admin:
-        settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{store}"})
-        await supervision.serve_with_workers(settings, {}, listeners, admin, on_ready)
-    assert [SqliteEngine, "admin port", "ready"] == done[:3]
-    assert [(signal.SIGTERM, [-1, -1], False), (signal.SIGKILL, [-1, -1], True)] == done[3:]
-    assert tasks == asyncio.all_tasks()
 
 
 def test_a_stop_ends_a_worker_that_starts_too(store: Path, redis: str) -> None:

@@ -327,8 +327,7 @@ def test_a_link_to_the_store_may_not_be_one_of_another_user_in_a_shared_director
         ["orders", "list"],
         ["db", "backup", str(tmp_path / "copy.db")],
     ):
-        done = cli(*command)
-        assert (1, True) == (done.code, "is a link of another user in a shared directory" in done.err), done.err
+        cli(*command).fails(1, "is a link of another user in a shared directory")
     assert [] == list(other.iterdir())
     os.chown(shared / "store.db", 0, 0, follow_symlinks=False)
     cli.must("db", "migrate")
@@ -359,8 +358,9 @@ def test_a_file_of_sqlite_in_a_directory_whose_name_is_not_utf8_is_not_made(
     cli.must("db", "backup", str(copy))
     store = cli.store if "backup" in command else folder / "store.db"
     words = [part.format(copy=copy, folder=folder) for part in command]
-    done = cli("db", *words, PETSTORE_DATABASE_URL=f"sqlite:///{store}")
-    assert (1, True) == (done.code, "the name of a file that SQLite opens must be UTF-8" in done.err), done.err
+    cli("db", *words, PETSTORE_DATABASE_URL=f"sqlite:///{store}").fails(
+        1, "the name of a file that SQLite opens must be UTF-8"
+    )
     assert [] == list(folder.iterdir())
 
 
