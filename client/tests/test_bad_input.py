@@ -6,21 +6,7 @@ import zlib
 
 import pytest
 
-from petstore_client import (
-    APIConnectionError,
-    APIStatusError,
-    AuthenticationError,
-    Client,
-    ConfigurationError,
-    InvalidResponseError,
-    KeyBannedError,
-    NotFoundError,
-    Order,
-    Pet,
-    PetstoreError,
-    RateLimitError,
-    ServerError,
-)
+from petstore_client import Client, Order, Pet, errors
 from petstore_client.testing import Answered, Failing, FakePetstore
 from testing.client_variants import Connect, faulty
 
@@ -42,7 +28,7 @@ HTML = Answered(200, b"<html><body>Log in</body></html>", {"content-type": "text
     ],
 )
 def test_an_invalid_base_url_is_rejected(base_url: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(says)) as caught:
+    with pytest.raises(errors.ConfigurationError, match=re.escape(says)) as caught:
         Client(base_url, api_key="key")
     assert "secret" not in str(caught.value)
     assert isinstance(caught.value, ValueError)
@@ -71,7 +57,7 @@ def test_spellings_of_one_address_are_normalised(given: str, used: str) -> None:
     ],
 )
 def test_an_invalid_key_is_rejected_and_not_shown(key: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(says)) as caught:
+    with pytest.raises(errors.ConfigurationError, match=re.escape(says)) as caught:
         Client("http://x.test/v1", api_key=key)
     assert "secr" not in str(caught.value)
 
@@ -79,16 +65,16 @@ def test_an_invalid_key_is_rejected_and_not_shown(key: str, says: str) -> None:
 def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PETSTORE_BASE_URL", raising=False)
     monkeypatch.delenv("PETSTORE_API_KEY", raising=False)
-    with pytest.raises(ConfigurationError, match="PETSTORE_BASE_URL"):
+    with pytest.raises(errors.ConfigurationError, match="PETSTORE_BASE_URL"):
         Client(api_key="key")
-    with pytest.raises(ConfigurationError, match="PETSTORE_API_KEY"):
+    with pytest.raises(errors.ConfigurationError, match="PETSTORE_API_KEY"):
         Client("http://x.test/v1")
     fake = FakePetstore([Order(id=1)])
     monkeypatch.setenv("PETSTORE_BASE_URL", fake.base_url)
     monkeypatch.setenv("PETSTORE_API_KEY", fake.api_key)
     with Client(transport=fake) as petstore:
         assert [Order(id=1)] == petstore.list_orders()
-    with Client(transport=fake, api_key="other") as petstore, pytest.raises(AuthenticationError):
+    with Client(transport=fake, api_key="other") as petstore, pytest.raises(errors.AuthenticationError):
         petstore.list_orders()
 
 
@@ -110,10 +96,10 @@ def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPa
 def test_a_response_that_does_not_follow_the_api_is_rejected(connect: Connect, fault: Answered, says: str) -> None:
     fake = faulty([Order(id=1)], *[fault] * 9)
     with connect(fake, max_retries=0) as petstore:
-        with pytest.raises(InvalidResponseError, match=re.escape(says)) as caught:
+        with pytest.raises(errors.InvalidResponseError, match=re.escape(says)) as caught:
             petstore.list_orders()
         assert caught.value.status in (200, 204, 206, 304, 404)
-        with pytest.raises(InvalidResponseError, match=re.escape(says)):
+        with pytest.raises(errors.InvalidResponseError, match=re.escape(says)):
             next(petstore.iter_orders())
 
 
@@ -121,21 +107,21 @@ def test_a_response_that_does_not_follow_the_api_is_rejected(connect: Connect, f
 def test_a_redirect_is_never_followed_nor_reported_as_a_success(connect: Connect, status: int) -> None:
     fake = faulty([Order(id=1)], Answered(status, b"", {"location": "https://elsewhere.test/v1/store/orders/1"}))
     says = r"https://elsewhere\.test/v1/store/orders/1.*does not follow redirects"
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match=says):
+    with connect(fake) as petstore, pytest.raises(errors.InvalidResponseError, match=says):
         petstore.cancel_order(1)
     assert (["/store/orders/1"], None) == ([request.path for request in fake.requests], petstore.last_response)
 
 
 def test_an_endless_error_body_is_cut_off(connect: Connect) -> None:
     fake = faulty([Order(id=1)], Answered(404, b"x" * 100_000))
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="more data than this API sends"):
+    with connect(fake) as petstore, pytest.raises(errors.InvalidResponseError, match="more data than this API sends"):
         petstore.cancel_order(1)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"id":"1"}', b'{"id":1', b""])
 def test_a_response_that_is_not_a_pet_is_rejected(connect: Connect, body: bytes) -> None:
     fake = faulty([], Answered(200, body, JSON))
-    with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError, match="not a valid pet"):
+    with connect(fake, max_retries=0) as petstore, pytest.raises(errors.InvalidResponseError, match="not a valid pet"):
         petstore.get_pet(1)
 
 
@@ -155,7 +141,7 @@ def test_a_refusal_without_the_error_record_shows_its_status_and_address(connect
     with connect(fake, max_retries=0, max_wait=0) as petstore:
         for status in (401, 403, 409, 418, 500, 502, 503, 429):
             fake.then(Answered(status, body, {"content-type": "text/html; charset=utf-8"}))
-            with pytest.raises(APIStatusError) as caught:
+            with pytest.raises(errors.APIStatusError) as caught:
                 petstore.list_orders()
             assert (status, "") == (caught.value.status, caught.value.code)
             assert caught.value.message.startswith(f"{fake.base_url} responded {status}")
@@ -166,9 +152,9 @@ def test_a_refusal_without_the_error_record_shows_its_status_and_address(connect
 def test_an_order_that_is_nested_too_deeply_is_rejected(connect: Connect, more: bytes) -> None:
     fake = faulty([], *[Answered(200, b'[{"id":1,' + note(400_000) + b"}" + more + b"]", JSON)] * 2)
     with connect(fake) as petstore:
-        with pytest.raises(InvalidResponseError, match="not an order"):
+        with pytest.raises(errors.InvalidResponseError, match="not an order"):
             petstore.list_orders()
-        with pytest.raises(InvalidResponseError, match="not an order"):
+        with pytest.raises(errors.InvalidResponseError, match="not an order"):
             list(petstore.iter_orders())
 
 
@@ -176,11 +162,11 @@ def test_an_order_that_is_nested_too_deeply_is_rejected(connect: Connect, more: 
 def test_a_record_that_is_nested_deeply_is_rejected_or_read(connect: Connect) -> None:
     fake = faulty([], *[Answered(200, b'{"id":1,' + note(30_000) + b"}", JSON)] * 2)
     with connect(fake) as petstore:
-        with pytest.raises(InvalidResponseError, match="not a valid order: "):
+        with pytest.raises(errors.InvalidResponseError, match="not a valid order: "):
             petstore.v2.get_order(1)
         try:
             outcome = str(petstore.get_pet(1))
-        except InvalidResponseError as error:
+        except errors.InvalidResponseError as error:
             outcome = str(error)
     assert str(Pet(id=1)) == outcome or "not a valid pet" in outcome
 
@@ -194,30 +180,30 @@ def test_a_sunset_out_of_range_is_ignored(connect: Connect) -> None:
 
 def test_every_error_survives_pickling() -> None:
     fake = faulty([], Failing(500), Answered(308))
-    errors: list[PetstoreError] = [
-        RateLimitError("a", "b"),
-        KeyBannedError("a", "b"),
-        ServerError("a", "b", 503, 5.0),
-        NotFoundError("a", "b", 404),
-        APIConnectionError("a", False),
-        InvalidResponseError("a", 200, True),
-        ConfigurationError("a"),
+    made: list[errors.PetstoreError] = [
+        errors.RateLimitError("a", "b"),
+        errors.KeyBannedError("a", "b"),
+        errors.ServerError("a", "b", 503, 5.0),
+        errors.NotFoundError("a", "b", 404),
+        errors.APIConnectionError("a", False),
+        errors.InvalidResponseError("a", 200, True),
+        errors.ConfigurationError("a"),
     ]
     with fake.client(max_retries=0) as petstore:
         for _ in range(2):
             try:
                 petstore.cancel_order(1)
-            except PetstoreError as error:
-                errors.append(error)
-    for made in errors:
-        again = pickle.loads(pickle.dumps(made))
-        assert (type(made), str(made), vars(made)) == (type(again), str(again), vars(again))
-    assert errors[-2].may_have_been_applied  # after the 500
+            except errors.PetstoreError as error:
+                made.append(error)
+    for each in made:
+        again = pickle.loads(pickle.dumps(each))
+        assert (type(each), str(each), vars(each)) == (type(again), str(again), vars(again))
+    assert made[-2].may_have_been_applied  # after the 500
 
 
 @pytest.mark.parametrize("use", ["list_orders", "close"])
 def test_without_an_event_loop_of_asyncio_the_asynchronous_client_says_so(use: str) -> None:
     petstore = FakePetstore([Order(id=1)]).async_client()
     call = getattr(petstore, use)()
-    with pytest.raises(PetstoreError, match=r"needs a running event loop of asyncio.*trio"):
+    with pytest.raises(errors.PetstoreError, match=r"needs a running event loop of asyncio.*trio"):
         call.send(None)  # as an event loop of trio does

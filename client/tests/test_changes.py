@@ -11,15 +11,7 @@ from typing import Any
 
 import pytest
 
-from petstore_client import (
-    APIStatusError,
-    AsyncClient,
-    AuthenticationError,
-    ChangesResetError,
-    Client,
-    Order,
-    PetstoreError,
-)
+from petstore_client import AsyncClient, Client, Order, errors
 from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakeClock, FakePetstore, NotHeld
 from petstore_client.testing.faults import RateLimited, TimedOut, Unreachable
@@ -156,10 +148,10 @@ def test_after_a_restore_the_token_is_refused(connect: Connect) -> None:
         pages = petstore.v2.follow_changes()
         token = next(pages).next
         fake.restore()
-        with pytest.raises(ChangesResetError, match="again") as caught:
+        with pytest.raises(errors.ChangesResetError, match="again") as caught:
             next(pages)
         assert (410, "changes_reset") == (caught.value.status, caught.value.code)
-        with pytest.raises(ChangesResetError):
+        with pytest.raises(errors.ChangesResetError):
             next(petstore.v2.follow_changes(after=token))
         assert [1, 2, 3, 4, 5] == ids(next(petstore.v2.follow_changes()))
 
@@ -167,10 +159,10 @@ def test_after_a_restore_the_token_is_refused(connect: Connect) -> None:
 def test_what_is_not_a_token_and_a_wrong_key_are_errors(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     with connect(fake) as petstore:
-        with pytest.raises(APIStatusError) as caught:
+        with pytest.raises(errors.APIStatusError) as caught:
             next(petstore.v2.follow_changes(after="x"))
         assert "invalid_cursor" == caught.value.code
-    with connect(fake, api_key="wrong") as petstore, pytest.raises(AuthenticationError):
+    with connect(fake, api_key="wrong") as petstore, pytest.raises(errors.AuthenticationError):
         next(petstore.v2.follow_changes())
 
 
@@ -201,7 +193,7 @@ def test_closing_the_client_ends_the_iteration(connect: Connect) -> None:
         assert [1, 2, 3] == ids(next(pages))
         petstore.close()
         assert [] == list(pages)
-        with pytest.raises(PetstoreError, match="closed"):
+        with pytest.raises(errors.PetstoreError, match="closed"):
             next(petstore.v2.follow_changes())
 
 
@@ -248,7 +240,7 @@ def test_closing_the_client_from_another_thread_ends_a_call_that_waits_for_its_r
             call = pool.submit(petstore.cancel_order, 2)
             assert held.wait(60)
             petstore.close()
-            with pytest.raises(PetstoreError, match="closed") as caught:
+            with pytest.raises(errors.PetstoreError, match="closed") as caught:
                 call.result(10)
     assert caught.value.may_have_been_applied
 
@@ -289,7 +281,7 @@ def test_a_connection_that_is_made_while_the_client_is_closed_is_sent_nothing(mo
     monkeypatch.setattr(socket, "create_connection", closed_meanwhile)
     with nothing_sent() as url:
         petstore = Client(url, api_key="key", timeout=2)
-        with pytest.raises(PetstoreError, match="closed"):
+        with pytest.raises(errors.PetstoreError, match="closed"):
             petstore.list_orders()
 
 
@@ -308,5 +300,5 @@ async def test_a_connection_that_is_made_while_an_asynchronous_client_is_closed_
     monkeypatch.setattr(anyio, "connect_tcp", closed_meanwhile)
     with nothing_sent() as url:
         petstore = AsyncClient(url, api_key="key", timeout=2)
-        with pytest.raises(PetstoreError, match="closed"):
+        with pytest.raises(errors.PetstoreError, match="closed"):
             await petstore.list_orders()

@@ -20,19 +20,8 @@ import petstore_client
 from petstore_client import Clock, Order, v2
 from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.cli import command, console
-from petstore_client.testing import (
-    Answered,
-    Banned,
-    CutOff,
-    Dropped,
-    Failing,
-    FakePetstore,
-    Fault,
-    RateLimited,
-    Raw,
-    Serve,
-    Unreachable,
-)
+from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, RateLimited, Unreachable
+from petstore_client.testing.faults import Fault, Raw, Serve
 from testing.client_variants import faulty
 from testing.served_fake import served
 

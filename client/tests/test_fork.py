@@ -117,9 +117,9 @@ def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
     with fake.client(transport=mock, timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
         waiting = pool.submit(petstore.list_orders)
         assert transport.sent.wait(60)
-        pool.submit(fake._lock.acquire).result()  # as in a step of another request
+        pool.submit(_gate.lock.acquire).result()  # as in a step of another request
         assert "500" == in_child(lambda: len(petstore.list_orders()))
-        pool.submit(fake._lock.release).result()
+        pool.submit(_gate.lock.release).result()
         transport.release.set()
         assert ORDERS == waiting.result(10)
 

@@ -13,20 +13,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from petstore_client import (
-    APIConnectionError,
-    APIStatusError,
-    APITimeoutError,
-    AsyncClient,
-    Client,
-    Clock,
-    ConfigurationError,
-    Order,
-    Pet,
-    PetstoreError,
-    ResponseEvent,
-    __version__,
-)
+from petstore_client import AsyncClient, Client, Clock, Order, Pet, ResponseEvent, __version__, errors
 from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, RateLimited, Raw, Serve, Slow, TimedOut
 from testing.client_variants import Connect, Own, Silent, faulty
 
@@ -74,7 +61,7 @@ class AsynchronousHook:
 def test_an_invalid_option_is_refused_when_the_client_is_made(
     kind: Callable[..., object], options: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(options))) as caught:
+    with pytest.raises(errors.ConfigurationError, match=next(iter(options))) as caught:
         kind(URL, **{"api_key": "key", **options})
     assert "secret" not in str(caught.value)
 
@@ -85,12 +72,12 @@ def test_each_variant_refuses_the_transports_of_the_other() -> None:
         (AsyncClient, httpx2.HTTPTransport(), httpx2.Client()),
     ):
         for option in ({"transport": transport}, {"http_client": http_client}):
-            with pytest.raises(ConfigurationError, match=f"of {kind.__name__} must be an httpx2."):
+            with pytest.raises(errors.ConfigurationError, match=f"of {kind.__name__} must be an httpx2."):
                 kind(URL, api_key="key", **option)
 
 
 def test_transport_and_http_client_cannot_be_combined() -> None:
-    with pytest.raises(ConfigurationError, match="not both"):
+    with pytest.raises(errors.ConfigurationError, match="not both"):
         Client(URL, api_key="key", transport=FakePetstore(), http_client=httpx2.Client())
 
 
@@ -100,7 +87,7 @@ def test_only_none_stands_for_the_environment(
 ) -> None:
     monkeypatch.setenv("PETSTORE_BASE_URL", "http://production.test/v1")
     monkeypatch.setenv("PETSTORE_API_KEY", "key-of-production")
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(errors.ConfigurationError, match=says):
         Client(base_url, api_key=api_key)
     assert "<Client http://production.test/v1>" == repr(Client(None, api_key=None))
 
@@ -112,20 +99,20 @@ def test_with_options_changes_a_copy_that_shares_the_rest(connect: Connect) -> N
         assert ORDERS == impatient.list_orders()
         assert ORDERS == petstore.list_orders()
         assert "if-none-match" in fake.requests[1].headers  # the list is shared
-        with pytest.raises(PetstoreError, match="max_wait"):
+        with pytest.raises(errors.PetstoreError, match="max_wait"):
             impatient.list_orders()  # so are the limits
         assert ORDERS == petstore.list_orders()
         fake.then(Failing(500))
-        with pytest.raises(PetstoreError, match="max_retries"):
+        with pytest.raises(errors.PetstoreError, match="max_retries"):
             impatient.list_orders()
         impatient.close()
-        with pytest.raises(PetstoreError, match="closed"):
+        with pytest.raises(errors.PetstoreError, match="closed"):
             petstore.list_orders()
 
 
 def test_with_options_checks_what_it_is_given(connect: Connect) -> None:
     with connect(FakePetstore()) as petstore:
-        with pytest.raises(ConfigurationError, match="timeout"):
+        with pytest.raises(errors.ConfigurationError, match="timeout"):
             petstore.with_options(timeout=-1)
         for name in ("base_url", "api_key", "transport", "nonsense"):
             with pytest.raises(TypeError, match=f"cannot change {name}"):
@@ -145,7 +132,7 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
         petstore.list_orders()
         petstore.with_options(deadline=10).list_orders()
         petstore.with_options(timeout=None).list_orders()
-        with pytest.raises(APITimeoutError):
+        with pytest.raises(errors.APITimeoutError):
             petstore.list_orders()
     assert [(3, 20), (3, 10), (None, None)] == [(timeout["connect"], timeout["read"]) for timeout in seen]
     assert 20 == fake.clock.monotonic()
@@ -155,7 +142,7 @@ def test_the_read_timeout_bounds_small_bodies_and_each_part_of_a_page(connect: C
     fake = faulty(ORDERS, *[Slow(pause=4, size=10)] * 2, pets=[Pet(id=1, name="x" * 100)])
     with connect(fake, timeout=httpx2.Timeout(5, connect=1), max_retries=0) as petstore:
         assert 2 == len(petstore.v2.list_orders().data)
-        with pytest.raises(APITimeoutError):
+        with pytest.raises(errors.APITimeoutError):
             petstore.get_pet(1)
 
 
@@ -176,7 +163,7 @@ def test_an_http_client_sends_and_stays_open() -> None:
         assert not http.is_closed
         with Client(fake.base_url, api_key=fake.api_key, http_client=http, clock=fake.clock) as petstore:
             http.close()
-            with pytest.raises(PetstoreError, match="closed"):
+            with pytest.raises(errors.PetstoreError, match="closed"):
                 petstore.list_orders()
     (request,) = fake.requests
     assert ("north", f"Bearer {fake.api_key}") == (request.headers["x-tenant"], request.headers["authorization"])
@@ -221,7 +208,7 @@ def test_a_successful_response_is_described(connect: Connect) -> None:
         petstore.cancel_order(1)
         (done,) = seen(petstore)
         assert ("cancelOrder", 409, None, 2) == (done.operation, done.status, done.etag, done.attempts)
-        with pytest.raises(APIStatusError):
+        with pytest.raises(errors.APIStatusError):
             petstore.cancel_order(99)
         assert done == petstore.last_response
         copy = petstore.with_options()
@@ -235,7 +222,7 @@ def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
         raise httpx2.ConnectError("self-signed certificate") from ssl.SSLCertVerificationError()
 
     fake = faulty(ORDERS, *[Own(distrust)] * 5)
-    with connect(fake) as petstore, pytest.raises(APIConnectionError, match="certificate of") as caught:
+    with connect(fake) as petstore, pytest.raises(errors.APIConnectionError, match="certificate of") as caught:
         petstore.list_orders()
     assert (False, False, None) == (caught.value.sent, caught.value.retryable, caught.value.ended_by)
     assert "set SSL_CERT_FILE, or pass transport=..., which bypasses HTTPS_PROXY." in str(caught.value)
@@ -249,10 +236,10 @@ def test_a_full_pool_is_not_taken_for_a_service_that_cannot_be_reached(connect: 
 
     fake = faulty(ORDERS, *[Own(wait)] * 2)
     with connect(fake, max_retries=0) as petstore:
-        with pytest.raises(APITimeoutError, match="All connections of this client are in use") as caught:
+        with pytest.raises(errors.APITimeoutError, match="All connections of this client are in use") as caught:
             petstore.cancel_order(1)
         assert (False, False) == (caught.value.sent, caught.value.may_have_been_applied)
-        with pytest.raises(PetstoreError, match="This client is closed"):
+        with pytest.raises(errors.PetstoreError, match="This client is closed"):
             petstore.cancel_order(1)
 
 
@@ -289,7 +276,7 @@ def test_get_pet_is_marked_as_deprecated(kind: type[Client | AsyncClient]) -> No
 def test_control_characters_of_the_server_are_escaped_in_str_only(connect: Connect) -> None:
     message = "No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e"
     fake = faulty([], Answered(409, json.dumps({"code": "x", "message": message, "status": 409}).encode()))
-    with connect(fake) as petstore, pytest.raises(APIStatusError) as caught:
+    with connect(fake) as petstore, pytest.raises(errors.APIStatusError) as caught:
         petstore.cancel_order(1)
     assert message == caught.value.message
     assert r"No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e (409 x)" == str(caught.value)
@@ -302,7 +289,7 @@ def test_a_request_id_of_the_program_is_that_of_all_attempts(connect: Connect) -
         fake.then(Failing(500))
         named.list_orders()
         assert ["warehouse-17"] == [event.request_id for event in seen(named)]
-        with pytest.raises(APIStatusError) as caught:
+        with pytest.raises(errors.APIStatusError) as caught:
             named.cancel_order(99)
         assert "warehouse-17" == caught.value.request_id
         fake.then(Failing(500), RateLimited(1))
@@ -316,12 +303,18 @@ def test_a_request_id_of_the_program_is_that_of_all_attempts(connect: Connect) -
 
 @pytest.mark.parametrize("request_id", ["", "two words", "x" * 129, "ключ", "of pso_live_x", "my-pso_test_x"])
 def test_a_request_id_that_the_service_would_replace_is_refused(connect: Connect, request_id: str) -> None:
-    with connect(FakePetstore()) as petstore, pytest.raises(ConfigurationError, match="request_id must be 1 to 128"):
+    with (
+        connect(FakePetstore()) as petstore,
+        pytest.raises(errors.ConfigurationError, match="request_id must be 1 to 128"),
+    ):
         petstore.with_options(request_id=request_id)
 
 
 def test_a_request_id_among_the_headers_says_where_to_pass_it(connect: Connect) -> None:
-    with connect(FakePetstore()) as petstore, pytest.raises(ConfigurationError, match="request_id to with_options"):
+    with (
+        connect(FakePetstore()) as petstore,
+        pytest.raises(errors.ConfigurationError, match="request_id to with_options"),
+    ):
         petstore.with_options(headers={"X-Request-ID": "warehouse-17"})
 
 
@@ -329,5 +322,5 @@ def test_a_timeout_of_httpx_says_which_one_to_use() -> None:
     class Timeout:
         """Stands for that of httpx, which is not installed."""
 
-    with pytest.raises(ConfigurationError, match=r"an httpx2.Timeout .*this client uses httpx2, not httpx"):
+    with pytest.raises(errors.ConfigurationError, match=r"an httpx2.Timeout .*this client uses httpx2, not httpx"):
         FakePetstore().client(timeout=Timeout())

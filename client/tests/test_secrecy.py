@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 
 from petstore_client import AsyncClient, Client, ConfigurationError, Order, PetstoreError, __version__
-from petstore_client.testing import (
-    Answered,
-    Banned,
-    Dropped,
-    Failing,
-    FakePetstore,
-    Fault,
-    RateLimited,
-    TimedOut,
-    Unreachable,
-)
+from petstore_client.testing import FakePetstore
+from petstore_client.testing.faults import Answered, Banned, Dropped, Failing, Fault, RateLimited, TimedOut, Unreachable
 from testing.client_variants import Connect, faulty
 
 KEY = "pso_live_TOPSECRET0123456789abcdefghij"

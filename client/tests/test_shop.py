@@ -10,34 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import (
-    APIConnectionError,
-    APIStatusError,
-    APITimeoutError,
-    Client,
-    ConfigurationError,
-    ConflictError,
-    InvalidResponseError,
-    NotFoundError,
-    Order,
-    PermissionDeniedError,
-    PetstoreError,
-    PreconditionFailedError,
-    ServerError,
-    v2,
-)
-from petstore_client.testing import (
-    Answered,
-    CutOff,
-    Dropped,
-    Failing,
-    FakePetstore,
-    Fault,
-    RateLimited,
-    Raw,
-    Serve,
-    TimedOut,
-)
+from petstore_client import Client, Order, errors, v2
+from petstore_client.testing import FakePetstore
+from petstore_client.testing.faults import Answered, Dropped, Failing, Fault, RateLimited, Raw, Serve, TimedOut
 from testing.client_variants import Connect, Own
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -108,7 +83,7 @@ def test_if_match_refuses_a_change_of_an_order_that_has_changed(connect: Connect
     with connect(fake) as petstore:
         before = petstore.v2.get_order(7)
         fake.orders[7] = Order(id=7, pet_id=1, quantity=1)
-        with pytest.raises(PreconditionFailedError, match="Nothing was changed") as caught:
+        with pytest.raises(errors.PreconditionFailedError, match="Nothing was changed") as caught:
             change(petstore, name, if_match=before.etag)
         assert (412, "precondition_failed") == (caught.value.status, caught.value.code)
         assert not caught.value.may_have_been_applied
@@ -133,51 +108,9 @@ def test_the_etag_is_kept_with_an_order_and_is_none_of_its_fields(connect: Conne
     assert (None, "shop") == (placed.etag, placed.account)
 
 
-LOST: list[list[Fault]] = [
-    [Dropped(applied=True)],
-    [Dropped(applied=False)],
-    [TimedOut(applied=True)],
-    [Failing(500, applied=True)],
-    [Failing(503), RateLimited(5), Dropped(applied=True)],
-    [CutOff(10)],
-]
-
-
-@pytest.mark.parametrize("conditional", [False, True])
-@pytest.mark.parametrize("faults", LOST, ids=repr)
-@pytest.mark.parametrize("name", ["put", "update", "ship", "complete"])
-def test_a_change_whose_response_is_lost_succeeds_once(
-    connect: Connect, name: str, faults: list[Fault], conditional: bool
-) -> None:
-    fake = prepared(name)
-    with connect(fake) as petstore:
-        etag = petstore.v2.get_order(7).etag
-        fake.then(*faults)
-        changed = change(petstore, name, if_match=etag if conditional else None)
-        assert petstore.v2.get_order(7) == changed
-        assert petstore.v2.get_order(7).etag == changed.etag
-    fake.assert_faults_used()
-    assert (5 if name in ("put", "update") else None, name in ("ship", "complete")) == (
-        changed.quantity, changed.status == "shipped",
-    )  # fmt: skip
-    assert name != "complete" or changed.complete
-
-
-@pytest.mark.parametrize("name", ["ship", "complete", "cancel"])
-def test_a_change_that_another_client_made_is_a_conflict(connect: Connect, name: str) -> None:
-    fake = prepared(name)
-    with connect(fake) as petstore:
-        change(petstore, name)
-        fake.then(RateLimited(5))  # which leaves no doubt
-        with pytest.raises(ConflictError) as caught:
-            change(petstore, name)
-    done = {"ship": "order_already_shipped", "complete": "order_already_complete", "cancel": "order_already_cancelled"}
-    assert (done[name], False) == (caught.value.code, caught.value.may_have_been_applied)
-
-
 def test_an_order_that_cannot_be_read_after_a_lost_response_was_changed(connect: Connect) -> None:
     fake = shop(Order(id=7), scopes=["orders:manage"], faults=(Dropped(applied=True),))
-    with connect(fake) as petstore, pytest.raises(PermissionDeniedError, match="orders:read") as caught:
+    with connect(fake) as petstore, pytest.raises(errors.PermissionDeniedError, match="orders:read") as caught:
         petstore.v2.ship_order(7)
     assert caught.value.may_have_been_applied
     assert any("was changed" in note for note in caught.value.__notes__)
@@ -185,7 +118,7 @@ def test_an_order_that_cannot_be_read_after_a_lost_response_was_changed(connect:
 
 def test_the_deadline_bounds_a_change_with_the_order_that_is_read_after_it(connect: Connect) -> None:
     fake = shop(Order(id=7), faults=(Dropped(applied=True), RateLimited(1), Failing(503, retry_after=30)))
-    with connect(fake, deadline=20) as petstore, pytest.raises(ServerError) as caught:
+    with connect(fake, deadline=20) as petstore, pytest.raises(errors.ServerError) as caught:
         petstore.v2.ship_order(7)  # the second attempt finds it shipped; reading it would take too long
     assert ("deadline", True) == (caught.value.ended_by, caught.value.may_have_been_applied)
 
@@ -199,11 +132,11 @@ def test_an_order_that_is_to_be_created_only_is_never_replaced(connect: Connect)
             [request.headers.get("if-match") for request in fake.requests],
         )
         assert created == petstore.v2.get_order(7)
-        with pytest.raises(PreconditionFailedError, match="exists already") as caught:
+        with pytest.raises(errors.PreconditionFailedError, match="exists already") as caught:
             petstore.v2.put_order(7, quantity=1, create_only=True)
         assert not caught.value.may_have_been_applied
         fake.then(Dropped(applied=False))
-        with pytest.raises(PreconditionFailedError, match="exists already") as caught:
+        with pytest.raises(errors.PreconditionFailedError, match="exists already") as caught:
             petstore.v2.put_order(7, quantity=2, create_only=True)
         assert caught.value.may_have_been_applied  # it may have been created, and changed since
     assert 1 == fake.orders[7].quantity
@@ -222,26 +155,26 @@ def test_a_change_that_is_refused_after_a_lost_response_may_have_been_applied_be
         raise httpx2.ReadError("lost", request=request)
 
     fake.then(Own(apply))
-    with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
+    with connect(fake) as petstore, pytest.raises(errors.ConflictError) as caught:
         change(petstore, name)
     assert ("order_already_cancelled", True) == (caught.value.code, caught.value.may_have_been_applied)
 
 
-REFUSED: list[tuple[str, dict[str, Any], type[APIStatusError], str]] = [
-    ("put", {"account": "unknown"}, APIStatusError, "invalid_body"),
-    ("update", {"complete": True}, ConflictError, "order_not_shipped"),
-    ("complete", {}, ConflictError, "order_not_shipped"),
+REFUSED: list[tuple[str, dict[str, Any], type[errors.APIStatusError], str]] = [
+    ("put", {"account": "unknown"}, errors.APIStatusError, "invalid_body"),
+    ("update", {"complete": True}, errors.ConflictError, "order_not_shipped"),
+    ("complete", {}, errors.ConflictError, "order_not_shipped"),
 ]
 
 
 @pytest.mark.parametrize(("name", "arguments", "kind", "code"), REFUSED, ids=str)
 def test_a_refused_change_has_the_code_of_the_service(
-    connect: Connect, name: str, arguments: dict[str, Any], kind: type[APIStatusError], code: str
+    connect: Connect, name: str, arguments: dict[str, Any], kind: type[errors.APIStatusError], code: str
 ) -> None:
     with connect(shop(Order(id=7, quantity=1))) as petstore:
         with pytest.raises(kind) as caught:
             change(petstore, name, **arguments)
-        with pytest.raises(NotFoundError):
+        with pytest.raises(errors.NotFoundError):
             petstore.v2.ship_order(99)
     assert (code, False) == (caught.value.code, caught.value.may_have_been_applied)
 
@@ -251,14 +184,14 @@ def test_what_an_account_placed_is_replaced_by_its_name_only(connect: Connect) -
         placed = petstore.v2.place_order(pet_id=1, quantity=1, reference="A")
         assert (1000, "shop") == (placed.id, placed.account)
         for account in (None, "acme"):
-            with pytest.raises(ConflictError) as caught:
+            with pytest.raises(errors.ConflictError) as caught:
                 petstore.v2.put_order(1000, quantity=2, account=account)
             assert "account_mismatch" == caught.value.code
         assert 2 == petstore.v2.put_order(1000, quantity=2, reference="A", account="shop").quantity
-        with pytest.raises(ConflictError) as caught:
+        with pytest.raises(errors.ConflictError) as caught:
             petstore.v2.put_order(1001)
         assert "identifier_reserved" == caught.value.code
-        with pytest.raises(ConflictError) as caught:
+        with pytest.raises(errors.ConflictError) as caught:
             petstore.v2.put_order(8, reference="A", account="shop")
         assert ("reference_in_use", 1000) == (caught.value.code, caught.value.order_id)
         assert "acme" == petstore.v2.put_order(8, reference="A", account="acme").account
@@ -269,9 +202,9 @@ def test_only_a_key_that_manages_orders_changes_them_and_sees_accounts(connect: 
     with connect(fake) as petstore:
         assert None is petstore.v2.get_order(7).account
         for name in ("put", "update", "ship", "complete"):
-            with pytest.raises(PermissionDeniedError, match="orders:manage"):
+            with pytest.raises(errors.PermissionDeniedError, match="orders:manage"):
                 change(petstore, name)
-        with pytest.raises(PermissionDeniedError, match="orders:manage"):
+        with pytest.raises(errors.PermissionDeniedError, match="orders:manage"):
             petstore.v2.batch_orders([v2.Ship(7)])
     assert {("pending", "acme")} == {(each.status, each.account) for each in shop_view(fake)}
 
@@ -286,12 +219,12 @@ WRONG: list[tuple[Callable[[Any], object], type[Exception]]] = [
     (lambda api: api.put_order(7, quantity="1"), TypeError),
     (lambda api: api.put_order(7, complete=1), TypeError),
     (lambda api: api.put_order(7, create_only="no"), TypeError),
-    (lambda api: api.put_order(7, reference="\udcff"), ConfigurationError),
-    (lambda api: api.update_order(7, ship_date=NOON.replace(tzinfo=None)), ConfigurationError),
+    (lambda api: api.put_order(7, reference="\udcff"), errors.ConfigurationError),
+    (lambda api: api.update_order(7, ship_date=NOON.replace(tzinfo=None)), errors.ConfigurationError),
     (lambda api: api.ship_order(7, ship_date="2026-11-20"), TypeError),
-    (lambda api: api.complete_order(7, if_match=""), ConfigurationError),
-    (lambda api: api.cancel_order(7, if_match="without quotes"), ConfigurationError),
-    (lambda api: api.cancel_order(7, if_match='"a"\r\nX: 1'), ConfigurationError),
+    (lambda api: api.complete_order(7, if_match=""), errors.ConfigurationError),
+    (lambda api: api.cancel_order(7, if_match="without quotes"), errors.ConfigurationError),
+    (lambda api: api.cancel_order(7, if_match='"a"\r\nX: 1'), errors.ConfigurationError),
     (lambda api: api.ship_order(7, if_match=5), TypeError),
     (lambda api: api.batch_orders([v2.Ship(1), v2.Ship(7.5)]), TypeError),  # type: ignore[arg-type]
     (lambda api: api.batch_orders([{"operation": "ship", "orderId": 7}]), TypeError),
@@ -338,10 +271,10 @@ def test_a_batch_has_an_outcome_for_each_operation_in_their_order(connect: Conne
         (412, "precondition_failed"), (200, ""),
     ] == outcomes(results)  # fmt: skip
     conflict, missing, failed = results[6].error, results[7].error, results[8].error
-    assert isinstance(conflict, ConflictError)
+    assert isinstance(conflict, errors.ConflictError)
     assert 8 == conflict.order_id
-    assert isinstance(missing, NotFoundError)
-    assert isinstance(failed, PreconditionFailedError)
+    assert isinstance(missing, errors.NotFoundError)
+    assert isinstance(failed, errors.PreconditionFailedError)
     assert missing.request_id == fake.requests[0].headers["x-request-id"]
     assert {False} == {each.error.may_have_been_applied for each in results if each.error}
     assert {None} == {each.order for each in results if each.status not in (200, 201)}
@@ -353,7 +286,7 @@ def test_a_cancel_in_a_batch_needs_its_own_scope(connect: Connect) -> None:
     with connect(shop(Order(id=1), Order(id=2), scopes=["orders:manage"])) as petstore:
         results = petstore.v2.batch_orders([v2.Cancel(1), v2.Ship(2)])
     assert [(403, "insufficient_scope"), (200, "")] == outcomes(results)
-    assert isinstance(results[0].error, PermissionDeniedError)
+    assert isinstance(results[0].error, errors.PermissionDeniedError)
 
 
 def test_a_batch_is_split_by_number_and_by_size(connect: Connect) -> None:
@@ -370,35 +303,13 @@ def test_a_batch_is_split_by_number_and_by_size(connect: Connect) -> None:
     assert 250 * 1024 < max(sizes) <= 256 * 1024
 
 
-@pytest.mark.parametrize("faults", LOST, ids=repr)
-def test_a_batch_whose_response_is_lost_succeeds_once(connect: Connect, faults: list[Fault]) -> None:
-    fake = shop(Order(id=1), Order(id=2), Order(id=3), Order(id=4, quantity=1), shipped=[2], faults=tuple(faults))
-    operations: list[v2.BatchOperation] = [
-        v2.Ship(1),
-        v2.Complete(2),
-        v2.Cancel(3),
-        v2.Update(4, quantity=5),
-        v2.Put(8),
-        v2.Complete(1),
-    ]
-    with connect(fake) as petstore:
-        results = petstore.v2.batch_orders(operations)
-        assert [1, 2, None, 4, 8, 1] == [each.order and each.order.id for each in results]
-        assert {result.order for result in results[3:] if result.order} == {
-            petstore.v2.get_order(number) for number in (1, 4, 8)
-        }
-    assert [200, 200, 204, 200] == [each.status for each in results][:4]
-    assert results[4].status in (200, 201)
-    assert ({1, 2}, {3}) == (fake.shipped, fake.cancelled)
-
-
 def test_an_order_that_a_batch_was_to_create_only_is_created_once(connect: Connect) -> None:
     fake = shop(Order(id=9, quantity=9), faults=(Dropped(applied=True),))
     puts = [v2.Put(number, quantity=1, create_only=True) for number in (8, 9)]
     with connect(fake) as petstore:
         created, refused = petstore.v2.batch_orders(puts)
     assert (200, 8, None) == (created.status, created.order and created.order.id, created.error)
-    assert isinstance(refused.error, PreconditionFailedError)
+    assert isinstance(refused.error, errors.PreconditionFailedError)
     assert refused.error.may_have_been_applied
     assert (9, 3) == (fake.orders[9].quantity, len(fake.requests))
 
@@ -469,14 +380,14 @@ def test_a_batch_that_fails_has_the_outcomes_of_the_requests_before(connect: Con
     fake = shop(*(Order(id=number) for number in range(600)), faults=(Own(served), *[Dropped(applied=True)] * 2))
     ships = [v2.Ship(number) for number in range(600)]
     with connect(fake, max_retries=1) as petstore:
-        with pytest.raises(APIConnectionError) as caught:
+        with pytest.raises(errors.APIConnectionError) as caught:
             petstore.v2.batch_orders(ships)
         assert [200] * 500 == [each.status for each in caught.value.batch_results]
         assert caught.value.may_have_been_applied
         assert 500 == len(pickle.loads(pickle.dumps(caught.value)).batch_results)
         again = petstore.v2.batch_orders(ships)
     assert {(409, "order_already_shipped")} == set(outcomes(again))
-    assert () == PetstoreError("x").batch_results
+    assert () == errors.PetstoreError("x").batch_results
 
 
 def test_orders_that_cannot_be_read_after_a_lost_response_are_none(connect: Connect) -> None:
@@ -489,15 +400,6 @@ def test_orders_that_cannot_be_read_after_a_lost_response_are_none(connect: Conn
 @pytest.mark.parametrize("body", [b"{}", b'{"results":[]}', b'{"results":[{"order":{}}]}'], ids=str)
 def test_a_response_that_does_not_fit_the_batch_is_rejected(connect: Connect, body: bytes) -> None:
     fake = shop(Order(id=1), faults=(Answered(200, body, JSON),))
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError) as caught:
+    with connect(fake) as petstore, pytest.raises(errors.InvalidResponseError) as caught:
         petstore.v2.batch_orders([v2.Ship(1)])
     assert caught.value.may_have_been_applied
-
-
-def test_a_change_that_is_never_answered_may_have_been_applied(connect: Connect) -> None:
-    for name in PREPARED:
-        fake = prepared(name, *[TimedOut()] * 2)
-        with connect(fake, max_retries=1) as petstore, pytest.raises(APITimeoutError) as caught:
-            change(petstore, name)
-        assert caught.value.may_have_been_applied, name
-        assert caught.value.__notes__, name

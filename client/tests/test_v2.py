@@ -8,35 +8,9 @@ from typing import Any
 
 import pytest
 
-from petstore_client import (
-    APIConnectionError,
-    APIStatusError,
-    APITimeoutError,
-    ConfigurationError,
-    ConflictError,
-    InvalidResponseError,
-    NotFoundError,
-    Order,
-    PermissionDeniedError,
-    PetstoreError,
-    RateLimitError,
-    ResponseEvent,
-    ServerError,
-    v2,
-)
-from petstore_client.testing import (
-    Answered,
-    CutOff,
-    Dropped,
-    Failing,
-    FakeClock,
-    FakePetstore,
-    Fault,
-    KeyInUse,
-    RateLimited,
-    TimedOut,
-    Unreachable,
-)
+from petstore_client import Order, ResponseEvent, errors, v2
+from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakeClock, FakePetstore
+from petstore_client.testing.faults import Fault, KeyInUse, RateLimited, TimedOut
 from testing.client_variants import Connect, faulty
 
 JSON = {"content-type": "application/json"}
@@ -94,11 +68,11 @@ def test_every_filter_is_sent_by_its_name(connect: Connect) -> None:
 
 
 LISTING: list[tuple[dict[str, Any], type[Exception]]] = [
-    ({"updated_from": NOON.replace(tzinfo=None)}, ConfigurationError),
-    ({"ship_date_from": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, ConfigurationError),
+    ({"updated_from": NOON.replace(tzinfo=None)}, errors.ConfigurationError),
+    ({"ship_date_from": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, errors.ConfigurationError),
     ({"ship_date_to": "2026-11-20T12:00:00Z"}, TypeError),
-    ({"status": ()}, ConfigurationError),
-    ({"status": "\ud83d\ude00"}, ConfigurationError),
+    ({"status": ()}, errors.ConfigurationError),
+    ({"status": "\ud83d\ude00"}, errors.ConfigurationError),
     *(({"status": wrong}, TypeError) for wrong in (7, [None])),
     *(({"pet_id": wrong}, TypeError) for wrong in ("7", True)),
     *((wrong, TypeError) for wrong in ({"complete": "false"}, {"sort": 1}, {"limit": 1.5}, {"colour": "red"})),
@@ -108,9 +82,9 @@ FOLLOWING: list[tuple[dict[str, Any], type[Exception]]] = [
 ]
 PLACEMENT: list[tuple[dict[str, Any], type[Exception]]] = [
     *((wrong, TypeError) for wrong in ({"quantity": "1"}, {"quantity": True}, {"pet_id": 1.0}, {"colour": "red"})),
-    ({"ship_date": NOON.replace(tzinfo=None)}, ConfigurationError),
-    ({"reference": "\udcff"}, ConfigurationError),
-    *(({"idempotency_key": wrong}, ConfigurationError) for wrong in ("", "two words", "x" * 256, "ключ")),
+    ({"ship_date": NOON.replace(tzinfo=None)}, errors.ConfigurationError),
+    ({"reference": "\udcff"}, errors.ConfigurationError),
+    *(({"idempotency_key": wrong}, errors.ConfigurationError) for wrong in ("", "two words", "x" * 256, "ключ")),
     ({"idempotency_key": 7}, TypeError),
 ]
 
@@ -170,7 +144,7 @@ def test_an_iteration_retries_each_page_and_repeats_no_order(connect: Connect) -
 
 def test_a_cursor_that_does_not_advance_ends_the_iteration_with_an_error(connect: Connect) -> None:
     fake = faulty([], *[Answered(200, b'{"data":[],"nextCursor":"same"}', JSON)] * 3)
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="endless"):
+    with connect(fake) as petstore, pytest.raises(errors.InvalidResponseError, match="endless"):
         list(petstore.v2.iter_orders())
     assert 2 == len(fake.requests)
 
@@ -185,7 +159,7 @@ WITHOUT_CREATED = b'{"data":[{"id":1,"status":"pending","updatedAt":"2026-11-20T
 )
 def test_a_response_that_is_not_a_page_is_rejected(connect: Connect, body: bytes) -> None:
     fake = faulty([], Answered(200, body, JSON))
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="not a valid page"):
+    with connect(fake) as petstore, pytest.raises(errors.InvalidResponseError, match="not a valid page"):
         petstore.v2.list_orders()
 
 
@@ -196,28 +170,17 @@ def test_a_page_may_be_large_but_not_endless(connect: Connect) -> None:
     fake.then(Answered(200, b'{"data":[%s]}' % (order % (b"x" * 5_000_000)), JSON))
     with connect(fake) as petstore:
         assert [1] == ids(petstore.v2.list_orders().data)
-        with pytest.raises(InvalidResponseError, match="more data"):
+        with pytest.raises(errors.InvalidResponseError, match="more data"):
             petstore.v2.list_orders()
 
 
 def test_an_unknown_order_is_not_found(connect: Connect) -> None:
     with connect(FakePetstore()) as petstore:
         for call in (petstore.v2.get_order, petstore.v2.cancel_order):
-            with pytest.raises(NotFoundError):
+            with pytest.raises(errors.NotFoundError):
                 call(7)
             with pytest.raises(TypeError):
                 call("7")  # type: ignore[arg-type]
-
-
-def test_a_cancel_of_version_2_follows_the_rule_for_lost_responses(connect: Connect) -> None:
-    fake = faulty([Order(id=1)], Dropped(applied=True))
-    with connect(fake) as petstore:
-        petstore.v2.cancel_order(1)
-        with pytest.raises(ConflictError) as caught:
-            petstore.v2.cancel_order(1)
-        assert not caught.value.may_have_been_applied
-    assert {1} == fake.cancelled
-    assert {"v2"} == {request.version for request in fake.requests}
 
 
 def test_both_versions_share_the_limits_and_the_options(connect: Connect) -> None:
@@ -226,7 +189,7 @@ def test_both_versions_share_the_limits_and_the_options(connect: Connect) -> Non
     with connect(fake) as petstore:
         petstore.list_orders()
         petstore.v2.get_order(1)
-        with pytest.raises(RateLimitError) as caught:
+        with pytest.raises(errors.RateLimitError) as caught:
             petstore.with_options(max_wait=0).v2.get_order(1)
         assert not caught.value.sent
         assert 1 == petstore.v2.get_order(1).id
@@ -257,7 +220,7 @@ def test_usage_shows_the_limits_and_the_requests(connect: Connect) -> None:
         ban_of_two_minutes = v2.Ban(began=NOON, ended=NOON + timedelta(minutes=2))
         assert v2.UsageKey(id="k1", scopes=["orders:read"], expires_at=NOON, last_ban=ban_of_two_minutes) == by_day.key
         assert [1_800_000_060] == [each["reset"] for each in by_day.to_dict()["windows"]]
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(errors.ConfigurationError):
             petstore.v2.get_usage(start=START.replace(tzinfo=None))
     assert "/usage" == fake.requests[-1].path
     assert ["granularity=hour", "granularity=day&from=2026-11-20T12%3A00%3A00Z&to=2026-11-21T12%3A00%3A00Z"] == [
@@ -281,69 +244,13 @@ def test_an_order_is_placed_with_a_key_of_its_own(connect: Connect) -> None:
     assert ("POST", "application/json") == (fake.requests[0].method, fake.requests[0].headers["content-type"])
 
 
-SINGLE: list[Fault] = [Dropped(applied=True), Dropped(applied=False), TimedOut(applied=True), CutOff(10)]
-LOST: list[list[Fault]] = [
-    *([fault] for fault in SINGLE),
-    [Failing(500, applied=True)],
-    [Failing(503, retry_after=3)],
-    [CutOff(0), RateLimited(5)],
-    [Unreachable(), KeyInUse(2), KeyInUse(2)],
-    [RateLimited(5), Dropped(applied=True), KeyInUse(), Failing(502, applied=True)],
-]
-
-
-@pytest.mark.parametrize("faults", LOST, ids=repr)
-def test_faults_place_one_order_with_one_key(connect: Connect, faults: list[Fault]) -> None:
-    fake = faulty([], *faults)
-    with connect(fake) as petstore:
-        placed = petstore.v2.place_order(pet_id=3, quantity=1)
-    assert [placed.id] == list(fake.orders)
-    assert len(faults) + 1 == len(fake.requests)
-    assert 1 == len({(request.headers["idempotency-key"], request.body) for request in fake.requests})
-    assert 0 == fake.early
-
-
-FORBIDDEN = Answered(403, b'{"code":"insufficient_scope","message":"No.","status":403}')
-
-
 def test_a_key_that_stays_in_use_is_a_conflict(connect: Connect) -> None:
     fake = faulty([], *[KeyInUse()] * 3)
-    with connect(fake, max_retries=2) as petstore, pytest.raises(ConflictError) as caught:
+    with connect(fake, max_retries=2) as petstore, pytest.raises(errors.ConflictError) as caught:
         petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key="mine")
     assert ("idempotency_key_in_use", 1.0) == (caught.value.code, caught.value.retry_after)
     assert ("mine", "max_retries") == (caught.value.idempotency_key, caught.value.ended_by)
     assert caught.value.may_have_been_applied  # the other request may place it
-
-
-@pytest.mark.parametrize(
-    ("faults", "kind"),
-    [
-        ([Dropped()] * 3, APIConnectionError),
-        ([TimedOut()] * 3, APITimeoutError),
-        ([Failing(500, applied=True)] * 3, ServerError),
-        ([Dropped(), RateLimited(999)], RateLimitError),
-        ([Dropped(), FORBIDDEN], PermissionDeniedError),
-        ([Answered(201, b"{}", JSON)], InvalidResponseError),
-        ([CutOff(5)] * 3, APIConnectionError),
-    ],
-    ids=repr,
-)
-def test_a_failed_placement_in_doubt_is_repeated_with_the_key_of_its_error(
-    connect: Connect, faults: list[Fault], kind: type[PetstoreError]
-) -> None:
-    fake = faulty([], *faults)
-    with connect(fake, max_retries=2, max_wait=100) as petstore:
-        with pytest.raises(kind) as caught:
-            petstore.v2.place_order(pet_id=3, quantity=1)
-        assert caught.value.may_have_been_applied
-        assert any("idempotency_key" in note for note in caught.value.__notes__)
-        key = caught.value.idempotency_key
-        assert key == fake.requests[0].headers["idempotency-key"]
-        again = pickle.loads(pickle.dumps(caught.value))
-        assert key == again.idempotency_key
-        fake.clock.sleep(1000)
-        placed = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=key)
-    assert [placed.id] == list(fake.orders)
 
 
 @pytest.mark.parametrize(
@@ -363,7 +270,7 @@ def test_a_refused_placement_was_not_applied(
         petstore.v2.place_order(pet_id=3, quantity=5, idempotency_key="used")
         if status == 400:
             fake.then(Answered(400, b'{"code":"invalid_body","message":"No.","status":400}'))
-        with pytest.raises(APIStatusError) as caught:
+        with pytest.raises(errors.APIStatusError) as caught:
             petstore.v2.place_order(**{"pet_id": 3, "quantity": 1, **arguments})
         assert (status, code) == (caught.value.status, caught.value.code)
         assert not caught.value.may_have_been_applied
@@ -378,7 +285,7 @@ def test_a_reference_in_use_leads_to_the_order_that_has_it(connect: Connect) -> 
     fake.then(Dropped(applied=True))
     with connect(fake) as petstore:
         for _ in range(2):
-            with pytest.raises(ConflictError, match="Order 7 already has this reference") as caught:
+            with pytest.raises(errors.ConflictError, match="Order 7 already has this reference") as caught:
                 petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-1")
             assert ("reference_in_use", 7) == (caught.value.code, caught.value.order_id)
             assert not caught.value.may_have_been_applied  # although the response to the first attempt was lost
@@ -386,10 +293,10 @@ def test_a_reference_in_use_leads_to_the_order_that_has_it(connect: Connect) -> 
         placed = petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-2")
         assert [petstore.v2.place_order(pet_id=3, quantity=1).reference for _ in range(2)] == [None, None]
         petstore.v2.cancel_order(placed.id)
-        with pytest.raises(ConflictError) as caught:
+        with pytest.raises(errors.ConflictError) as caught:
             petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-2")
         assert placed.id == caught.value.order_id
-        with pytest.raises(ConflictError) as caught:
+        with pytest.raises(errors.ConflictError) as caught:
             petstore.v2.cancel_order(7)
         assert caught.value.order_id is None
 
@@ -409,7 +316,7 @@ def test_an_order_is_read_from_any_form_of_its_address(connect: Connect, locatio
     fake = FakePetstore()
     body = b'{"code":"reference_in_use","message":"Order 7 has it.","status":409}'
     fake.then(Answered(409, body, {**JSON, "location": location}))
-    with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
+    with connect(fake) as petstore, pytest.raises(errors.ConflictError) as caught:
         petstore.v2.place_order(pet_id=3, quantity=1, reference="PO-1")
     assert order_id == caught.value.order_id
 
@@ -434,8 +341,8 @@ def test_values_that_this_version_does_not_know_are_accepted(connect: Connect) -
     with connect(fake) as petstore:
         assert "lost" == petstore.v2.get_order(1).status
         fake.then(Answered(409, b'{"code":"order_lost","message":"Lost.","status":409}'))
-        with pytest.raises(ConflictError, match="order_lost"):
+        with pytest.raises(errors.ConflictError, match="order_lost"):
             petstore.v2.cancel_order(1)
         fake.then(Answered(418, b'{"code":"teapot","message":"Short and stout.","status":418}'))
-        with pytest.raises(APIStatusError, match="teapot"):
+        with pytest.raises(errors.APIStatusError, match="teapot"):
             petstore.v2.cancel_order(1)

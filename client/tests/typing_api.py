@@ -7,21 +7,7 @@ from typing import Literal, assert_type
 
 import httpx2
 
-from petstore_client import (
-    APIStatusError,
-    AsyncClient,
-    Client,
-    ErrorCode,
-    Order,
-    Pet,
-    PetstoreError,
-    RateLimit,
-    RateLimitError,
-    RateLimitEvent,
-    RetryEvent,
-    ServerError,
-    v2,
-)
+from petstore_client import AsyncClient, Client, Order, Pet, RateLimit, RateLimitEvent, RetryEvent, errors, v2
 from petstore_client.testing import Dropped, FakeClock, FakePetstore, RateLimited
 
 
@@ -83,14 +69,14 @@ async def awaited() -> None:
             assert_type(page.data, list[v2.Order])
         assert_type(await petstore.v2.place_order(pet_id=3, quantity=1, reference="A-1"), v2.Order)
         assert_type(await petstore.v2.complete_order(8), v2.Order)
-        assert_type((await petstore.v2.batch_orders([v2.Ship(8)]))[0].error, APIStatusError | None)
+        assert_type((await petstore.v2.batch_orders([v2.Ship(8)]))[0].error, errors.APIStatusError | None)
         await petstore.v2.list_orders(status="lost")  # type: ignore[arg-type]
         assert_type(await petstore.v2.get_usage(), v2.Usage)
 
 
 def hooks() -> None:
     def retried(event: RetryEvent) -> None:
-        assert_type(event.error, PetstoreError)
+        assert_type(event.error, errors.PetstoreError)
         assert_type(event.wait, float)
 
     def limited(event: RateLimitEvent) -> str:
@@ -101,16 +87,16 @@ def hooks() -> None:
     Client(on_retry=limited)  # type: ignore[arg-type]
 
 
-def errors() -> None:
+def exceptions() -> None:
     try:
         Client().cancel_order(1)
-    except RateLimitError as error:
+    except errors.RateLimitError as error:
         assert_type(error.retry_at, datetime)
-        assert_type(error.code, ErrorCode | Literal[""])
+        assert_type(error.code, errors.ErrorCode | Literal[""])
         _ = error.code == "rate_limit_exeeded"  # type: ignore[comparison-overlap]
-    except ServerError as error:
+    except errors.ServerError as error:
         assert_type(error.retry_after, float | None)
-    except PetstoreError as error:
+    except errors.PetstoreError as error:
         assert_type(error.request_id, str | None)
         assert_type(error.may_have_been_applied, bool)
 

@@ -9,23 +9,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
+from petstore_client import _types as types
 from petstore_client._admission import Observed, Session, log
 from petstore_client._core import Core, proxy_variables
 from petstore_client._http import read_target
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
 from petstore_client._options import CallOptions, HttpT, Options, Timeout, TransportT, substitutes
-from petstore_client._types import (
-    SYSTEM_CLOCK,
-    Clock,
-    OnRateLimit,
-    OnResponse,
-    OnRetry,
-    Order,
-    Pet,
-    ResponseEvent,
-    Secret,
-)
 from petstore_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -58,10 +48,10 @@ class BaseClient(Generic[HttpT, TransportT]):
         conditional: bool = True,
         headers: Mapping[str, str] | None = None,
         app_name: str | None = None,
-        on_retry: OnRetry = None,
-        on_rate_limit: OnRateLimit = None,
-        on_response: OnResponse = None,
-        clock: Clock = SYSTEM_CLOCK,
+        on_retry: types.OnRetry = None,
+        on_rate_limit: types.OnRateLimit = None,
+        on_response: types.OnResponse = None,
+        clock: types.Clock = types.SYSTEM_CLOCK,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Make a client. Raises ConfigurationError if an argument is invalid.
@@ -86,7 +76,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         on_retry, on_rate_limit, on_response: called with a RetryEvent, RateLimitEvent or ResponseEvent.
         clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
         """
-        key = None if api_key is None else Secret(api_key)
+        key = None if api_key is None else types.Secret(api_key)
         del api_key  # so that no traceback with local variables shows it
         options: Options[HttpT, TransportT] = Options(
             base_url, key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
@@ -98,7 +88,7 @@ class BaseClient(Generic[HttpT, TransportT]):
             if not isinstance(getattr(options, name), kind | None):
                 raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
         url = (os.environ.get("PETSTORE_BASE_URL") or None) if options.base_url is None else options.base_url
-        target = read_target(url, options.api_key or Secret(os.environ.get("PETSTORE_API_KEY") or None))
+        target = read_target(url, options.api_key or types.Secret(os.environ.get("PETSTORE_API_KEY") or None))
         if options.http_client is None and options.transport is None:
             target = target._replace(proxy=proxy_variables())
         self._options = replace(options, base_url=target.base_url, api_key=None)
@@ -111,7 +101,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         return self._observed.rate_limit
 
     @property
-    def last_response(self) -> ResponseEvent | None:
+    def last_response(self) -> types.ResponseEvent | None:
         """The last successful response to this client, in any thread or task that shares it; None before the first."""
         return self._observed.last_response
 
@@ -146,13 +136,13 @@ class BaseClient(Generic[HttpT, TransportT]):
         """The last list, for a conditional request."""
         return self._core.listed if self._options.conditional else None
 
-    def _keep(self, listed: Listed) -> list[Order]:
+    def _keep(self, listed: Listed) -> list[types.Order]:
         """Keep a list for the next request, and return a copy, which the caller may change."""
         if self._options.conditional:
             self._core.listed = listed if listed.etag else None
         return list(listed.orders)
 
-    def _warn_of_sunset(self, found: tuple[Pet, datetime | None]) -> Pet:
+    def _warn_of_sunset(self, found: tuple[types.Pet, datetime | None]) -> types.Pet:
         """Warn the caller of `get_pet`, and return the pet. Log it once: programs rarely show DeprecationWarnings."""
         pet, sunset = found
         until = f"works until {sunset.date().isoformat()}" if sunset else "will end; the server did not say when"

@@ -34,6 +34,8 @@ _OPERATIONS = {
 _BATCH_ORDERS = Operation("batchOrders", "POST", "/store/orders/batch", {200}, "v2", _SOME_LOST)
 _DONE = {"ship": "order_already_shipped", "complete": "order_already_complete", "cancel": "order_already_cancelled"}
 """The code that shows, after a lost response, that an earlier attempt was carried out."""
+BODIES = {"put": "order", "update": "changes"}
+"""The member of an operation of a batch that is the body of a request of its own."""
 _JSON = {"Content-Type": "application/json"}
 _NEVER = '"-"'  # the ETag of no order
 
@@ -95,11 +97,8 @@ _CONDITIONS = {"If-Match": "ifMatch", "If-None-Match": "ifNoneMatch"}
 
 def _body(change: Change) -> object:
     """The body of a request of its own; None without one."""
-    match change["operation"]:
-        case "put":
-            return change["order"]
-        case "update":
-            return change["changes"]
+    if (member := BODIES.get(change["operation"])) is not None:
+        return change[member]
     return {"shipDate": change["shipDate"]} if "shipDate" in change else None
 
 

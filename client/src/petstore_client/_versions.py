@@ -9,26 +9,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, SupportsIndex, Unpack,
 from petstore_client import _arguments as arguments
 from petstore_client import _operations as operations
 from petstore_client import _shop as shop
+from petstore_client import v2
 from petstore_client._admission import Session
-from petstore_client._arguments import integer, new_order, query
 from petstore_client._effects import Effects, T
-from petstore_client.v2 import (
-    UNSET,
-    BatchOperation,
-    BatchResult,
-    Changes,
-    Complete,
-    Filters,
-    Granularity,
-    Order,
-    Page,
-    Put,
-    Ship,
-    Status,
-    UnsetType,
-    Update,
-    Usage,
-)
 
 P = ParamSpec("P")
 
@@ -52,7 +35,9 @@ class V2:
     def __init__(self, client: Runner) -> None:
         self._client = client
 
-    def list_orders(self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[Filters]) -> Page:
+    def list_orders(
+        self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[v2.Filters]
+    ) -> v2.Page:
         """One page of the orders that match all filters.
 
         limit: the most orders on the page, from 1 to 1000.
@@ -64,7 +49,9 @@ class V2:
         """
         return self._client._run(operations.list_page(self._client._session(), limit=limit, cursor=cursor, **filters))
 
-    def iter_orders(self, *, limit: SupportsIndex = 1000, **filters: Unpack[Filters]) -> Generator[Order, None, None]:
+    def iter_orders(
+        self, *, limit: SupportsIndex = 1000, **filters: Unpack[v2.Filters]
+    ) -> Generator[v2.Order, None, None]:
         """The orders that match all filters, one by one, in the memory of one page.
 
         limit: the most orders in one request, from 1 to 1000; the iteration has no limit.
@@ -72,12 +59,12 @@ class V2:
 
         Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """
-        query({"limit": limit, **filters})  # which raises here, not when the iteration begins
+        arguments.query({"limit": limit, **filters})  # which raises here, not when the iteration begins
         return self._client._iterate(operations.iter_pages(self._client._session, limit=limit, **filters))
 
     def follow_changes(
         self, *, after: str | None = None, limit: SupportsIndex = 1000, wait: SupportsIndex = 30
-    ) -> Generator[Changes, None, None]:
+    ) -> Generator[v2.Changes, None, None]:
         """The pages of changes after a token, as they happen. No page is empty; store its `next` when it is handled.
 
         after: the `next` of an earlier page; "now"; or None for the beginning: every order once, then every change.
@@ -88,11 +75,11 @@ class V2:
         it is retried, and `deadline` applies to it. Raises ChangesResetError if the store was restored since `after`,
         or the account sees other orders than then.
         """
-        query({"after": after, "limit": limit})
-        enter, core, hold = self._client._session, self._client._core, integer("wait", wait)
+        arguments.query({"after": after, "limit": limit})
+        enter, core, hold = self._client._session, self._client._core, arguments.integer("wait", wait)
         return self._client._iterate(operations.follow_changes(enter, lambda: core.closed, hold, after, limit=limit))
 
-    def get_order(self, order_id: SupportsIndex) -> Order:
+    def get_order(self, order_id: SupportsIndex) -> v2.Order:
         """One order. Raises NotFoundError."""
         return self._client._run(operations.get_order(self._client._session(), order_id))
 
@@ -113,12 +100,12 @@ class V2:
         quantity: SupportsIndex | None = None,
         ship_date: datetime | None = None,
         complete: bool | None = None,
-        status: Status | None = None,
+        status: v2.Status | None = None,
         reference: str | None = None,
         account: str | None = None,
         if_match: str | None = None,
         create_only: bool = False,
-    ) -> Order:
+    ) -> v2.Order:
         """Put an order under your own number: create it, replace it while it is pending, or find it unchanged.
 
         pet_id, quantity, ship_date, complete: the whole order; None leaves a field without a value. ship_date is an
@@ -139,24 +126,23 @@ class V2:
         `account_mismatch`, `identifier_reserved` or `reference_in_use`; NotFoundError if the account sees only its own
         orders, and this is none of them.
         """
-        return self._change(
-            Put(
-                order_id, pet_id=pet_id, quantity=quantity, ship_date=ship_date, complete=complete, status=status,
-                reference=reference, account=account, if_match=if_match, create_only=create_only,
-            )
+        put = v2.Put(
+            order_id, pet_id=pet_id, quantity=quantity, ship_date=ship_date, complete=complete, status=status,
+            reference=reference, account=account, if_match=if_match, create_only=create_only,
         )  # fmt: skip
+        return self._change(put)
 
     def update_order(
         self,
         order_id: SupportsIndex,
         *,
-        pet_id: SupportsIndex | UnsetType | None = UNSET,
-        quantity: SupportsIndex | UnsetType | None = UNSET,
-        ship_date: datetime | UnsetType | None = UNSET,
-        complete: bool | UnsetType | None = UNSET,
-        reference: str | UnsetType | None = UNSET,
+        pet_id: SupportsIndex | v2.UnsetType | None = v2.UNSET,
+        quantity: SupportsIndex | v2.UnsetType | None = v2.UNSET,
+        ship_date: datetime | v2.UnsetType | None = v2.UNSET,
+        complete: bool | v2.UnsetType | None = v2.UNSET,
+        reference: str | v2.UnsetType | None = v2.UNSET,
         if_match: str | None = None,
-    ) -> Order:
+    ) -> v2.Order:
         """Correct fields of a pending or shipped order.
 
         pet_id, quantity, ship_date, complete, reference: the new values; None removes a value, and UNSET of
@@ -168,16 +154,15 @@ class V2:
         ConflictError `order_already_cancelled`, `order_not_shipped` (`complete=True` of a pending order) or
         `reference_in_use`.
         """
-        return self._change(
-            Update(
-                order_id, pet_id=pet_id, quantity=quantity, ship_date=ship_date, complete=complete,
-                reference=reference, if_match=if_match,
-            )
+        update = v2.Update(
+            order_id, pet_id=pet_id, quantity=quantity, ship_date=ship_date, complete=complete,
+            reference=reference, if_match=if_match,
         )  # fmt: skip
+        return self._change(update)
 
     def ship_order(
         self, order_id: SupportsIndex, *, ship_date: datetime | None = None, if_match: str | None = None
-    ) -> Order:
+    ) -> v2.Order:
         """Ship a pending order.
 
         ship_date: when it was shipped, an aware datetime; None is the present time of the service.
@@ -188,9 +173,9 @@ class V2:
         NotFoundError, PreconditionFailedError, and ConflictError `order_already_shipped`, or
         `order_already_cancelled`: do not send it.
         """
-        return self._change(Ship(order_id, ship_date=ship_date, if_match=if_match))
+        return self._change(v2.Ship(order_id, ship_date=ship_date, if_match=if_match))
 
-    def complete_order(self, order_id: SupportsIndex, *, if_match: str | None = None) -> Order:
+    def complete_order(self, order_id: SupportsIndex, *, if_match: str | None = None) -> v2.Order:
         """Mark a shipped order as complete.
 
         if_match: as in `cancel_order`.
@@ -199,9 +184,9 @@ class V2:
         PreconditionFailedError, and ConflictError `order_not_shipped`, `order_already_complete` or
         `order_already_cancelled`.
         """
-        return self._change(Complete(order_id, if_match=if_match))
+        return self._change(v2.Complete(order_id, if_match=if_match))
 
-    def batch_orders(self, operations: Iterable[BatchOperation]) -> list[BatchResult]:
+    def batch_orders(self, operations: Iterable[v2.BatchOperation]) -> list[v2.BatchResult]:
         """Carry out many operations, and return the outcome of each, in their order. An outcome is not raised.
 
         operations: any number of Put, Update, Ship, Complete and Cancel of `petstore_client.v2`. A Cancel needs the
@@ -219,7 +204,7 @@ class V2:
         changes = arguments.changes(operations)
         return self._client._run(shop.batch_orders(self._client._session, changes))
 
-    def _change(self, operation: BatchOperation) -> Order:
+    def _change(self, operation: v2.BatchOperation) -> v2.Order:
         return self._client._run(shop.change_order(self._client._session(), arguments.change(operation)))
 
     def place_order(
@@ -230,7 +215,7 @@ class V2:
         ship_date: datetime | None = None,
         reference: str | None = None,
         idempotency_key: str | uuid.UUID | None = None,
-    ) -> Order:
+    ) -> v2.Order:
         """Place an order, once, however often the request is repeated. When this returns, it is stored durably.
 
         pet_id, quantity: the pet, and the number of units, at least 1.
@@ -246,12 +231,12 @@ class V2:
         ConflictError `idempotency_key_in_use` or `reference_in_use`. Every exception, a KeyboardInterrupt or
         CancelledError too, has the `idempotency_key` with which another call does not place a second order.
         """
-        body, key = new_order(pet_id, quantity, ship_date, reference, idempotency_key)
+        body, key = arguments.new_order(pet_id, quantity, ship_date, reference, idempotency_key)
         return self._client._run(operations.place_order(self._client._session(), body, key), key)
 
     def get_usage(
-        self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
-    ) -> Usage:
+        self, *, granularity: v2.Granularity = "hour", start: datetime | None = None, end: datetime | None = None
+    ) -> v2.Usage:
         """The plan, the key and the limits of the account, which orders it sees, and its requests by hour or day.
 
         granularity: "hour" or "day", the length of the entries of the history.

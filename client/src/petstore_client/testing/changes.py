@@ -74,7 +74,7 @@ def change(store: Store, number: int, operation: dict[str, Any], now: float) -> 
     if kind == "put" and operation.get("ifNoneMatch") and known:
         raise Refusal(412, "precondition_failed", "Nothing was changed: the order exists already.")
     try:
-        order = apply(_new(number, store)) if kind == "put" and known is None else apply(_known(number, known))
+        order = apply(_new(number, store) if kind == "put" and known is None else existing(store, number))
         if order == known:
             return order, False
         _check_match(store, known, if_match)
@@ -110,17 +110,18 @@ def _new(number: int, store: Store) -> v2.Order:
     return v2.Order(id=number, status="pending", created_at=store.last_change, updated_at=store.last_change)
 
 
-def _known(number: int, order: v2.Order | None) -> v2.Order:
-    if order is None:
+def existing(store: Store, number: int) -> v2.Order:
+    """The order with this identifier. Raises Refusal."""
+    if number not in store.tracked:
         raise Refusal(404, "order_not_found", f"There is no order {number}.")
-    return order
+    return store.tracked[number]
 
 
 def _put(store: Store, operation: dict[str, Any], now: float) -> Apply:
     given = asdict(_read(operation["order"], _Whole))
     if given["account"] not in (None, *store.accounts):
         raise Refusal(400, "invalid_body", "The field 'account' does not name an account of this store.")
-    given |= {"status": given["status"] or "pending", "ship_date": _in_utc(given["ship_date"])}
+    given |= {"status": given["status"] or "pending", "ship_date": in_utc(given["ship_date"])}
 
     def apply(order: v2.Order) -> v2.Order:
         put = replace(order, **{**given, "account": given["account"] or order.account})
@@ -148,7 +149,7 @@ def _update(store: Store, operation: dict[str, Any], now: float) -> Apply:
     read = asdict(_read(operation["changes"], _Corrections))
     values = {name: value for name, value in read.items() if value is not UNSET}
     if "ship_date" in values:
-        values["ship_date"] = _in_utc(values["ship_date"])
+        values["ship_date"] = in_utc(values["ship_date"])
 
     def apply(order: v2.Order) -> v2.Order:
         corrected = replace(order, **values)
@@ -165,14 +166,8 @@ def _update(store: Store, operation: dict[str, Any], now: float) -> Apply:
 
 def _ship(store: Store, operation: dict[str, Any], now: float) -> Apply:
     given = _read({"shipDate": operation.get("shipDate")}, _Shipment).ship_date
-    ship_date = _in_utc(given) or datetime.fromtimestamp(int(now), UTC)
-
-    def apply(order: v2.Order) -> v2.Order:
-        if order.status != "pending":
-            raise _already(order, "shipped")
-        return replace(order, status="shipped", ship_date=ship_date)
-
-    return apply
+    ship_date = in_utc(given) or datetime.fromtimestamp(int(now), UTC)
+    return lambda order: _pending_to("shipped", order, ship_date=ship_date)
 
 
 def _complete(store: Store, operation: dict[str, Any], now: float) -> Apply:
@@ -191,13 +186,13 @@ def _complete(store: Store, operation: dict[str, Any], now: float) -> Apply:
 def _cancel(store: Store, operation: dict[str, Any], now: float) -> Apply:
     if "orders:cancel" not in store.key.scopes:
         raise Refusal(403, "insufficient_scope", "This API key lacks the scope 'orders:cancel'.")
+    return lambda order: _pending_to("cancelled", order)
 
-    def apply(order: v2.Order) -> v2.Order:
-        if order.status != "pending":
-            raise _already(order, "cancelled")
-        return replace(order, status="cancelled")
 
-    return apply
+def _pending_to(status: str, order: v2.Order, **values: Any) -> v2.Order:
+    if order.status != "pending":
+        raise _already(order, status)
+    return replace(order, status=status, **values)
 
 
 _APPLY = {"put": _put, "update": _update, "ship": _ship, "complete": _complete, "cancel": _cancel}
@@ -210,7 +205,8 @@ def _read(given: object, kind: type[Any]) -> Any:
         raise Refusal(400, "invalid_body", f"The body is not valid: {wrong}.") from None
 
 
-def _in_utc(date: datetime | None) -> datetime | None:
+def in_utc(date: datetime | None) -> datetime | None:
+    """The same time with the offset of UTC."""
     return date and date.astimezone(UTC)
 
 

@@ -3,27 +3,17 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from urllib.parse import parse_qsl
 
 import httpx2
 import msgspec
 
 from petstore_client import v2
-from petstore_client._types import UNDECODABLE, Order, Timestamp, read_timestamp
-from petstore_client.testing.changes import Refusal, etag_of, first_with, seen
+from petstore_client._types import UNDECODABLE, Timestamp, read_timestamp
+from petstore_client.testing.changes import Refusal, etag_of, existing, first_with, in_utc, seen
 from petstore_client.testing.faults import JSON, Raw, ServiceRaw, error
-from petstore_client.testing.shop import (
-    IDENTIFIER,
-    batch,
-    cancel,
-    cancel_conditionally,
-    complete,
-    identifier,
-    put,
-    ship,
-    update,
-)
+from petstore_client.testing.shop import IDENTIFIER, Operation, batch, changing, identifier
 from petstore_client.testing.store import Store
 
 _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
@@ -72,10 +62,7 @@ def _list_all(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
 
 
 def _get(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    order = store.tracked.get(identifier(number))
-    if order is None:
-        raise Refusal(404, "order_not_found", f"There is no order {number}.")
-    return represent(request, seen(store, order))
+    return represent(request, seen(store, existing(store, identifier(number))))
 
 
 def _pet(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
@@ -152,8 +139,8 @@ def _place(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """Store an order, or respond as the first time to a key that was used before. References are unique."""
     key = re.sub(r'^"(.+)"$', r"\1", request.headers["idempotency-key"])  # in quotes, it is the same key
     if key in store.placed:
-        body, raw = store.placed[key]
-        if body != request.content:
+        content, raw = store.placed[key]
+        if content != request.content:
             return error(422, "idempotency_key_reused", "This Idempotency-Key was used for another order.")
         return replace(raw, headers={**raw.headers, "idempotency-replayed": "true"})
     try:
@@ -166,13 +153,14 @@ def _place(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
         message = f"Order {known} already has this reference; if it is the same order, do not place it again."
         raise Refusal(409, "reference_in_use", message, known)
     number = store.highest_id + 1
-    ship_date = new.ship_date and new.ship_date.astimezone(UTC)
-    store.references[number], store.owners[number] = new.reference, account
     store.placed_ids.add(number)
-    store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
-    store.track(now)
+    order = v2.Order(
+        id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=in_utc(new.ship_date), status="pending",
+        reference=new.reference, account=account, created_at=store.last_change, updated_at=store.last_change,
+    )  # fmt: skip
+    body = msgspec.json.encode(seen(store, store.write(order, now)))
     headers = {**JSON, "location": f"orders/{number}", "cache-control": "no-store"}
-    raw = Raw(201, headers, pieces=(msgspec.json.encode(seen(store, store.tracked[number])),))
+    raw = Raw(201, headers, pieces=(body,))
     store.placed[key] = (request.content, raw)
     return raw
 
@@ -196,19 +184,20 @@ def represent(request: httpx2.Request, content: object) -> Raw:
 
 
 _ORDERS = "/store/orders"
-_ROUTES: tuple[tuple[str, str, Callable[[Store, httpx2.Request, str, float], Raw]], ...] = (
+_ORDER = f"{_ORDERS}/(?P<id>[^/]*)"
+_ROUTES: tuple[tuple[str, str, Operation], ...] = (
     (f"v1 GET {_ORDERS}", "orders:read", _list_all),
-    (f"v1 DELETE {_ORDERS}/(?P<id>[^/]*)", "orders:cancel", cancel),
+    (f"v1 DELETE {_ORDER}", "orders:cancel", changing("cancel")),
     ("v1 GET /pets/(?P<id>[^/]*)", "pets:read", _pet),
     (f"v2 GET {_ORDERS}", "orders:read", _list),
     (f"v2 POST {_ORDERS}", "orders:write", _place),
     (f"v2 POST {_ORDERS}/batch", "orders:manage", batch),
-    (f"v2 GET {_ORDERS}/(?P<id>[^/]*)", "orders:read", _get),
-    (f"v2 DELETE {_ORDERS}/(?P<id>[^/]*)", "orders:cancel", cancel_conditionally),
-    (f"v2 PUT {_ORDERS}/(?P<id>[^/]*)", "orders:manage", put),
-    (f"v2 PATCH {_ORDERS}/(?P<id>[^/]*)", "orders:manage", update),
-    (f"v2 POST {_ORDERS}/(?P<id>[^/]*)/ship", "orders:manage", ship),
-    (f"v2 POST {_ORDERS}/(?P<id>[^/]*)/complete", "orders:manage", complete),
+    (f"v2 GET {_ORDER}", "orders:read", _get),
+    (f"v2 DELETE {_ORDER}", "orders:cancel", changing("cancel")),
+    (f"v2 PUT {_ORDER}", "orders:manage", changing("put")),
+    (f"v2 PATCH {_ORDER}", "orders:manage", changing("update")),
+    (f"v2 POST {_ORDER}/ship", "orders:manage", changing("ship")),
+    (f"v2 POST {_ORDER}/complete", "orders:manage", changing("complete")),
     ("v2 GET /store/changes", "orders:read", _changes),
     ("v2 GET /usage", "", _usage),
 )

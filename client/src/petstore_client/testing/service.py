@@ -1,8 +1,6 @@
 """The service in memory, as a transport: requests never leave the process."""
 
 import itertools
-import os
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,10 +8,10 @@ from dataclasses import dataclass, replace
 from email.utils import formatdate
 from math import floor, inf
 from typing import Any, Self
-from weakref import WeakSet
 
 import httpx2
 
+from petstore_client import _gate as gates
 from petstore_client import v2
 from petstore_client._async_client import AsyncClient
 from petstore_client._client import Client
@@ -85,7 +83,6 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self.early = 0
         self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # unique, so that each fake has its own limits
         self.api_key = "pso_test_fake_key_for_tests"
-        self._lock = threading.RLock()  # held in each step of a request, never while it waits
         self._faults: deque[Fault] = deque()
         self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
         self._store = Store(
@@ -93,7 +90,6 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             v2.UsageKey(id="fake", scopes=list(scopes)), list(accounts), assigned_ids_from,
         )  # fmt: skip
         self._store.track(self.clock.now())
-        _fakes.add(self)
 
     @property
     def bans(self) -> int:
@@ -166,7 +162,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         """Append the response to `done`. Yields seconds to wait for while the request is held."""
         version, slash, rest = request.url.path.removeprefix("/").partition("/")
         query, body = request.url.query.decode(), request.read()
-        with self._lock:
+        with gates.lock:  # in each step of a request, never while it waits
             now = self.clock.now()
             self.requests.append(Received(request.method, slash + rest, request.headers, now, version, query, body))
             self.early += now < self._limits.retry_at
@@ -184,7 +180,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
                 request.url = request.url.copy_set_param("after", raw.idle)
                 raw = self._perform(request, version, slash + rest)
         if raw.status == 429:
-            with self._lock:
+            with gates.lock:
                 raw = self._limits.refused(raw, now)
         date, number = formatdate(floor(now), usegmt=True), request.headers.get("x-request-id", "fake")
         headers = {"date": date, "x-request-id": number, **raw.headers}
@@ -198,30 +194,17 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         """The response of the real service."""
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
-        with self._lock:
+        with gates.lock:
             return self._limits.refuse(self.clock.now()) or self._perform(request, version, path)
 
     def _perform(self, request: httpx2.Request, version: str, path: str) -> Raw:
         """The response to a request that has been admitted."""
-        with self._lock:
+        with gates.lock:
             now = self.clock.now()
             self._store.track(now)
             raw = perform(self._store, request, version, path, now)
             self._store.track(now)
             return replace(raw, headers={**raw.headers, **self._limits.headers(now)})
-
-
-_fakes: WeakSet[FakePetstore] = WeakSet()
-
-
-def _renew_locks() -> None:
-    """Replace the locks in a forked child: another thread of the parent may have held any of them."""
-    for fake in _fakes:
-        fake._lock = threading.RLock()  # noqa: SLF001 - of this module
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):

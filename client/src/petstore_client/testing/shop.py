@@ -1,53 +1,38 @@
 """The fake service's operations that change single orders, one by one or in batches."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import httpx2
 import msgspec
 
-from petstore_client._shop import MAX_BATCH_BYTES, MAX_OPERATIONS
+from petstore_client._shop import BODIES, MAX_BATCH_BYTES, MAX_OPERATIONS
 from petstore_client._types import UNDECODABLE
 from petstore_client.testing.changes import TAGS, Refusal, change, etag_of, seen
 from petstore_client.testing.faults import JSON, Raw
 from petstore_client.testing.store import Store
 
 IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-_MEMBERS = {"put": "order", "update": "changes"}
+
+Operation = Callable[[Store, httpx2.Request, str, float], Raw]
+"""Responds to a request, which names this identifier or "", at a time in Unix seconds."""
 
 
-def cancel(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    """Cancel an order, as in version 1."""
-    change(store, identifier(number), {"operation": "cancel"}, now)
-    return Raw(204, {})
+def changing(kind: str) -> Operation:
+    """What responds to a request that carries out an operation of this kind on one order."""
 
+    def respond(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
+        operation = {"operation": kind, **_members(kind, request.content), **_conditions(request)}
+        order, created = change(store, identifier(number), operation, now)
+        if kind == "cancel":
+            return Raw(204, {})
+        body = msgspec.json.encode(seen(store, order))
+        location = {"location": number} if created else {}
+        headers = {**JSON, **location, "etag": etag_of(body), "cache-control": "no-store"}
+        return Raw(201 if created else 200, headers, pieces=(body,))
 
-def cancel_conditionally(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    """Cancel an order, as in version 2."""
-    change(store, identifier(number), {"operation": "cancel", **_conditions(request)}, now)
-    return Raw(204, {})
-
-
-def put(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    """Create or replace an order."""
-    return _changed(store, request, number, now, {"operation": "put", "order": _object(request.content)})
-
-
-def update(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    """Correct an order."""
-    return _changed(store, request, number, now, {"operation": "update", "changes": _object(request.content)})
-
-
-def ship(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    """Ship an order."""
-    members = _object(request.content, {"shipDate"}) if request.content else {}
-    return _changed(store, request, number, now, {"operation": "ship", **members})
-
-
-def complete(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    """Complete an order."""
-    return _changed(store, request, number, now, {"operation": "complete"})
+    return respond
 
 
 def identifier(number: str) -> int:
@@ -58,16 +43,17 @@ def identifier(number: str) -> int:
 
 
 def _conditions(request: httpx2.Request) -> dict[str, Any]:
+    """The conditions of a request, which version 1 does not have."""
+    if request.url.path.startswith("/v1/"):
+        return {}
     return {"ifMatch": request.headers.get("if-match"), "ifNoneMatch": request.headers.get("if-none-match")}
 
 
-def _changed(store: Store, request: httpx2.Request, number: str, now: float, operation: dict[str, Any]) -> Raw:
-    """The response to a request that changes one order."""
-    order, created = change(store, identifier(number), {**operation, **_conditions(request)}, now)
-    body = msgspec.json.encode(seen(store, order))
-    location = {"location": number} if created else {}
-    headers = {**JSON, **location, "etag": etag_of(body), "cache-control": "no-store"}
-    return Raw(201 if created else 200, headers, pieces=(body,))
+def _members(kind: str, content: bytes) -> dict[str, Any]:
+    """What the body of a request is in an operation of a batch. Raises Refusal."""
+    if kind in BODIES:
+        return {BODIES[kind]: _object(content)}
+    return _object(content, {"shipDate"}) if kind == "ship" and content else {}
 
 
 def _object(content: bytes, fields: Collection[str] = ()) -> dict[str, Any]:
@@ -110,9 +96,9 @@ def _operation(given: object) -> dict[str, Any]:
     kind = given.get("operation") if isinstance(given, dict) else None
     if not isinstance(given, dict) or kind not in ("put", "update", "ship", "complete", "cancel"):
         raise Refusal(400, "invalid_body", "An operation must be an object with a known 'operation'.")
-    member = {**_MEMBERS, "ship": "shipDate"}.get(kind)
+    member = {**BODIES, "ship": "shipDate"}.get(kind)
     allowed = {"operation", "orderId", "ifMatch", *filter(None, [member]), *(["ifNoneMatch"] if kind == "put" else [])}
-    known = given.keys() <= allowed and (kind not in _MEMBERS or isinstance(given.get(member), dict))
+    known = given.keys() <= allowed and (kind not in BODIES or isinstance(given.get(member), dict))
     if_match = given.get("ifMatch")
     known = known and (if_match is None or (isinstance(if_match, str) and TAGS.fullmatch(if_match) is not None))
     known = known and given.get("ifNoneMatch") in (None, "*")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from petstore_client import v2
 from petstore_client._types import Order, Pet
@@ -33,8 +33,6 @@ class Store:
     assigned_ids_from: int | None
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
     placed_ids: set[int] = field(default_factory=set)
-    references: dict[int, str | None] = field(default_factory=dict)
-    owners: dict[int, str | None] = field(default_factory=dict)
     history: int = 1  # another one after a restore
     tracked: dict[int, v2.Order] = field(default_factory=dict)
     highest_id: int = 0
@@ -55,21 +53,24 @@ class Store:
     def write(self, order: v2.Order, now: float) -> v2.Order:
         """Set an order that is changed now, and return it with the time."""
         self._set(order.id, order)
-        self._track(order.id, self._after_the_last(now))
-        return self.tracked[order.id]
+        known = self.tracked.get(order.id)
+        self.last_change = self._after_the_last(now)
+        created_at = known.created_at if known else self.last_change
+        changed = replace(order, updated_at=self.last_change, created_at=created_at)
+        self.tracked[order.id] = changed
+        return changed
 
     def _after_the_last(self, now: float) -> datetime:
         return max(datetime.fromtimestamp(now, UTC), self.last_change + timedelta(microseconds=1))
 
     def _track(self, number: int, changed_at: datetime) -> None:
         status = "shipped" if number in self.shipped else "cancelled" if number in self.cancelled else "pending"
-        known = self.tracked.get(number)
-        more = {"reference": self.references.get(number), "account": self.owners.get(number)}
-        fields = {**asdict(self.orders[number]), "id": number, "status": status, **more}
-        if known is None or any(getattr(known, name) != value for name, value in fields.items()):
+        unknown = v2.Order(id=number, status="", updated_at=changed_at, created_at=changed_at)
+        known = self.tracked.get(number, unknown)
+        order = replace(known, **{**asdict(self.orders[number]), "id": number, "status": status})
+        if order != known:
             self.last_change = changed_at
-            created_at = known.created_at if known else changed_at
-            self.tracked[number] = v2.Order(**fields, updated_at=changed_at, created_at=created_at)
+            self.tracked[number] = replace(order, updated_at=changed_at)
 
     def _adopt(self, number: int, order: v2.Order) -> None:
         """Take an order of version 2 with its status and its timestamps."""
@@ -80,8 +81,7 @@ class Store:
         self.last_change = max(self.last_change, order.updated_at)
 
     def _set(self, number: int, order: v2.Order) -> None:
-        """Set what tests see: the order of version 1 and the sets of its states; and the rest of it."""
+        """Set what tests see: the order of version 1 and the sets of its states."""
         self.orders[number] = Order(**{name: getattr(order, name) for name in Order.__struct_fields__})
         for status, numbers in (("shipped", self.shipped), ("cancelled", self.cancelled)):
             (numbers.add if order.status == status else numbers.discard)(number)
-        self.references[number], self.owners[number] = order.reference, order.account

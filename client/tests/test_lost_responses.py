@@ -1,0 +1,163 @@
+"""Lost responses: each call succeeds once, and the error of one that fails says whether it may have been applied."""
+
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from petstore_client import Client, Order, errors, v2
+from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, TimedOut, Unreachable
+from petstore_client.testing.faults import Fault, KeyInUse, RateLimited
+from testing.client_variants import Connect, faulty
+
+SCOPES = ["orders:read", "orders:cancel", "orders:write", "orders:manage"]
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def shop(*faults: Fault) -> FakePetstore:
+    """A fake service with four orders, of which one is shipped, whose key may do everything."""
+    return faulty([Order(id=number, quantity=1) for number in range(1, 5)], *faults, shipped=[2], scopes=SCOPES)
+
+
+def read_again(petstore: Client, changed: v2.Order) -> v2.Order:
+    """The order that a call returned, which is as `get_order` returns it."""
+    read = petstore.v2.get_order(changed.id)
+    assert changed == read
+    assert changed.etag == read.etag
+    return changed
+
+
+def batch(petstore: Client, if_match: str | None) -> object:
+    others: list[v2.BatchOperation] = [v2.Complete(2), v2.Cancel(3), v2.Put(8), v2.Ship(1, ship_date=NOON)]
+    results = petstore.v2.batch_orders([v2.Update(4, quantity=5, if_match=if_match), *others, v2.Complete(1)])
+    return [(each.status if each.status != 201 else 200, each.error, each.order and each.order.id) for each in results]
+
+
+READS: dict[str, Callable[[Client, None], object]] = {
+    "list": lambda api, _: api.list_orders(),
+    "iteration": lambda api, _: list(api.iter_orders()),
+    "page": lambda api, _: api.v2.list_orders().data,
+    "pages": lambda api, _: list(api.v2.iter_orders(limit=1)),
+    "order": lambda api, _: api.v2.get_order(1),
+    "changes": lambda api, _: next(api.v2.follow_changes()).data,
+    "usage": lambda api, _: api.v2.get_usage().plan,
+}
+CHANGES: dict[str, Callable[[Client, Any], object]] = {
+    "cancel of version 1": lambda api, _: api.cancel_order(1),
+    "cancel": lambda api, if_match: api.v2.cancel_order(1, if_match=if_match),
+    "place": lambda api, _: api.v2.place_order(pet_id=3, quantity=1, reference="R"),
+    "create": lambda api, _: read_again(api, api.v2.put_order(8, quantity=1, create_only=True)),
+    "put": lambda api, if_match: read_again(api, api.v2.put_order(1, quantity=5, if_match=if_match)),
+    "update": lambda api, if_match: read_again(api, api.v2.update_order(1, quantity=5, if_match=if_match)),
+    "ship": lambda api, if_match: read_again(api, api.v2.ship_order(1, ship_date=NOON, if_match=if_match)),
+    "complete": lambda api, if_match: read_again(api, api.v2.complete_order(2, if_match=if_match)),
+    "batch": batch,
+}
+SINGLE: list[Fault] = [Dropped(applied=True), Dropped(applied=False), TimedOut(applied=True), CutOff(10)]
+SINGLE += [Failing(status, applied=True) for status in (500, 502, 503, 504)]
+LOST: list[list[Fault]] = [
+    *([fault] for fault in SINGLE),
+    [Unreachable(), Unreachable(), TimedOut(applied=False)],
+    [CutOff(0), RateLimited(5), Failing(503, retry_after=3)],
+    [RateLimited(5), Dropped(applied=True), Failing(500), Unreachable()],
+    [Failing(503), RateLimited(5), Dropped(applied=True)],
+    [Unreachable(), KeyInUse(2), KeyInUse(2)],
+    [RateLimited(5), Dropped(applied=True), KeyInUse(), Failing(502, applied=True)],
+]
+
+
+def without_times(found: object) -> object:
+    """What a call returned, without the times of the change, which are later after a fault."""
+    if isinstance(found, list):
+        return [without_times(each) for each in found]
+    return {**found.to_dict(), "createdAt": None, "updatedAt": None} if isinstance(found, Order) else found
+
+
+@pytest.mark.parametrize("faults", LOST, ids=repr)
+@pytest.mark.parametrize(
+    ("name", "conditional"),
+    [*((name, False) for name in READS | CHANGES), *((name, True) for name in CHANGES)],
+    ids=str,
+)
+def test_a_call_whose_response_is_lost_succeeds_once(
+    connect: Connect, name: str, conditional: bool, faults: list[Fault]
+) -> None:
+    outcomes, sent = [], []
+    for met in ([], faults):
+        fake = shop()
+        with connect(fake) as petstore:
+            etag = petstore.v2.get_order({"complete": 2, "batch": 4}.get(name, 1)).etag
+            fake.then(*met)
+            outcomes.append(without_times((READS | CHANGES)[name](petstore, etag if conditional else None)))
+            outcomes.append(without_times(petstore.v2.list_orders().data))
+        fake.assert_faults_used()
+        assert 0 == fake.early
+        assert len({request.headers.get("idempotency-key") for request in fake.requests}) <= 2
+        sent.append(len(fake.requests))
+    assert outcomes[:2] == outcomes[2:]
+    # After a lost response, one more request may read the order; what comes behind a 204 does not matter.
+    assert sent[1] - sent[0] - len(faults) in (-1, 0, 1)
+
+
+DONE = {
+    "cancel of version 1": "order_already_cancelled", "cancel": "order_already_cancelled",
+    "ship": "order_already_shipped", "complete": "order_already_complete",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [[], [RateLimited(5)], [RateLimited(5)] * 2, [Unreachable()]], ids=repr)
+@pytest.mark.parametrize("name", DONE)
+def test_a_change_that_another_client_made_is_a_conflict(connect: Connect, name: str, before: list[Fault]) -> None:
+    fake = shop()
+    with connect(fake) as petstore:
+        CHANGES[name](petstore, None)
+        fake.then(*before)  # which leaves no doubt
+        with pytest.raises(errors.ConflictError, match=DONE[name]) as caught:
+            CHANGES[name](petstore, None)
+    assert not caught.value.may_have_been_applied
+
+
+FORBIDDEN = Answered(403, b'{"code":"insufficient_scope","message":"No.","status":403}')
+IN_DOUBT: list[tuple[list[Fault], type[errors.PetstoreError]]] = [
+    ([Dropped()] * 3, errors.APIConnectionError),
+    ([TimedOut()] * 3, errors.APITimeoutError),
+    ([Failing(500, applied=True)] * 3, errors.ServerError),
+    ([Dropped(), RateLimited(999)], errors.RateLimitError),
+    ([Dropped(), Banned()], errors.KeyBannedError),
+    ([Dropped(), FORBIDDEN], errors.PermissionDeniedError),
+    ([Dropped(), Answered(409)], errors.ConflictError),  # of a proxy
+    ([Answered(201, b"{}")], errors.InvalidResponseError),
+]
+
+
+@pytest.mark.parametrize(("faults", "kind"), IN_DOUBT, ids=repr)
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_failed_change_that_may_have_been_applied_says_so(
+    connect: Connect, name: str, faults: list[Fault], kind: type[errors.PetstoreError]
+) -> None:
+    fake = shop(*faults)
+    with connect(fake, max_retries=2, max_wait=100) as petstore, pytest.raises(kind) as caught:
+        CHANGES[name](petstore, None)
+    fake.assert_faults_used()
+    assert caught.value.may_have_been_applied
+    says = {"place": "may have been placed", "batch": "may have been applied"}.get(name, "It may have been applied")
+    assert says in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(("faults", "kind"), [*IN_DOUBT, ([CutOff(5)] * 3, errors.APIConnectionError)], ids=repr)
+def test_a_failed_placement_is_repeated_with_the_key_of_its_error(
+    connect: Connect, faults: list[Fault], kind: type[errors.PetstoreError]
+) -> None:
+    fake = shop(*faults)
+    with connect(fake, max_retries=2, max_wait=100) as petstore:
+        with pytest.raises(kind) as caught:
+            petstore.v2.place_order(pet_id=3, quantity=1)
+        key = caught.value.idempotency_key
+        assert key == fake.requests[0].headers["idempotency-key"]
+        assert key == pickle.loads(pickle.dumps(caught.value)).idempotency_key
+        assert "idempotency_key" in caught.value.__notes__[0]
+        fake.clock.sleep(1000)
+        placed = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=key)
+    assert [1, 2, 3, 4, placed.id] == list(fake.orders)
