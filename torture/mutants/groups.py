@@ -34,7 +34,8 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 _STORE = _tests(
     "server/tests",
     "storage_* store_identity search placements list_cache audit usage_history operations import_records "
-    "list_turns v2_changes orders_found races missing_store console_access console_forms import_formats serial_engine",
+    "list_turns v2_changes orders_found shop_races missing_store console_access console_forms import_formats "
+    "serial_engine",
 )
 
 _RUNTIME = "activation application backend health installation maintenance servers workers"
