@@ -35,7 +35,7 @@ _BATCH_ORDERS = Operation("batchOrders", "POST", "/store/orders/batch", {200}, "
 _DONE = {"ship": "order_already_shipped", "complete": "order_already_complete", "cancel": "order_already_cancelled"}
 """The code that shows, after a lost response, that an earlier attempt was carried out."""
 BODIES = {"put": "order", "update": "changes"}
-"""The member of an operation of a batch that is the body of a request of its own."""
+"""The members of operations of a batch that are the bodies of requests for one order."""
 _JSON = {"Content-Type": "application/json"}
 _NEVER = '"-"'  # the ETag of no order
 
@@ -96,7 +96,7 @@ _CONDITIONS = {"If-Match": "ifMatch", "If-None-Match": "ifNoneMatch"}
 
 
 def _body(change: Change) -> object:
-    """The body of a request of its own; None without one."""
+    """The body of the request for one change; None without one."""
     if (member := BODIES.get(change["operation"])) is not None:
         return change[member]
     return {"shipDate": change["shipDate"]} if "shipDate" in change else None
