@@ -46,6 +46,23 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return own / "store.db"
 
 
+INTERRUPTED_AT_FIRST_STEP = """
+import sys
+from petstore_server.cli.start import main
+from petstore_server.engines.sqlite.serial import SerialEngine
+
+call = SerialEngine._call
+
+def interrupted(*arguments):
+    call(*arguments)
+    raise KeyboardInterrupt
+
+SerialEngine._call = interrupted
+sys.argv = ["petstore", "orders", "export", "o.csv", "--json"]
+main()
+"""
+
+
 ignore_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
 """As a shell does for what a script starts in the background."""
 ignore_hangup = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
@@ -88,6 +105,14 @@ def visible(directory: Path) -> set[str]:
 def names(directory: Path) -> set[str]:
     """The names of the files, without those of SQLite's log, which a command that was killed leaves."""
     return {each.name for each in directory.iterdir() if not each.name.startswith("store.db-")}
+
+
+def test_a_coroutine_that_is_interrupted_before_its_first_step_leaves_only_the_message(filled: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_AT_FIRST_STEP]
+    environment = environment_with_store(filled)
+    ended = subprocess.run(command, env=environment, cwd=filled.parent, capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert json.loads(ended.stderr)["code"] == "interrupted"
 
 
 @pytest.mark.parametrize(

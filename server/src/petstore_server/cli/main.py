@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from inspect import cleandoc
@@ -128,6 +129,8 @@ def collect_garbage() -> None:
 def main() -> None:
     """Run and exit. Ctrl-C never shows a traceback, not even while an earlier one is being handled."""
     sys.unraisablehook = _report_unraisable
+    # Python's complaint about a coroutine that was made, and then interrupted before its first step.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     try:
         petstore()
     except KeyboardInterrupt:
