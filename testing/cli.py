@@ -2,15 +2,14 @@
 
 import json
 import os
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import apsw
 from click.testing import CliRunner
 
 from petstore_server.cli.main import petstore
 from testing.deployment import Deployment
+from testing.stores import opened_file
 
 
 class Done(NamedTuple):
@@ -64,5 +63,5 @@ class CommandLine:
 
     def execute(self, sql: str, *parameters: str | float) -> None:
         """Execute statements on the file of the store, as no command would."""
-        with closing(apsw.Connection(str(self.store))) as file:
+        with opened_file(self.store) as file:
             file.execute(sql, parameters or None)

@@ -1,15 +1,13 @@
 """Damage to a store that the service would not do itself, and what else others may add to it."""
 
-from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-import apsw
 import psycopg
 
 from petstore_server.runtime.installation import is_sqlite
-from testing.stores import Stores
+from testing.stores import Stores, opened_file
 
 
 class Refusal(Enum):
@@ -41,7 +39,7 @@ def refuse(store: Stores | str, table: str, condition: str, how: Refusal) -> Non
     """Let the database refuse each row of a table, of which a condition on `new` holds. `store` may be its URL."""
     url = store if isinstance(store, str) else store.url
     if is_sqlite(url):
-        with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as file:
+        with opened_file(url) as file:
             file.execute(_ABSENT)
             for event in ("INSERT", "UPDATE"):
                 name = "refused" if event == "INSERT" and table == "usage_history" else f"refused_{table}_{event}"
@@ -74,7 +72,7 @@ def overwrite(path: Path, part: slice, byte: bytes = b"\xff") -> None:
 
 def damage_table(path: Path, name: str) -> None:
     """Fill the page at which a table begins in the file of a store with zeros."""
-    with closing(apsw.Connection(str(path))) as file:
+    with opened_file(path) as file:
         page = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).get
         size = file.pragma("page_size")
     overwrite(path, slice((page - 1) * size, page * size), b"\0")
@@ -88,7 +86,7 @@ def set_record(stores: Stores, order_id: int, record: str) -> None:
 def execute(stores: Stores, sql: str, *parameters: str | int | None) -> list[tuple[Any, ...]]:
     """Execute a statement, written for PostgreSQL, on the store; return its rows."""
     if stores.is_sqlite:
-        with closing(apsw.Connection(stores.url.removeprefix("sqlite:///"))) as file:
+        with opened_file(stores.url) as file:
             return list(file.execute(sql.replace("petstore.", "").replace("%s", "?"), parameters))
     with psycopg.connect(stores.url) as database:
         cursor = database.execute(sql.encode(), parameters)

@@ -1,15 +1,13 @@
 """A store as 1.0.0 left it: only the first migration, and rows as that version wrote them."""
 
-from contextlib import closing
 from pathlib import Path
 
-import apsw
 import psycopg
 
 from petstore_server.domain.orders import Order
 from petstore_server.engines import schema
 from testing.damage import execute
-from testing.stores import Stores
+from testing.stores import Stores, opened_file
 
 MIGRATIONS = Path(schema.__file__).parent / "migrations"
 
@@ -35,7 +33,7 @@ def make_store(stores: Stores) -> None:
     """Make it where there is none yet."""
     script = (MIGRATIONS / ("sqlite" if stores.is_sqlite else "postgres") / "0001_store.sql").read_text()
     if stores.is_sqlite:
-        with closing(apsw.Connection(stores.url.removeprefix("sqlite:///"))) as file:
+        with opened_file(stores.url) as file:
             file.execute(script)
             file.pragma("user_version", 1)
     else:

@@ -41,9 +41,17 @@ def locked(path: Path, *, shared: bool, wait_seconds: float = 0) -> ExitStack:
 
 
 @contextmanager
+def opened_file(store: str | Path) -> Iterator[apsw.Connection]:
+    """The file of a store, by its URL or path, in another program, which waits for locks of the service."""
+    with closing(apsw.Connection(str(store).removeprefix("sqlite:///"))) as connection:
+        connection.set_busy_timeout(60_000)
+        yield connection
+
+
+@contextmanager
 def write_locked(path: Path) -> Iterator[None]:
     """No change can be committed: another program keeps the file of a store locked."""
-    with closing(apsw.Connection(str(path))) as other:
+    with opened_file(path) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("ROLLBACK")

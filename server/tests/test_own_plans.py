@@ -4,11 +4,10 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from itertools import product
 from typing import Any, NamedTuple, cast
 
-import apsw
 import pytest
 
 from petstore_server.domain.lists import Filters, PageQuery, Position
@@ -23,7 +22,7 @@ from petstore_server.store.listing import Listing
 from petstore_server.store.pages import Search
 from testing.damage import execute
 from testing.search_model import SORTS, all_filters, import_orders, instant
-from testing.stores import Stores, add_key
+from testing.stores import Stores, add_key, opened_file
 from testing.watched_engine import WatchedEngine
 
 MANY = 4_000
@@ -56,7 +55,7 @@ async def plan_of(url: str, statement: Query) -> Plan:
 
 def sqlite_plan(url: str, statement: Query) -> Plan:
     bound = [json.dumps(value) if isinstance(value, list) else value for value in statement.parameters]
-    with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
+    with opened_file(url) as connection:
         rows = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {translated(statement.sql)}", bound)]
     indexes = {found for row in rows for found in re.findall(r"INDEX (\w+)", row) if "orders" in found}
     scanned = {"orders" for row in rows if re.match("SCAN orders($| USING INTEGER PRIMARY KEY)", row)}

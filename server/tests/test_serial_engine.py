@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from petstore_server.domain.audit import AuditFilters
@@ -18,7 +16,7 @@ from petstore_server.runtime.installation import opened_store
 from petstore_server.store import Store
 from petstore_server.store.engine import DAMAGED, Query, Work, at_once
 from testing.damage import damage_table
-from testing.stores import BY, reason, require_store_file, write_locked
+from testing.stores import BY, opened_file, reason, require_store_file, write_locked
 
 
 def use(path: Path, work: Callable[[Store], Awaitable[Any]]) -> Any:
@@ -97,7 +95,7 @@ def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:
 
     met, fault, refused = use(path, work)
     assert "its file is damaged" in met
-    with closing(apsw.Connection(str(path))) as file:
+    with opened_file(path) as file:
         assert [fault] * 2 == [refused, file.execute("SELECT damage FROM store").get]
     assert met + DAMAGED == fault
 

@@ -25,7 +25,7 @@ from petstore_server.runtime import maintenance
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import overwrite
-from testing.stores import BY, add_key, body, locked, log, opened
+from testing.stores import BY, add_key, body, locked, log, opened, opened_file
 
 ADDED_TRIGGER = "CREATE TRIGGER spy AFTER UPDATE ON orders BEGIN DELETE FROM keys; END"
 KEPT = "store.db.before-restore-19700101T001640Z"
@@ -52,7 +52,7 @@ async def listed(path: Path) -> bytes:
 
 
 def execute(path: Path, *statements: str) -> None:
-    with closing(apsw.Connection(str(path))) as connection:
+    with opened_file(path) as connection:
         for statement in statements:
             connection.execute(statement)
 
@@ -336,7 +336,7 @@ def test_a_store_that_another_program_keeps_locked_is_not_called_unsound(
 ) -> None:
     cli.must("db", "check")
     monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
-    with closing(apsw.Connection(str(cli.store))) as other:
+    with opened_file(cli.store) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE; UPDATE store SET damage = NULL").fetchall()
         cli("db", "check").fails(1, "another program keeps it locked. Try again when it has finished.")
     monkeypatch.setattr(sqlite_maintenance, "_problems", Mock(side_effect=apsw.BusyError))

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
-from testing.stores import BY, Stores
+from testing.stores import BY, Stores, opened_file
 
 DAY = "2026-11-{:02}T00:00:00Z"
 UPDATED = Sort(SortField.UPDATED_AT)
@@ -106,7 +106,7 @@ def instructions(url: str, queries: Sequence[PageQuery]) -> list[int]:
     def count(event: dict[str, Any]) -> None:
         counts[-1] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
-    with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
+    with opened_file(url) as connection:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         for query in queries:
             counts.append(0)
@@ -133,7 +133,7 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
         await import_orders(store, orders, 100)
     open_orders = Filters(frozenset({Status.PENDING, Status.SHIPPED}), complete=True)
     for filters, sort in (*product([Filters(pet_id=5)], SORTS[2:4]), *product([open_orders], SORTS[2:])):
-        with closing(apsw.Connection(file_store.url.removeprefix("sqlite:///"))) as connection:
+        with opened_file(file_store.url) as connection:
             run(connection, pages.read_page(PageQuery(filters, sort, 5), dialect))
             assert connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] < 40, (filters, sort)
 
