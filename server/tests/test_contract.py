@@ -43,6 +43,8 @@ from petstore_server.api.v2.input import (
     Timestamp,
 )
 from petstore_server.domain.errors import (
+    ChangesReset,
+    InvalidCursor,
     AccountMismatch,
     IdentifierReserved,
     OrderAlreadyComplete,
@@ -147,7 +149,7 @@ def test_the_examples_of_errors_say_what_the_service_says() -> None:
     too_large = (PayloadTooLarge, UriTooLong, HeadersTooLarge)
     for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.InternalError, *too_large):
         assert first[kind.code]["value"]["message"] == kind().message
-    later = (errors.ChangesReset, errors.InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType)
+    later = (ChangesReset, InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType)
     for other in later:
         assert second[other.code]["value"]["message"] == other().message
     for failure in (

@@ -10,10 +10,9 @@ import pytest
 
 from petstore_server.api.v2 import changes, tokens
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.lists import Position
+from petstore_server.domain.lists import Clock, Position
 from petstore_server.domain.orders import CANCEL, INT64_MIN, Order
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.store.pages import Clock
 from testing.partners import CHANGES, ORDERS, Partner, partner, set_orders
 from testing.service import Service, code, embedded
 from testing.subprocesses import busy

@@ -18,12 +18,12 @@ from petstore_server.api.v2 import changes
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, set_plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
+from petstore_server.domain.lists import Clock
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.server.messages import Response
 from petstore_server.store.engine import Command
-from petstore_server.store.pages import Clock
 from testing import wire
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, embedded, running

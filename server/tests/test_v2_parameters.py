@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.api.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
+from petstore_server.api.errors import InvalidBody, InvalidParameter, UnsupportedMediaType
 from petstore_server.api.v2.bodies import check_media_type, read_new_order, read_ship_date
 from petstore_server.api.v2.input import (
     GET_USAGE,
@@ -23,9 +23,10 @@ from petstore_server.api.v2.input import (
     Timestamp,
 )
 from petstore_server.api.v2.orders import read_listing
-from petstore_server.api.v2.tokens import Cursors
+from petstore_server.domain.errors import InvalidCursor
 from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status
+from petstore_server.domain.tokens import Cursors
 from testing.contract_rules import TIMESTAMP_PATTERN
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)

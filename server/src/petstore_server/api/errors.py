@@ -50,32 +50,6 @@ class InvalidParameter(DomainError):
     code = "invalid_parameter"
 
 
-class InvalidCursor(DomainError):
-    """The cursor was altered, or belongs to other filters, another sort or another store."""
-
-    code = "invalid_cursor"
-    message = (
-        "This cursor does not belong to this request; keep the filters and the sort of the page that it came from, or "
-        "start again without a cursor."
-    )
-
-
-class InvalidToken(InvalidCursor):
-    """Not a token of listChanges, or altered."""
-
-    message = "This is not the 'next' of a response of listChanges; send one unchanged, or begin without 'after'."
-
-
-class ChangesReset(DomainError):
-    """The token is of another history of the store, or its account saw other orders: what was seen may be gone."""
-
-    code = "changes_reset"
-    message = (
-        "The store has returned to an earlier state, or your account sees other orders than before; read all changes "
-        "again, without 'after', into an empty copy."
-    )
-
-
 class InvalidBody(DomainError):
     """The body is malformed, or one of its fields is."""
 
@@ -108,14 +82,14 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
     400: (
         server.BadRequest,
         InvalidParameter,
-        InvalidCursor,
-        InvalidToken,
+        domain.InvalidCursor,
+        domain.InvalidToken,
         InvalidBody,
         IdempotencyKeyMissing,
     ),
     401: (domain.MissingApiKey, domain.InvalidApiKey),
     403: (domain.InsufficientScope,),
-    404: (domain.InvalidOrderId, domain.OrderNotFound, domain.PetNotFound, RouteNotFound),
+    404: (domain.InvalidOrderId, domain.OrderNotFound, domain.PetNotFound, domain.WebhookNotFound, RouteNotFound),
     405: (MethodNotAllowed,),
     409: (
         domain.OrderAlreadyShipped,
@@ -126,8 +100,10 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
         domain.IdentifierReserved,
         domain.IdempotencyKeyInUse,
         domain.ReferenceInUse,
+        domain.TooManyWebhooks,
+        domain.WebhookEnded,
     ),
-    410: (Gone, ChangesReset),
+    410: (Gone, domain.ChangesReset),
     412: (domain.PreconditionFailed,),
     413: (server.PayloadTooLarge,),
     414: (server.UriTooLong,),
@@ -137,7 +113,13 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
     431: (server.HeadersTooLarge,),
     500: (InternalError, domain.NoIdentifierLeft),
     501: (server.UnsupportedTransferCoding,),
-    503: (domain.ServiceUnavailable, domain.Unreachable, Overloaded, server.TooManyConnections),
+    503: (
+        domain.ServiceUnavailable,
+        domain.Unreachable,
+        domain.WebhookSecretChanged,
+        Overloaded,
+        server.TooManyConnections,
+    ),
 }
 STATUS = {error: status for status, errors in _ERRORS.items() for error in errors}
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""

@@ -172,7 +172,7 @@ class Gate:
             if call.decision.outcome is BANNED:
                 raise errors.ApiKeyBanned
             if principal.owner != call.caller.owner:
-                raise errors.ChangesReset
+                raise domain.ChangesReset
 
     async def _identify(self, call: Call) -> Principal:
         """Look the key up. Without a valid one, charge the window of the address.

@@ -193,6 +193,57 @@ class PreconditionFailed(DomainError):
     message = "Nothing was changed: {}."
 
 
+class InvalidCursor(DomainError):
+    """The cursor was altered, or belongs to other filters, another sort or another store."""
+
+    code = "invalid_cursor"
+    message = (
+        "This cursor does not belong to this request; keep the filters and the sort of the page that it came from, or "
+        "start again without a cursor."
+    )
+
+
+class InvalidToken(InvalidCursor):
+    """The token of changes is none, or was altered."""
+
+    message = "This is not the 'next' of a response of listChanges; send one unchanged, or begin without 'after'."
+
+
+class ChangesReset(DomainError):
+    """The token is of another history of the store, or its account saw other orders: what was seen may be gone."""
+
+    code = "changes_reset"
+    message = (
+        "The store has returned to an earlier state, or your account sees other orders than before; read all changes "
+        "again, without 'after', into an empty copy."
+    )
+
+
+class UrlRefused(InvalidInput):
+    """A webhook may not send to this URL; the value is a clause that says why (D24)."""
+
+    message = "The URL is refused: {}."
+
+
+class WebhookNotFound(NotFound):
+    code = "webhook_not_found"
+    message = "There is no webhook {}; list the webhooks to see which exist."
+
+
+class TooManyWebhooks(Conflict):
+    """The value is how many an account, or the whole store, may have."""
+
+    code = "too_many_webhooks"
+    message = "There are {} webhooks already, and no more are possible; delete one that is not needed."
+
+
+class WebhookEnded(Conflict):
+    """Its receiver has answered 410, or its account is closed."""
+
+    code = "webhook_ended"
+    message = "Webhook {} has ended; delete it, and create another one."
+
+
 class NoIdentifierLeft(DomainError):
     """An imported order has the last identifier that could be assigned, or nearly (D20)."""
 
@@ -213,6 +264,13 @@ class ServiceUnavailable(DomainError):
         self.reason = reason
         self.damaged = damaged
         self.explanation = f"{reason[:1].upper()}{reason[1:]}."
+
+
+class WebhookSecretChanged(ServiceUnavailable):
+    """The store's webhooks were made with another PETSTORE_WEBHOOK_SECRET."""
+
+    def __init__(self) -> None:
+        super().__init__("PETSTORE_WEBHOOK_SECRET is not the one with which the webhooks of this store were created")
 
 
 class StatementFailed(DomainError):

@@ -40,6 +40,7 @@ class Scope(StrEnum):
     PETS_READ = "pets:read"
     ORDERS_WRITE = "orders:write"
     ORDERS_MANAGE = "orders:manage"
+    WEBHOOKS_MANAGE = "webhooks:manage"
 
 
 DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_READ})
@@ -211,7 +212,12 @@ def new_key(environment: Environment, randbelow: Callable[[int], int]) -> str:
 
 def new_key_id(randbelow: Callable[[int], int]) -> str:
     """Make a key's public identifier, which is safe to show, to log and to pass on a command line."""
-    return "key_" + _random_text(_ID_LENGTH, randbelow)
+    return new_identifier("key_", randbelow)
+
+
+def new_identifier(prefix: str, randbelow: Callable[[int], int]) -> str:
+    """Make a public identifier that begins with the prefix. `randbelow` is as for `new_key`."""
+    return prefix + _random_text(_ID_LENGTH, randbelow)
 
 
 def is_well_formed(key: str) -> bool:

@@ -32,6 +32,17 @@ class Position(NamedTuple):
     id: int
 
 
+class Clock(NamedTuple):
+    """The clock of changes: what names its history, the number of transactions, and the time of the last change.
+
+    The time is in Unix microseconds.
+    """
+
+    epoch: str
+    change: int
+    at: int
+
+
 NO_OWNER = 0
 """Selects the orders without an owner; accounts have other identifiers."""
 

@@ -31,6 +31,7 @@ _TABLES = {
     "keyless_history": "seconds, start",
     "key_use": "key_id",
     "response_history": "start, measure",
+    "webhooks": "id",
     "pets": "id",
     "orders": "id",
     "audit": "id",
@@ -86,8 +87,9 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
         )
     [clock] = source.execute("SELECT change, at, last_order_id FROM clock")
     await driver.execute("UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s WHERE one = 1", clock)
-    required = source.pragma("user_version")
-    await driver.execute("UPDATE petstore.store SET schema_version = %s WHERE one = 1", (required,))
+    required, [(secret,)] = source.pragma("user_version"), source.execute("SELECT webhook_secret FROM store")
+    sql = "UPDATE petstore.store SET schema_version = %s, webhook_secret = %s WHERE one = 1"
+    await driver.execute(sql, (required, secret))
 
 
 async def write_rows(driver: Driver, table: str, columns: str, rows: Iterable[Row]) -> None:

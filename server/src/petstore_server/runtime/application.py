@@ -16,7 +16,7 @@ from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS, Documents
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
-from petstore_server.api.v2 import orders, usage
+from petstore_server.api.v2 import orders, usage, webhooks
 from petstore_server.api.v2.bodies import MAX_BATCH
 from petstore_server.api.v2.changes import Changes
 from petstore_server.api.v2.shop import BATCH_PATH
@@ -66,6 +66,7 @@ class Application:
         self.changes = Changes(backend.store)
         store = backend.store
         served = v1.routes(store, clock, settings) + orders.routes(store, clock) + self.changes.routes()
+        served += webhooks.routes(backend.webhooks, clock)
         self.routes = Routes(served + usage.routes(store, backend.history, clock))
         operations = [operation.id for route in self.routes.all for operation in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
@@ -100,6 +101,8 @@ class Application:
         """Report from now on that this process is about to stop, and hold no request any more."""
         self.gate.draining = True
         self.changes.end()
+        if self.backend.deliveries is not None:
+            self.backend.deliveries.end()
 
     def public_server(self) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""

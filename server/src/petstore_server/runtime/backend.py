@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.batching import in_halves
-from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed
+from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed, WebhookSecretChanged
 from petstore_server.domain.imports import REJECTS_LIFETIME
 from petstore_server.domain.orders import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
@@ -19,13 +20,17 @@ from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 from petstore_server.operations.orders import claim_orders
-from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters
+from petstore_server.operations.webhooks import WebhookService
+from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters, webhook_service
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
 from petstore_server.store.usage import UsageStore
 
 if TYPE_CHECKING:
-    from petstore_server.runtime.tracing import Tracing  # an extra, loaded where it is needed
+    # Extras, loaded where they are needed.
+    from petstore_server.runtime.tracing import Tracing
+    from petstore_server.webhooks.delivery import Deliveries
+    from petstore_server.webhooks.sending import Sender
 
 ROUND_SECONDS = 0.25
 """Pause between rounds: saved counts and noticed changes are both promised to be less than a second old (D9, D12)."""
@@ -75,9 +80,16 @@ class Backend:
         shared: FallbackLimiter | None,
         activity: UsageRecorder,
         access_version: AccessVersion,
+        webhooks: WebhookService,
+        deliveries: "Deliveries | None" = None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        """`shared` counts in Redis, with `local` in an outage; None if `local` always counts."""
+        """`shared` counts in Redis, with `local` in an outage; None if `local` always counts.
+
+        `deliveries` is None where there are no webhooks.
+        """
+        self.webhooks = webhooks
+        self.deliveries = deliveries
         self.tracing = tracing
         self.store = store
         self.local = local
@@ -228,7 +240,12 @@ async def opened_backend(
         if tracing is not None:
             tracing.trace_store(store.engine, "sqlite" if is_sqlite(settings.database_url) else "postgresql")
         activity = UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder()
-        backend = Backend(store, local, shared, activity, await store.access_version(), tracing)
+        service, sender = await opened.enter_async_context(webhook_service(settings, store, clock))
+        deliveries = None if sender is None else await _deliveries(store, sender)
+        if deliveries is not None:
+            opened.push_async_callback(deliveries.close)
+        version = await store.access_version()
+        backend = Backend(store, local, shared, activity, version, service, deliveries, tracing)
         if shared is not None:
             shared.counters.use_store(await store.engine.identity())
         local.load({} if shared else await store.usage.all(), await store.usage.bans())
@@ -237,6 +254,18 @@ async def opened_backend(
         finally:
             with suppress(ServiceUnavailable):
                 await backend.save()
+
+
+async def _deliveries(store: Store, sender: "Sender") -> "Deliveries":
+    """The deliveries of this process. Raises SettingsError if other secrets have signed before."""
+    from petstore_server.webhooks.delivery import Deliveries
+
+    try:
+        await store.webhooks.use_secret(sender.secrets.digest)
+    except WebhookSecretChanged as error:
+        remedy = "set that one, or stop the service and run: petstore webhooks rotate --all"
+        raise SettingsError(f"{error.reason}; {remedy}.") from None
+    return Deliveries(store, sender, secrets.token_hex(8), secrets.SystemRandom().random)
 
 
 def require_servable(settings: Settings) -> None:
@@ -357,8 +386,14 @@ def background_tasks(
         nonlocal claimed_up_to
         claimed_up_to = await claim_some(backend.store, clock, claimed_up_to)
 
-    shared = backend.shared
+    shared, deliveries = backend.shared, backend.deliveries
+
+    async def deliver() -> None:
+        if deliveries is not None:
+            await deliveries.look(clock())
+
     return [
+        *([BackgroundTask("deliver webhooks", deliver)] if deliveries is not None else []),
         *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
         BackgroundTask("verify the store", backend.store.engine.verify, _VERIFY_SECONDS),

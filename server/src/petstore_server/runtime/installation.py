@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
+from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.settings.values import SQLITE
 from petstore_server.store import Store
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from petstore_server.domain.usage import Usage
     from petstore_server.engines.postgres.timelines import Share
     from petstore_server.limits.redis import RedisCounters
+    from petstore_server.operations.webhooks import WebhookService
     from petstore_server.runtime.tracing import Tracing
+    from petstore_server.webhooks.sending import Sender
 
 _ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _ROWS_AT_ONCE = 16_000
@@ -145,6 +148,31 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
 
     if problem := postgres.url_problem(url):
         raise SettingsError(f"{setting} {problem}.")
+
+
+@asynccontextmanager
+async def webhook_service(
+    settings: Settings, store: Store, clock: Callable[[], float]
+) -> AsyncIterator[tuple["WebhookService", "Sender | None"]]:
+    """The webhooks of a store, and what sends their messages, if there are any; closed at the end.
+
+    `clock` gives Unix seconds. Raises SettingsError.
+    """
+    from petstore_server.operations.webhooks import WebhookService
+    from petstore_server.webhooks.addresses import Addresses
+
+    addresses = Addresses(settings.webhook_networks)
+    if settings.webhook_secret is None:
+        yield WebhookService(store, addresses, None), None
+        return
+    require_installed("httpx2", "PETSTORE_WEBHOOK_SECRET is set")
+    from petstore_server.webhooks.sending import Sender
+
+    sender = Sender(SigningSecrets(settings.webhook_secret), addresses, settings.webhook_proxy, clock)
+    try:
+        yield WebhookService(store, addresses, sender), sender
+    finally:
+        await sender.close()
 
 
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:

@@ -175,6 +175,23 @@ class Settings:
         "off, errors or all: which responses of the API are logged at the level info; errors are those from 400 on.",
         values.one_of("off", "errors", "all"),
     )
+    webhook_secret: str | None = _setting(
+        "",
+        "Text of at least 32 bytes from which the secrets of webhooks are derived; empty: there are no webhooks.",
+        values.webhook_secret,
+        secret=True,
+    )
+    webhook_networks: tuple[Network, ...] = _setting(
+        "",
+        "Private networks, separated by commas, to which webhooks may be sent as well, also without TLS.",
+        values.networks,
+    )
+    webhook_proxy: str | None = _setting(
+        "",
+        "URL of the HTTP proxy through which webhooks are sent; it has to refuse private addresses itself.",
+        values.proxy_url,
+        secret=True,
+    )
     console: bool = _setting("on", "on or off: whether the admin port has the operator console.", values.on_off)
     console_hosts: frozenset[str] = _setting(
         "", "Further host names, separated by commas, under which the admin port may be used.", values.host_names

@@ -20,6 +20,7 @@ _CONTACT = re.compile(
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 _BROWSERS_HEADERS = {"accept", "authorization", "connection", "cookie", "host", "origin", "referer", "user-agent"}
+_MIN_SECRET = 32  # bytes
 _ROLES = ("admin", "operator", "viewer")
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 _NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
@@ -140,6 +141,20 @@ def absolute_path(value: str) -> str | None:
 
 def optional_text(value: str) -> str | None:
     return value or None
+
+
+def webhook_secret(value: str) -> str | None:
+    """Text of at least 32 bytes; or empty."""
+    if value and len(value.encode()) < _MIN_SECRET:
+        remedy = "such as the output of: openssl rand -hex 32"
+        raise ValueError(f"must be empty, or have at least {_MIN_SECRET} bytes, {remedy}")
+    return value or None
+
+
+def proxy_url(value: str) -> str | None:
+    if value and not re.match(r"https?://", value):
+        raise ValueError("must be empty, or the http:// or https:// URL of a proxy")
+    return _parsed_url(value) if value else None
 
 
 def _parsed_url(value: str) -> str:

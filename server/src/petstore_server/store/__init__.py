@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from petstore_server.store.listing import Listing
     from petstore_server.store.responses import Responses
     from petstore_server.store.usage import UsageStore
+    from petstore_server.store.webhooks import Webhooks
 
 _PROBED_SECONDS = 1.0  # for which a probe that succeeded is not made again: it locks the clock, if only briefly
 
@@ -95,6 +96,12 @@ class Store:
         from petstore_server.store.usage import UsageStore
 
         return UsageStore(self.engine)
+
+    @cached_property
+    def webhooks(self) -> "Webhooks":
+        from petstore_server.store.webhooks import Webhooks
+
+        return Webhooks(self.engine)
 
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap.

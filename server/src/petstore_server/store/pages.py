@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, SortField
+from petstore_server.domain.lists import NO_OWNER, Clock, Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
 from petstore_server.store.engine import (
     LAST_CHANGE,
@@ -70,14 +70,6 @@ class Walk(NamedTuple):
 
 
 _NO_WALK = Walk("")  # answers no filter
-
-
-class Clock(NamedTuple):
-    """The clock of changes: what names its history, the number of transactions, and the time of the last change."""
-
-    epoch: str
-    change: int
-    at: int
 
 
 class Search(Part):

@@ -18,14 +18,18 @@ from petstore_server.api.v2.input import (
     AccountName,
     Boolean,
     Choice,
+    Choices,
     Integer,
     Kind,
     Reference,
+    Text,
     Timestamp,
     shown,
 )
 from petstore_server.domain.orders import STATUSES, Order, Status, is_int64
 from petstore_server.domain.timestamps import timestamp_text
+from petstore_server.domain.webhooks import MAX_GRACE, WebhookState
+from petstore_server.operations.webhooks import BEGINNING, NOW
 
 MAX_OPERATIONS = 500  # of a batch
 MAX_BATCH = 256 * 1024  # bytes of its body
@@ -47,6 +51,14 @@ CORRECTIONS: dict[str, Kind] = {
 }
 PUT_ORDER: dict[str, Kind] = {**CORRECTIONS, "status": Choice(STATUSES), "account": AccountName()}
 
+WEBHOOK: dict[str, Kind] = {
+    "url": Text(".{1,2048}", "an https:// URL of at most 2048 characters"),
+    "statuses": Choices(STATUSES),
+    "state": Choice({str(state): state for state in (WebhookState.ACTIVE, WebhookState.PAUSED)}),
+    "after": Text(".+", f"{NOW}, {BEGINNING}, or the 'next' of a response or message"),
+}
+ROTATION: dict[str, Kind] = {"grace": Integer(0, MAX_GRACE)}
+
 MEMBERS = {"ship": "shipDate", "complete": "", "cancel": "", "put": "order", "update": "changes"}
 """The member that each operation of a batch has, next to those that all have."""
 _CONDITIONS = (("ifMatch", IF_MATCH.kind), ("ifNoneMatch", IF_NONE_MATCH.kind))
@@ -54,6 +66,7 @@ _NAMES = {"petId": "pet_id", "shipDate": "ship_date"}  # of the fields of Order 
 _MEDIA_TYPE = re.compile(rb'([a-z/+-]+)(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE)
 _JSON = b"application/json"
 _MERGE_PATCH = b"application/merge-patch+json"
+_WEBHOOK_EXAMPLE = '{"url": "https://shop.example/orders"}'
 _NEW_EXAMPLE = '{"petId": 3, "quantity": 1}'
 
 
@@ -103,6 +116,26 @@ def read_ship_date(body: bytes) -> str | None:
     if body.strip() in (b"", b"null"):
         return None
     return _ship_date(_object(body, '{"shipDate": "2026-11-01T10:00:00Z"}'))
+
+
+def read_webhook(body: bytes, *, new: bool) -> dict[str, Any]:
+    """Read the fields given of createWebhook's or updateWebhook's body. Raises InvalidBody.
+
+    Without `statuses`, or with null, all are meant.
+    """
+    members = _object(body, _WEBHOOK_EXAMPLE)
+    _check_names(members, WEBHOOK)
+    required = {*members, "url"} if new else {*members}
+    values = _values(members, WEBHOOK, required - {"statuses"})
+    return values | ({"statuses": values["statuses"] or ()} if "statuses" in values else {})
+
+
+def read_grace(body: bytes) -> int:
+    """Read the seconds in rotateWebhook's body, MAX_GRACE without any. Raises InvalidBody."""
+    if body.strip() in (b"", b"null"):
+        return MAX_GRACE
+    grace: int | None = _values(_object(body, '{"grace": 3600}'), ROTATION).get("grace")
+    return MAX_GRACE if grace is None else grace
 
 
 def read_batch(body: bytes) -> list[BatchItem | InvalidBody]:
@@ -196,7 +229,7 @@ def _value(name: str, kind: Kind, members: Mapping[str, object], *, required: bo
         return None
     value = members[name]
     with suppress(KeyError, ValueError):
-        if isinstance(kind, Integer | Boolean):
+        if isinstance(kind, Integer | Boolean | Choices):
             return kind.check(value)
         if isinstance(value, str):
             return kind.from_text(value)

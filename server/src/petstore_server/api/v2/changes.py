@@ -7,18 +7,17 @@ serves all of them, and those that ask for the same share one page.
 import asyncio
 from collections import Counter
 
-from petstore_server.api.errors import ChangesReset
 from petstore_server.api.representation import uncached
 from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2.input import LIST_CHANGES, NOW
-from petstore_server.api.v2.tokens import position_after, token_of
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ChangesReset, ServiceUnavailable
 from petstore_server.domain.keys import Scope
-from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN
+from petstore_server.domain.lists import Clock, Filters, PageQuery, Position, Sort, SortField
+from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.tokens import FIRST, position_after, token_of
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
-from petstore_server.store.pages import Clock, position_of
+from petstore_server.store.pages import position_of
 
 MAX_HELD = 1024  # requests that a process holds
 MAX_HELD_FOR_ACCOUNT = 32
@@ -27,7 +26,6 @@ LOOK_SECONDS = 0.25
 
 _RETRY_AFTER = b"Retry-After: 2\r\n"  # of a request that would have been held
 _BY_CHANGE = Sort(SortField.UPDATED_AT)
-_FIRST = Position(0, INT64_MIN)  # before every change
 
 
 class Changes:
@@ -68,7 +66,7 @@ class Changes:
         self._fault = None
         if token is None or token == NOW:
             now = clock.at if last is None else last
-            token = token_of(clock.epoch, _FIRST if token is None else Position(now, INT64_MAX), owner)
+            token = token_of(clock.epoch, FIRST if token is None else Position(now, INT64_MAX), owner)
         body = await self.read(token, limit, clock, owner, with_accounts=call.caller.sees_accounts)
         headers, caller = call.request.headers, call.caller
         if body is not None or not wait:

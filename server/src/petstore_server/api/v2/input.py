@@ -53,6 +53,25 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Choices:
+    """Several of these texts, which have these values, in a list; the order of the list does not matter."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def allowed(self) -> str:
+        return f"a list of some of {', '.join(self.values)}, each at most once"
+
+    def check(self, value: object) -> tuple[Any, ...]:
+        """The values of a list of texts, in the order of `values`. Raises ValueError."""
+        if type(value) is not list or len(value) > len(self.values) or len(value) != len({*map(str, value)}):
+            raise ValueError(self.allowed)
+        if not all(type(text) is str and text in self.values for text in value):
+            raise ValueError(self.allowed)
+        return tuple(self.values[text] for text in self.values if text in value)
+
+
+@dataclass(frozen=True)
 class Integer:
     """A whole number in plain digits, as D4 has it: no sign +, leading zero, fraction or exponent."""
 
@@ -137,7 +156,7 @@ class AccountName:
         return check_account(text)
 
 
-Kind = Choice | Integer | Timestamp | Text | Reference | Boolean | AccountName
+Kind = Choice | Choices | Integer | Timestamp | Text | Reference | Boolean | AccountName
 
 
 class Parameter(NamedTuple):

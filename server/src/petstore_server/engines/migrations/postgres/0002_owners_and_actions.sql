@@ -47,3 +47,32 @@ CREATE TABLE IF NOT EXISTS petstore.response_history (
     number bigint NOT NULL,
     PRIMARY KEY (start, measure)
 );
+
+-- Which secret signs the messages of webhooks: a digest of it.
+ALTER TABLE petstore.store ADD COLUMN IF NOT EXISTS webhook_secret text COLLATE "C";
+
+-- Webhooks. A position is that after the last order that was told, in the history of changes that `position_history`
+-- names. A process delivers while it has the lease, until `leased_until`. Times are Unix seconds, but for `position_at`,
+-- which is in microseconds; `attempts` is JSON.
+CREATE TABLE IF NOT EXISTS petstore.webhooks (
+    id text COLLATE "C" PRIMARY KEY,
+    account_id bigint NOT NULL REFERENCES petstore.accounts,
+    created_at double precision NOT NULL,
+    url text COLLATE "C" NOT NULL,
+    statuses text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    position_history text COLLATE "C" NOT NULL,
+    position_at bigint NOT NULL,
+    position_id bigint NOT NULL,
+    replay bigint NOT NULL,
+    generation bigint NOT NULL,
+    previous_until double precision NOT NULL,
+    next_at double precision NOT NULL,
+    failures bigint NOT NULL,
+    failing_since double precision,
+    delivered_at double precision,
+    attempts text COLLATE "C" NOT NULL,
+    lease text COLLATE "C",
+    leased_until double precision NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS webhooks_by_account ON petstore.webhooks (account_id);

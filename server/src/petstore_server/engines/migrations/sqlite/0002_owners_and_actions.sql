@@ -44,3 +44,32 @@ CREATE TABLE response_history (
     number INTEGER NOT NULL,
     PRIMARY KEY (start, measure)
 ) STRICT, WITHOUT ROWID;
+
+-- Which secret signs the messages of webhooks: a digest of it.
+ALTER TABLE store ADD COLUMN webhook_secret TEXT;
+
+-- Webhooks. A position is that after the last order that was told, in the history of changes that `position_history`
+-- names. A process delivers while it has the lease, until `leased_until`. Times are Unix seconds, but for `position_at`,
+-- which is in microseconds; `attempts` is JSON.
+CREATE TABLE webhooks (
+    id TEXT PRIMARY KEY,
+    account_id INTEGER NOT NULL REFERENCES accounts,
+    created_at REAL NOT NULL,
+    url TEXT NOT NULL,
+    statuses TEXT NOT NULL,
+    state TEXT NOT NULL,
+    position_history TEXT NOT NULL,
+    position_at INTEGER NOT NULL,
+    position_id INTEGER NOT NULL,
+    replay INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    previous_until REAL NOT NULL,
+    next_at REAL NOT NULL,
+    failures INTEGER NOT NULL,
+    failing_since REAL,
+    delivered_at REAL,
+    attempts TEXT NOT NULL,
+    lease TEXT,
+    leased_until REAL NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+CREATE INDEX webhooks_by_account ON webhooks (account_id);

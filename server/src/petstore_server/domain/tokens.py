@@ -9,9 +9,12 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from struct import Struct
 
-from petstore_server.api.errors import ChangesReset, InvalidCursor, InvalidToken
-from petstore_server.domain.lists import Position
-from petstore_server.store.pages import Clock
+from petstore_server.domain.errors import ChangesReset, InvalidCursor, InvalidToken
+from petstore_server.domain.lists import Clock, Position
+from petstore_server.domain.orders import INT64_MIN
+
+FIRST = Position(0, INT64_MIN)
+"""The position before every change."""
 
 _SIZE = 30
 _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # no padding, and one text for each content

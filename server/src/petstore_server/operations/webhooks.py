@@ -1,0 +1,191 @@
+"""Webhooks: what partners do over the API, and operators in the command line and the console (D24)."""
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.errors import ServiceUnavailable, UrlRefused
+from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
+from petstore_server.domain.orders import INT64_MAX, Status
+from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.tokens import FIRST, position_after
+from petstore_server.domain.webhooks import (
+    SigningSecrets,
+    Webhook,
+    WebhookState,
+    edit,
+    history_of,
+    new_webhook_id,
+    require_not_ended,
+    rotate,
+)
+from petstore_server.store import Store
+from petstore_server.store.pages import position_of
+from petstore_server.webhooks.addresses import Addresses, AddressRefused
+
+if TYPE_CHECKING:
+    from petstore_server.webhooks.sending import Exchange, Sender
+
+NOW, BEGINNING = "now", "beginning"  # values of `after`, next to tokens of changes
+
+_LOOKUP_SECONDS = 3.0  # for which a new URL waits for its name; at a delivery it is looked up again
+_MAX_PINGS = 8  # of a process at the same time
+_OFF = "there are no webhooks: PETSTORE_WEBHOOK_SECRET is not set"
+
+
+class Start(NamedTuple):
+    """From where a webhook tells: `after` a token of changes, NOW or BEGINNING; or `since` a time in Unix seconds."""
+
+    after: str = NOW
+    since: float | None = None
+
+
+_FROM_NOW = Start()
+
+
+class Revealed(NamedTuple):
+    """A webhook with its secret, which is not shown again."""
+
+    webhook: Webhook
+    secret: str
+
+
+class WebhookService:
+    """The webhooks of one store. With an `account_id`, only those of this account exist.
+
+    `sender` is None if there are no webhooks (PETSTORE_WEBHOOK_SECRET is not set).
+    """
+
+    def __init__(self, store: Store, addresses: Addresses, sender: "Sender | None") -> None:
+        self.store = store
+        self._addresses = addresses
+        self._sender = sender
+        self._pings = asyncio.Semaphore(_MAX_PINGS)
+
+    @property
+    def sender(self) -> "Sender":
+        """What sends messages. Raises ServiceUnavailable without PETSTORE_WEBHOOK_SECRET."""
+        if self._sender is None:
+            raise ServiceUnavailable(_OFF)
+        return self._sender
+
+    @property
+    def signing(self) -> SigningSecrets:
+        """What derives the secrets. Raises ServiceUnavailable without PETSTORE_WEBHOOK_SECRET."""
+        return self.sender.secrets
+
+    async def create(
+        self,
+        account: tuple[int, str],
+        owner: int | None,
+        url: str,
+        actor: Actor,
+        *,
+        statuses: tuple[Status, ...] = (),
+        state: WebhookState = WebhookState.ACTIVE,
+        start: Start = _FROM_NOW,
+    ) -> Revealed:
+        """Create a webhook of an account, given by its id and name, which tells of the orders of `owner`.
+
+        Raises UrlRefused, InvalidToken, ChangesReset, TooManyWebhooks, AccountClosed, ServiceUnavailable.
+        """
+        signing = self.signing
+        await self._check_url(url)
+        history, position = await self._position(start, owner)
+        identity = new_webhook_id(secrets.randbelow), *account, url, actor.at
+        webhook = Webhook(*identity, owner, statuses, state, history, position)
+        return Revealed(await self.store.webhooks.create(webhook, signing.digest, actor), signing.shown(webhook))
+
+    async def edit(
+        self,
+        webhook_id: str,
+        actor: Actor,
+        *,
+        account_id: int | None = None,
+        url: str | None = None,
+        statuses: tuple[Status, ...] | None = None,
+        state: WebhookState | None = None,
+        start: Start | None = None,
+    ) -> Webhook:
+        """Change what is not None. Raises what `create` raises, WebhookNotFound and WebhookEnded."""
+        webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
+        if url is not None:
+            await self._check_url(url)
+        place = None if start is None else await self._position(start, webhook.owner)
+        transition = edit(url=url, statuses=statuses, state=state, start=place)
+        return await self._change(webhook, transition, actor)
+
+    async def rotate(self, webhook_id: str, grace: int, actor: Actor, account_id: int | None = None) -> Revealed:
+        """Replace the secret; the old one signs as well for `grace` seconds.
+
+        Raises WebhookNotFound, WebhookEnded, WebhookSecretChanged, ServiceUnavailable.
+        """
+        await self.store.webhooks.use_secret(self.signing.digest)
+        webhook = await self.store.webhooks.find(webhook_id, account_id)
+        after = await self._change(webhook, rotate(actor.at + grace), actor)
+        return Revealed(after, self.signing.shown(after))
+
+    async def rotate_all(self, actor: Actor) -> list[Revealed]:
+        """Take another PETSTORE_WEBHOOK_SECRET; every webhook gets a new secret. Raises ServiceUnavailable."""
+        changed = await self.store.webhooks.rotate_all(self.signing.digest, actor)
+        return [Revealed(webhook, self.signing.shown(webhook)) for webhook in changed]
+
+    async def ping(self, webhook_id: str, actor: Actor, account_id: int | None = None) -> "Exchange":
+        """Send a ping, also while the webhook is paused or stopped; return what was sent and what came back.
+
+        Raises WebhookNotFound, WebhookEnded, WebhookSecretChanged, ServiceUnavailable.
+        """
+        await self.store.webhooks.use_secret(self.signing.digest)
+        webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
+        body = msgspec.json.encode({"type": "ping", "timestamp": format_unix(actor.at), "data": {}})
+        async with self._pings:
+            exchange = await self.sender.send(webhook, f"msg_{secrets.token_hex(16)}", body)
+        await self.store.webhooks.record_ping(webhook, exchange.attempt.status, actor)
+        return exchange
+
+    async def lag(self, webhook: Webhook, now: float) -> int:
+        """How many seconds ago the first change was made that is not told yet; 0 if there is none.
+
+        `now` is in Unix seconds.
+        """
+        if webhook.state is WebhookState.ENDED:
+            return 0
+        clock = await self.store.search.clock()
+        known = webhook.history == history_of(clock.epoch, webhook.owner)
+        filters = Filters(statuses=frozenset(webhook.statuses), owner=webhook.owner)
+        query = PageQuery(filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
+        page = await self.store.search.page(query)
+        if not page.rows:
+            return 0
+        changed_at = position_of(page.rows[0], SortField.UPDATED_AT).value or 0
+        return max(0, int(now - changed_at / 1_000_000))
+
+    async def _change(self, webhook: Webhook, transition: Transition[Webhook], actor: Actor) -> Webhook:
+        return await self.store.webhooks.change(webhook.id, transition, actor, webhook.account_id)
+
+    async def _check_url(self, url: str) -> None:
+        """Raise UrlRefused if a webhook may not send to the URL. A name without an address may get one later."""
+        try:
+            destination = self._addresses.destination(url)
+            async with asyncio.timeout(_LOOKUP_SECONDS):
+                await self._addresses.check(destination)
+        except AddressRefused as error:
+            raise UrlRefused(str(error)) from None
+        except TimeoutError:
+            return
+
+    async def _position(self, start: Start, owner: int | None) -> tuple[str, Position]:
+        """The history and position from which a webhook tells. Raises InvalidToken, ChangesReset."""
+        clock = await self.store.search.clock()
+        if start.since is not None:
+            position = Position(int(start.since * 1_000_000) - 1, INT64_MAX)
+        elif start.after == NOW:
+            position = Position(clock.at, INT64_MAX)
+        elif start.after == BEGINNING:
+            position = FIRST
+        else:
+            position = position_after(start.after, clock, owner)
+        return history_of(clock.epoch, owner), position

@@ -1,0 +1,248 @@
+"""Delivery: a loop that looks for webhooks with something to tell, and tasks that tell it (D24)."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+
+import msgspec
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.lists import Clock, Filters, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.timestamps import timestamp_text
+from petstore_server.domain.tokens import FIRST, token_of
+from petstore_server.domain.webhooks import Message, Webhook, attempted, history_of, message_id
+from petstore_server.store import Store
+from petstore_server.store.pages import position_of
+from petstore_server.store.webhooks import DueWebhook
+from petstore_server.webhooks.sending import Sender
+
+MAX_ORDERS = 100  # of a message
+MAX_BYTES = 20_000  # of the orders of a message; a single order may have more
+MAX_DELIVERIES = 32  # of a process
+MAX_FAILING = 8  # of these, for webhooks whose last attempt has failed
+MAX_OF_ACCOUNT = 8
+LOOK_SECONDS = 0.25
+CLOSING_SECONDS = 2.0  # for which the end of a process waits for deliveries that are under way
+IDLE_SECONDS = (
+    1.0  # after which webhooks are looked at although no order has changed: for pauses that end, and new ones
+)
+
+_LONG_WALK = 3  # short pages without an order after which the position is moved, so that they are not read again
+_BY_CHANGE = Sort(SortField.UPDATED_AT)
+_log = logging.getLogger(__name__)
+
+
+Examined = tuple[str, int | None, Position, str]  # a webhook with all that decides which orders it tells of
+
+
+class Deliveries:
+    """The deliveries of one process. `holder` identifies it; `uniform` returns random numbers from 0 to 1."""
+
+    def __init__(self, store: Store, sender: Sender, holder: str, uniform: Callable[[], float]) -> None:
+        self._store = store
+        self._sender = sender
+        self._holder = holder
+        self._uniform = uniform
+        self._clock: Clock | None = None  # as it was at the last look
+        self._looked_at = 0.0
+        self._waiting = False  # at the last look there were more due webhooks than places
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # the deliveries under way, by webhook
+        self._accounts = Counter[int]()  # of these, for each account
+        self._failing = 0
+        # Up to which time (Unix microseconds) webhooks have nothing to tell, because of their statuses.
+        self._nothing: dict[Examined, int] = {}
+        self._ended = False
+        self.outcomes = Counter[str]()
+
+    async def look(self, now: float) -> None:
+        """Begin deliveries for webhooks that have something to tell at `now` (Unix seconds).
+
+        Raises ServiceUnavailable.
+        """
+        clock = await self._store.search.clock()
+        if self._clock is None or clock.epoch != self._clock.epoch:
+            self._nothing = {}
+        if clock == self._clock and not self._waiting and monotonic() < self._looked_at + IDLE_SECONDS:
+            return
+        due = [each for each in await self._store.webhooks.due(clock, now) if each.id not in self._tasks]
+        due = await self._with_orders(due)
+        chosen = self._chosen(due)
+        self._waiting = len(chosen) < len(due)
+        self._clock, self._looked_at = clock, monotonic()
+        if chosen and not self._ended:
+            known = {each.id: each for each in chosen}
+            for webhook in await self._store.webhooks.lease(list(known), self._holder):
+                self._begin(webhook, known[webhook.id])
+
+    def end(self) -> None:
+        """Begin no more deliveries: the process stops."""
+        self._ended = True
+
+    async def close(self) -> None:
+        """End the deliveries; another process repeats those that are not finished soon."""
+        self._ended = True
+        if tasks := list(self._tasks.values()):
+            _, late = await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with suppress(ServiceUnavailable):
+                await self._store.webhooks.release(self._holder)
+
+    @property
+    def under_way(self) -> int:
+        """The number of deliveries under way."""
+        return len(self._tasks)
+
+    async def _with_orders(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
+        """Those that may have an order to tell of: not only orders with other statuses have changed."""
+        nothing = {each.id: at for each in due if (at := self._nothing.get(_examined(each)))}
+        since = min(nothing.values(), default=None)
+        changed = [] if since is None else await self._store.webhooks.changed_since(since)
+        some = []
+        for each in due:
+            at = nothing.get(each.id)
+            if at is None or any(change.at > at and each.concerns(change) for change in changed):
+                some.append(each)
+                nothing.pop(each.id, None)
+        self._nothing = {_examined(each): each.last for each in due if each.id in nothing}
+        return some
+
+    def _chosen(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
+        """Those for which there are places."""
+        chosen: list[DueWebhook] = []
+        accounts, failing = self._accounts.copy(), self._failing
+        for each in due:
+            if len(self._tasks) + len(chosen) == MAX_DELIVERIES:
+                break
+            if accounts[each.account_id] < MAX_OF_ACCOUNT and (not each.failures or failing < MAX_FAILING):
+                accounts[each.account_id] += 1
+                failing += bool(each.failures)
+                chosen.append(each)
+        return chosen
+
+    def _begin(self, webhook: Webhook, due: DueWebhook) -> None:
+        self._accounts[webhook.account_id] += 1
+        self._failing += bool(due.failures)
+        task = asyncio.get_running_loop().create_task(self._run(webhook, due))
+        self._tasks[webhook.id] = task
+
+        def ended(_: object) -> None:
+            del self._tasks[webhook.id]
+            self._accounts[webhook.account_id] -= 1
+            self._failing -= bool(due.failures)
+
+        task.add_done_callback(ended)
+
+    async def _run(self, webhook: Webhook, due: DueWebhook) -> None:
+        """Deliver all that there is to tell. After an error the lease ends by itself, and the delivery is repeated."""
+        try:
+            if not await self._deliver(webhook):
+                self._nothing[_examined(due)] = due.last
+        except ServiceUnavailable as error:
+            _log.warning("delivery not recorded", extra={"webhook": webhook.id, "reason": error.reason})
+        except Exception as error:  # noqa: BLE001 - a defect in one delivery must not end the others
+            _log.error("delivery failed", extra={"webhook": webhook.id}, exc_info=error)
+
+    async def _deliver(self, webhook: Webhook) -> bool:
+        """Deliver messages until there is none, one fails, or the process ends; return whether there was one."""
+        going_on: Webhook | None = webhook
+        any_message = False
+        while going_on is not None:
+            webhook = going_on
+            message = await self._next_message(webhook)
+            if message is None:
+                return any_message
+            any_message = True
+            going_on = await self._attempt(webhook, message)
+        return True
+
+    async def _attempt(self, webhook: Webhook, message: Message) -> Webhook | None:
+        """Send a message and store the outcome; return the webhook if there is more to deliver now."""
+        exchange = await self._sender.send(webhook, message.id, message.body)
+        attempt = exchange.attempt
+        self.outcomes["delivered" if attempt.succeeded else "failed"] += 1
+
+        def outcome(stored: Webhook) -> Webhook:
+            spread = self._uniform()
+            return attempted(stored, message, webhook.replay, attempt, exchange.retry_after, spread)
+
+        go_on = message.more and not self._ended
+        finish = self._store.webhooks.finish
+        after = await finish(webhook.id, self._holder, attempt.at, outcome, go_on=go_on)
+        if not attempt.succeeded:
+            fields = {"webhook": webhook.id, "account": webhook.account, "status": attempt.status}
+            _log.info("delivery attempt failed", extra={**fields, "failures": webhook.failures + 1})
+        return after
+
+    async def _next_message(self, webhook: Webhook) -> Message | None:
+        """What the receiver has not got yet, at most MAX_ORDERS; None, and the lease is ended, if there is nothing."""
+        clock = await self._store.search.clock()
+        history = history_of(clock.epoch, webhook.owner)
+        if webhook.history != history:
+            data = {"next": token_of(clock.epoch, FIRST, webhook.owner)}
+            at = webhook.position.value or int(webhook.created_at * 1_000_000)
+            return _message(webhook, "orders.reset", at, msgspec.json.encode(data), history, FIRST, more=True)
+        page, walked = await self._read(webhook)
+        if page is None:
+            end = Position(clock.at, INT64_MAX)
+            await self._skip(webhook, end if walked >= _LONG_WALK else webhook.position)
+            return None
+        rows, more = _bounded(page)
+        last = position_of(rows[-1], SortField.UPDATED_AT)
+        at = last.value or 0
+        await self._store.engine.witness(clock.epoch, at)
+        data_text = (
+            f'{{"orders":[{Page(rows, None).text()}],"more":{"true" if more else "false"},'
+            f'"next":"{token_of(clock.epoch, last, webhook.owner)}"}}'
+        )
+        # All that shares the time of the last order was in the page, because one transaction has changed it.
+        position = last if more else Position(at, INT64_MAX)
+        return _message(webhook, "orders.changed", at, data_text.encode(), history, position, more=more)
+
+    async def _read(self, webhook: Webhook) -> tuple[Page | None, int]:
+        """The first page with an order after the position, and how many were read before it; None if there is none."""
+        filters = Filters(statuses=frozenset(webhook.statuses), owner=webhook.owner)
+        after: Position | None = webhook.position
+        walked = 0
+        while after is not None:
+            page = await self._store.search.page(PageQuery(filters, _BY_CHANGE, MAX_ORDERS, after))
+            if page.rows:
+                return page, walked
+            after, walked = page.next, walked + 1
+        return None, walked
+
+    async def _skip(self, webhook: Webhook, position: Position) -> None:
+        """End the lease of a webhook that has nothing to tell up to the position."""
+
+        def outcome(stored: Webhook) -> Webhook:
+            return replace(stored, position=position) if stored.replay == webhook.replay else stored
+
+        await self._store.webhooks.finish(webhook.id, self._holder, webhook.created_at, outcome, go_on=False)
+
+
+def _examined(due: DueWebhook) -> Examined:
+    return due.id, due.owner, due.position, due.statuses
+
+
+def _bounded(page: Page) -> tuple[Sequence[tuple[object, ...]], bool]:
+    """The rows of the page that fit a message, at least one; and whether there may be more."""
+    size = 0
+    for number, row in enumerate(page.rows):
+        size += len(Page([row], None).text().encode())
+        if size > MAX_BYTES and number:
+            return page.rows[:number], True
+    return page.rows, page.next is not None
+
+
+def _message(
+    webhook: Webhook, kind: str, at: int, data: bytes, history: str, position: Position, *, more: bool
+) -> Message:
+    """The message of a kind about changes up to `at` (Unix microseconds); `data` is JSON."""
+    body = b'{"type":"%s","timestamp":"%s","data":%s}' % (kind.encode(), timestamp_text(at).encode(), data)
+    return Message(message_id(webhook, history, position, body), body, history, position, more)
