@@ -34,6 +34,8 @@ from petstore_server.operations.webhooks import BEGINNING, NOW
 MAX_OPERATIONS = 500  # of a batch
 MAX_BATCH = 256 * 1024  # bytes of its body
 
+FieldKind = Kind | Choices
+
 NEW_ORDER: dict[str, Kind] = {
     "petId": Integer(),
     "quantity": Integer(minimum=1),
@@ -51,7 +53,7 @@ CORRECTIONS: dict[str, Kind] = {
 }
 PUT_ORDER: dict[str, Kind] = {**CORRECTIONS, "status": Choice(STATUSES), "account": AccountName()}
 
-WEBHOOK: dict[str, Kind] = {
+WEBHOOK: dict[str, FieldKind] = {
     "url": Text(".{1,2048}", "an https:// URL of at most 2048 characters"),
     "statuses": Choices(STATUSES),
     "state": Choice({str(state): state for state in (WebhookState.ACTIVE, WebhookState.PAUSED)}),
@@ -198,7 +200,7 @@ def _ship_date(members: Mapping[str, object]) -> str | None:
 
 
 def _values(
-    members: Mapping[str, object], fields: Mapping[str, Kind], required: Collection[str] = ()
+    members: Mapping[str, object], fields: Mapping[str, FieldKind], required: Collection[str] = ()
 ) -> dict[str, Any]:
     """The values of the fields given, by their names in Order. Raises InvalidBody."""
     _check_names(members, fields)
@@ -221,7 +223,7 @@ def _check_names(members: Mapping[str, object], known: Collection[str]) -> None:
         raise InvalidBody(f"The body contains {shown(unknown)}, which is not a field; the fields are {names}.")
 
 
-def _value(name: str, kind: Kind, members: Mapping[str, object], *, required: bool) -> Any:
+def _value(name: str, kind: FieldKind, members: Mapping[str, object], *, required: bool) -> Any:
     if required:
         if name not in members:
             raise InvalidBody(f"The body lacks the field '{name}'; it must be {kind.allowed}.")

@@ -156,7 +156,7 @@ class AccountName:
         return check_account(text)
 
 
-Kind = Choice | Choices | Integer | Timestamp | Text | Reference | Boolean | AccountName
+Kind = Choice | Integer | Timestamp | Text | Reference | Boolean | AccountName
 
 
 class Parameter(NamedTuple):
