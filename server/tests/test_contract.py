@@ -43,10 +43,10 @@ from petstore_server.api.v2.input import (
     Timestamp,
 )
 from petstore_server.domain.errors import (
-    ChangesReset,
-    InvalidCursor,
     AccountMismatch,
+    ChangesReset,
     IdentifierReserved,
+    InvalidCursor,
     OrderAlreadyComplete,
     OrderNotShipped,
     ReferenceInUse,

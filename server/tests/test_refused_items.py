@@ -18,11 +18,13 @@ from petstore_server.domain.timestamps import HOUR
 from petstore_server.domain.usage import Granularity
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime import backend as backend_module
 from petstore_server.runtime.backend import Backend, BackgroundTask
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from petstore_server.telemetry.logs import configure_logging
+from petstore_server.webhooks.addresses import Addresses
 from testing.cli import CommandLine
 from testing.clock import Clock
 from testing.console import START, Browser, Console
@@ -189,7 +191,8 @@ async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of
         refuse(each_backend, table, "new.account_id = 3", Refusal.STATEMENT)
     clock = Clock()
     local, activity = MemoryLimiter(BanPolicy(), clock), UsageRecorder()
-    backend = Backend(store, local, None, activity, await store.access_version())
+    version = await store.access_version()
+    backend = Backend(store, local, None, activity, version, WebhookService(store, Addresses(), None))
 
     async def use() -> None:
         for number in range(1, 9):
@@ -227,7 +230,8 @@ async def test_an_outage_in_the_middle_of_a_save_keeps_what_is_not_saved(
     for number in range(1, 5):
         await store.accounts.create(f"account {number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
     local, activity = MemoryLimiter(BanPolicy(), clock), UsageRecorder()
-    backend = Backend(store, local, None, activity, await store.access_version())
+    version = await store.access_version()
+    backend = Backend(store, local, None, activity, version, WebhookService(store, Addresses(), None))
     for number in range(1, 5):
         activity.decided(principal(number), "listOrders", local.decide(principal(number)))
     save, calls = store.usage.save, 0
@@ -258,7 +262,8 @@ async def test_a_save_goes_on_in_the_next_round_when_the_store_refuses_much(
         clock = Clock()
         await store.accounts.create("account 1", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
         local, activity = MemoryLimiter(BanPolicy(), clock), UsageRecorder()
-        backend = Backend(store, local, None, activity, await store.access_version())
+        version = await store.access_version()
+        backend = Backend(store, local, None, activity, version, WebhookService(store, Addresses(), None))
         activity.decided(principal(1), "listOrders", local.decide(principal(1)))
         refuse(file_store, "usage", "1", Refusal.STATEMENT)
         with monkeypatch.context() as patch:

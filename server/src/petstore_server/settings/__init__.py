@@ -177,7 +177,7 @@ class Settings:
     )
     webhook_secret: str | None = _setting(
         "",
-        "Text of at least 32 bytes from which the secrets of webhooks are derived; empty: there are no webhooks.",
+        "Text from which the secrets of webhooks are derived; empty: there are no webhooks.",
         values.webhook_secret,
         secret=True,
     )
