@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import OwnLists
-from petstore_server.api.v2 import changes, tokens
+from petstore_server.api.v2 import changes
+from petstore_server.domain import tokens
 from petstore_server.domain.changes import OrderChange, Put
 from petstore_server.domain.errors import (
     AccountMismatch,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from petstore_server.api.v2 import changes, tokens
+from petstore_server.api.v2 import changes
+from petstore_server.domain import tokens
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.lists import Clock, Position
 from petstore_server.domain.orders import CANCEL, INT64_MIN, Order
