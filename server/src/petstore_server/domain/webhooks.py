@@ -1,7 +1,7 @@
 """Webhooks: followers of the changes that the service runs for partners (D24).
 
-A webhook has one position in the order of changes. What is told is read from there when it is delivered, so there is no
-queue, and what changes again while a receiver is down is told once.
+A webhook has one position in the order of changes. A delivery reads the orders after it, as they are at that time, so
+there is no queue, and an order that changes again while a receiver is down is delivered once.
 """
 
 import hmac
@@ -69,7 +69,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A webhook of an account, which tells of the orders of `owner`; of all orders if that is None (D21).
+    """A webhook of an account, which delivers the orders of `owner`; all orders if that is None (D21).
 
     `statuses` selects orders by their status, all if it is empty. `position` is where the next message begins in the
     history of changes that `history` names, and `replay` the number of times that the partner has set it. `generation`
@@ -127,7 +127,7 @@ def new_webhook_id(randbelow: Callable[[int], int]) -> str:
 
 
 def history_of(epoch: str, owner: int | None) -> str:
-    """Name the history of changes that a webhook tells of: another one after a restore, or for another owner."""
+    """Name the history of changes that a webhook delivers: another one after a restore, or for another owner."""
     return epoch if owner is None else f"{epoch} {owner}"
 
 
@@ -144,7 +144,7 @@ def edit(
     state: WebhookState | None = None,
     start: tuple[str, Position] | None = None,
 ) -> Transition[Webhook]:
-    """Change what is not None. `start` is a history and a position from which on everything is told again.
+    """Change what is not None. `start` is a history and a position from which on everything is delivered again.
 
     A change of `url` or `statuses`, and a new start, end the pause between attempts; to resume also ends a stop.
     Raises WebhookEnded.

@@ -37,7 +37,7 @@ _OFF = "there are no webhooks: PETSTORE_WEBHOOK_SECRET is not set"
 
 
 class Start(NamedTuple):
-    """From where a webhook tells: `after` a token of changes, NOW or BEGINNING; or `since` a time in Unix seconds."""
+    """From where a webhook delivers: `after` a token of changes, NOW or BEGINNING; or `since` a time in Unix seconds."""
 
     after: str = NOW
     since: float | None = None
@@ -88,7 +88,7 @@ class WebhookService:
         state: WebhookState = WebhookState.ACTIVE,
         start: Start = _FROM_NOW,
     ) -> Revealed:
-        """Create a webhook of an account, given by its id and name, which tells of the orders of `owner`.
+        """Create a webhook of an account, given by its id and name, which delivers the orders of `owner`.
 
         Raises UrlRefused, InvalidToken, ChangesReset, TooManyWebhooks, AccountClosed, ServiceUnavailable.
         """
@@ -147,7 +147,7 @@ class WebhookService:
         return exchange
 
     async def lag(self, webhook: Webhook, now: float) -> int:
-        """How many seconds ago the first change was made that is not told yet; 0 if there is none.
+        """The age in seconds of the first change that is not delivered yet; 0 if there is none.
 
         `now` is in Unix seconds.
         """
@@ -178,7 +178,7 @@ class WebhookService:
             return
 
     async def _position(self, start: Start, owner: int | None) -> tuple[str, Position]:
-        """The history and position from which a webhook tells. Raises InvalidToken, ChangesReset."""
+        """The history and position from which a webhook delivers. Raises InvalidToken, ChangesReset."""
         clock = await self.store.search.clock()
         if start.since is not None:
             position = Position(int(start.since * 1_000_000) - 1, INT64_MAX)

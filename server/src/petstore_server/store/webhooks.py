@@ -97,7 +97,7 @@ _read_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 
 class DueWebhook(NamedTuple):
-    """A webhook that may have something to tell: `last` is the time of the last change that its account sees.
+    """A webhook that may have something to deliver: `last` is the time of the last change that its account sees.
 
     Times are Unix microseconds. `failures` is the number of failed attempts since the last success.
     """
@@ -111,7 +111,7 @@ class DueWebhook(NamedTuple):
     last: int
 
     def concerns(self, change: "StatusChange") -> bool:
-        """Whether it may have to tell of an order that has changed to this status."""
+        """Whether it may have to deliver an order that has changed to this status."""
         return change.status in self.statuses.split() and self.owner in (None, change.account_id)
 
 
@@ -215,7 +215,7 @@ class Webhooks(Part):
         return changed
 
     async def due(self, clock: Clock, now: float) -> list[DueWebhook]:
-        """The webhooks that may have something to tell at `now` (Unix seconds), the longest unserved first."""
+        """The webhooks that may have something to deliver at `now` (Unix seconds), the longest unserved first."""
         rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]
 
@@ -226,7 +226,7 @@ class Webhooks(Part):
 
     @transaction
     def lease(self, ids: Collection[str], holder: str) -> Work[list[Webhook]]:
-        """Lease those of the webhooks that nobody else has leased."""
+        """Lease those of the webhooks that no other process has leased."""
         leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids))
         found = [webhook_id for (webhook_id,) in leased]
         if not found:

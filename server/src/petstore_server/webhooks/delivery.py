@@ -1,4 +1,4 @@
-"""Delivery: a loop that looks for webhooks with something to tell, and tasks that tell it (D24)."""
+"""Delivery: a loop that looks for webhooks with changes to deliver, and tasks that deliver them (D24)."""
 
 import asyncio
 import logging
@@ -28,16 +28,14 @@ MAX_FAILING = 8  # of these, for webhooks whose last attempt has failed
 MAX_OF_ACCOUNT = 8
 LOOK_SECONDS = 0.25
 CLOSING_SECONDS = 2.0  # for which the end of a process waits for deliveries that are under way
-IDLE_SECONDS = (
-    1.0  # after which webhooks are looked at although no order has changed: for pauses that end, and new ones
-)
+IDLE_SECONDS = 1.0  # after which webhooks are looked at although no order has changed: pauses end, and new ones come
 
 _LONG_WALK = 3  # short pages without an order after which the position is moved, so that they are not read again
 _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _log = logging.getLogger(__name__)
 
 
-Examined = tuple[str, int | None, Position, str]  # a webhook with all that decides which orders it tells of
+Examined = tuple[str, int | None, Position, str]  # a webhook with all that decides which orders it delivers
 
 
 class Deliveries:
@@ -54,13 +52,13 @@ class Deliveries:
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the deliveries under way, by webhook
         self._accounts = Counter[int]()  # of these, for each account
         self._failing = 0
-        # Up to which time (Unix microseconds) webhooks have nothing to tell, because of their statuses.
+        # Up to which time (Unix microseconds) webhooks have nothing to deliver, because of their statuses.
         self._nothing: dict[Examined, int] = {}
         self._ended = False
         self.outcomes = Counter[str]()
 
     async def look(self, now: float) -> None:
-        """Begin deliveries for webhooks that have something to tell at `now` (Unix seconds).
+        """Begin deliveries for webhooks that have something to deliver at `now` (Unix seconds).
 
         Raises ServiceUnavailable.
         """
@@ -100,7 +98,7 @@ class Deliveries:
         return len(self._tasks)
 
     async def _with_orders(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
-        """Those that may have an order to tell of: not only orders with other statuses have changed."""
+        """Those that may have an order to deliver: not only orders with other statuses have changed."""
         nothing = {each.id: at for each in due if (at := self._nothing.get(_examined(each)))}
         since = min(nothing.values(), default=None)
         changed = [] if since is None else await self._store.webhooks.changed_since(since)
@@ -140,7 +138,7 @@ class Deliveries:
         task.add_done_callback(ended)
 
     async def _run(self, webhook: Webhook, due: DueWebhook) -> None:
-        """Deliver all that there is to tell. After an error the lease ends by itself, and the delivery is repeated."""
+        """Deliver all that there is. After an error the lease ends by itself, and the delivery is repeated."""
         try:
             if not await self._deliver(webhook):
                 self._nothing[_examined(due)] = due.last
@@ -218,7 +216,7 @@ class Deliveries:
         return None, walked
 
     async def _skip(self, webhook: Webhook, position: Position) -> None:
-        """End the lease of a webhook that has nothing to tell up to the position."""
+        """End the lease of a webhook that has nothing to deliver up to the position."""
 
         def outcome(stored: Webhook) -> Webhook:
             return replace(stored, position=position) if stored.replay == webhook.replay else stored

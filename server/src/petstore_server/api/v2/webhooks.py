@@ -1,4 +1,4 @@
-"""Webhooks of version 2: an account's own, which are told of changes of the orders that it sees (D24)."""
+"""Webhooks of version 2: an account's own, to which changes of the orders that it sees are delivered (D24)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS petstore.response_history (
 -- Which secret signs the messages of webhooks: a digest of it.
 ALTER TABLE petstore.store ADD COLUMN IF NOT EXISTS webhook_secret text COLLATE "C";
 
--- Webhooks. A position is that after the last order that was told, in the history of changes that `position_history`
+-- Webhooks. A position is that after the last order that was delivered, in the history of changes that `position_history`
 -- names. A process delivers while it has the lease, until `leased_until`. Times are Unix seconds, but for `position_at`,
 -- which is in microseconds; `attempts` is JSON.
 CREATE TABLE IF NOT EXISTS petstore.webhooks (

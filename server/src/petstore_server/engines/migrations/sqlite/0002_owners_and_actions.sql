@@ -48,7 +48,7 @@ CREATE TABLE response_history (
 -- Which secret signs the messages of webhooks: a digest of it.
 ALTER TABLE store ADD COLUMN webhook_secret TEXT;
 
--- Webhooks. A position is that after the last order that was told, in the history of changes that `position_history`
+-- Webhooks. A position is that after the last order that was delivered, in the history of changes that `position_history`
 -- names. A process delivers while it has the lease, until `leased_until`. Times are Unix seconds, but for `position_at`,
 -- which is in microseconds; `attempts` is JSON.
 CREATE TABLE webhooks (
