@@ -37,7 +37,7 @@ _OFF = "there are no webhooks: PETSTORE_WEBHOOK_SECRET is not set"
 
 
 class Start(NamedTuple):
-    """From where a webhook delivers: `after` a token of changes, NOW or BEGINNING; or `since` a time in Unix seconds."""
+    """Where a webhook begins: `after` a token of changes, NOW or BEGINNING; or `since` a time in Unix seconds."""
 
     after: str = NOW
     since: float | None = None
