@@ -12,12 +12,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self, TypeVar
+
+import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
 from petstore_server.domain.webhooks import SigningSecrets, Webhook
 from petstore_server.operations.webhooks import Revealed, Start, WebhookService
 from petstore_server.store import Store
+from petstore_server.webhooks import addresses as addresses_module
 from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.delivery import Deliveries
 from petstore_server.webhooks.sending import Sender
@@ -269,19 +273,29 @@ async def account(store: Store, name: str = "zoo", orders: VisibleOrders = Visib
 
 
 class Names:
-    """Stands for `socket.getaddrinfo`: each look-up of a name has the next of its results, the last one repeatedly."""
+    """Stands for `socket.getaddrinfo`: each look-up of a name has the next of its results, the last one repeatedly.
 
-    def __init__(self, **names: Sequence[Sequence[str] | OSError]) -> None:
+    Other hosts are addresses. In the arguments, `_` stands for a point.
+    """
+
+    def __init__(self, **names: Sequence[Sequence[str] | Exception]) -> None:
         self._results = {name.replace("_", "."): deque(results) for name, results in names.items()}
         self.asked: list[str] = []
 
     def __call__(self, host: str, port: int, **_: object) -> list[Any]:
         self.asked.append(host)
-        results = self._results[host]
+        results = self._results.get(host.rstrip("."), deque([[host]]))
         found = results.popleft() if len(results) > 1 else results[0]
-        if isinstance(found, OSError):
+        if isinstance(found, Exception):
             raise found
         return [(None, None, 0, "", (address, port)) for address in found]
+
+
+def named(monkeypatch: pytest.MonkeyPatch, *results: Sequence[str] | Exception) -> Names:
+    """Have shop.example resolved to these addresses, in one look-up after another."""
+    names = Names(shop_example=results)
+    monkeypatch.setattr(addresses_module, "socket", SimpleNamespace(getaddrinfo=names, SOCK_STREAM=1))
+    return names
 
 
 def failure(row: str) -> Callable[[Test], Test]:
