@@ -1,6 +1,7 @@
 """What becomes of a message for each way in which a receiver fails (D24). The decision's tables list these tests."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from email.utils import formatdate
 from pathlib import Path
@@ -162,3 +163,19 @@ async def test_a_slow_receiver_delays_no_other_account(one: Delivering) -> None:
                 await one.look()
                 await asyncio.sleep(0.01)
         assert 1 == len(slow.received)
+
+
+def rows(name: str) -> list[str]:
+    """What the first column of the decision's table with this heading has."""
+    table = PAGE.read_text().partition(f"\n| {name} | Outcome |\n|---|---|\n")[2].partition("\n\n")[0]
+    return [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()]
+
+
+def test_every_row_of_the_decisions_tables_has_its_test() -> None:
+    listed = [row for name in ("A receiver", "A process", "The store", "The network") for row in rows(name)]
+    tested = [*CASES]
+    for module in sorted((ROOT / "server" / "tests").glob("test_webhook_*.py")):
+        tested += re.findall(
+            r'^@failure\("([^"]+)"\)\n(?:@.*\n)*(?:async )?def test_', module.read_text(), re.MULTILINE
+        )
+    assert sorted(listed) == sorted(tested)
