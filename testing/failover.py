@@ -34,6 +34,15 @@ def running_pair() -> Iterator[Pair]:
             replica.remove()
 
 
+def acknowledge_together(primary: PostgresEngine) -> None:
+    """Have a primary acknowledge nothing that its replica does not have."""
+    with primary.admin() as admin:
+        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        admin.execute("SELECT pg_reload_conf()")
+        synchronous = "SELECT sync_state FROM pg_stat_replication"
+        within(PATIENCE, lambda: [("sync",)] == admin.execute(synchronous).fetchall())
+
+
 def disconnect(pair: Pair) -> None:
     """Have the replica get no further changes; return when it has all that were made."""
     with pair.primary.admin() as admin, pair.replica.admin() as other:

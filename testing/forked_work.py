@@ -6,10 +6,12 @@ From the module of a test, they would import that first, with pytest and Hypothe
 import asyncio
 import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_network
 from itertools import count, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,12 +20,17 @@ from typing import Any
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
+from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.engines import postgres, sqlite
 from petstore_server.imports.files import UnreadableFile, open_source
 from petstore_server.imports.kinds import ORDERS, Schema
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import read_batches
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
+from petstore_server.store.webhooks import Webhooks
+from petstore_server.webhooks.addresses import Addresses
+from petstore_server.webhooks.delivery import Deliveries
+from petstore_server.webhooks.sending import Sender
 
 
 def measure_reading(file: str, found: "Connection[tuple[int, str]]") -> None:
@@ -96,3 +103,30 @@ def plant_in(folder: Path, victim: Path, loot: Path, user: int) -> None:
                 with suppress(OSError):
                     change(path)
         time.sleep(turn % 7 / 1000)
+
+
+def deliver_until_killed(url: str, secret: str, point: str) -> None:
+    """Deliver the webhooks of a store, and be killed where the first delivery calls "send" or "finish".
+
+    "after": once the first outcome is recorded.
+    """
+    finish = Webhooks.finish
+
+    async def killed(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def killed_after(*arguments: Any, **options: Any) -> None:
+        await finish(*arguments, **options)
+        await killed()
+
+    async def run() -> None:
+        async with opened_store(url) as store:
+            sender = Sender(SigningSecrets(secret), Addresses([ip_network("127.0.0.0/8")]), None, time.time)
+            if point == "send":
+                sender.send = killed  # type: ignore[assignment, method-assign]
+            else:
+                Webhooks.finish = killed_after if point == "after" else killed  # type: ignore[method-assign]
+            await Deliveries(store, sender, "killed", lambda: 0.0).look(time.time())
+            await asyncio.sleep(60)
+
+    asyncio.run(run())

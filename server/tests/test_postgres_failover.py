@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.orders import Order
 from testing.deployment import Deployment
-from testing.engines import PostgresEngine
-from testing.failover import Pair, disconnect, promote, running_pair
+from testing.failover import Pair, acknowledge_together, disconnect, promote, running_pair
 from testing.process import Server, new_key, petstore, serving
 from testing.redis_engine import own_redis
 from testing.stores import BY, Canceller, opened_at, seconds_to_recovery, served
@@ -27,15 +25,6 @@ CHANGES = "/v2/store/changes"
 def _pair() -> Iterator[Pair]:
     with running_pair() as pair:
         yield pair
-
-
-def acknowledge_together(primary: PostgresEngine) -> None:
-    """Have a primary acknowledge nothing that its replica does not have."""
-    with primary.admin() as admin:
-        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-        admin.execute("SELECT pg_reload_conf()")
-        while [("sync",)] != admin.execute("SELECT sync_state FROM pg_stat_replication").fetchall():
-            time.sleep(0.02)
 
 
 async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) -> None:

@@ -185,17 +185,19 @@ def require_not_ended(webhook: Webhook) -> Webhook:
 
 
 def attempted(
-    webhook: Webhook, message: Message, replay: int, attempt: Attempt, retry_after: float | None, spread: float
+    webhook: Webhook, message: Message, sent: Webhook, attempt: Attempt, retry_after: float | None, spread: float
 ) -> Webhook:
-    """The webhook after an attempt to deliver the message, which was made for this `replay`.
+    """The webhook after an attempt to deliver the message, which was made for the webhook as it was when `sent`.
 
     `retry_after` is what the receiver asks for in seconds, and `spread` a random number from 0 to 1.
     """
     webhook = replace(webhook, attempts=(*webhook.attempts, attempt)[-MAX_ATTEMPTS:])
     if attempt.succeeded:
         webhook = replace(webhook, next_at=0.0, failures=0, failing_since=None, delivered_at=attempt.at)
-        if webhook.replay == replay:  # else the partner has set another position meanwhile
+        if webhook.replay == sent.replay:  # else the partner has set another position meanwhile
             webhook = replace(webhook, history=message.history, position=message.position)
+        return webhook
+    if webhook.url != sent.url:  # the partner has set another one meanwhile, which has not failed
         return webhook
     since = attempt.at if webhook.failing_since is None else webhook.failing_since
     pause = max(RETRY_SECONDS[min(webhook.failures, len(RETRY_SECONDS) - 1)], min(retry_after or 0, MAX_RETRY_AFTER))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
+_CHECKED_URLS = 8  # new URLs of webhooks whose names are looked up at the same time
 _UNRESPONSIVE_SECONDS = 5.0  # for which connecting does not ask a Redis that has not responded
 
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -161,16 +162,17 @@ async def webhook_service(
     from petstore_server.operations.webhooks import WebhookService
     from petstore_server.webhooks.addresses import Addresses
 
-    addresses = Addresses(settings.webhook_networks)
+    checked = Addresses(settings.webhook_networks, _CHECKED_URLS)
     if settings.webhook_secret is None:
-        yield WebhookService(store, addresses, None), None
+        yield WebhookService(store, checked, None), None
         return
     require_installed("httpx2", "PETSTORE_WEBHOOK_SECRET is set")
     from petstore_server.webhooks.sending import Sender
 
+    addresses = Addresses(settings.webhook_networks)  # others, so that new URLs do not delay deliveries
     sender = Sender(SigningSecrets(settings.webhook_secret), addresses, settings.webhook_proxy, clock)
     try:
-        yield WebhookService(store, addresses, sender), sender
+        yield WebhookService(store, checked, sender), sender
     finally:
         await sender.close()
 

@@ -54,17 +54,19 @@ _SELECT = f"""
 _INSERT = f"INSERT INTO petstore.webhooks (id, account_id, created_at, {_COLUMNS}) VALUES ({', '.join(['%s'] * 17)})"
 _UPDATE = f"UPDATE petstore.webhooks SET ({_COLUMNS}) = ({', '.join(['%s'] * 14)}) WHERE id = %s"
 _OWN = f"accounts.orders = '{VisibleOrders.OWN}'"
+# Also where the store's clock was set back, or another host's took its place.
+_FREE = f"NOT (leased_until > {NOW} AND leased_until <= {NOW} + {LEASE_SECONDS})"
 _WORKS = f"state = '{WebhookState.ACTIVE}' AND suspended_at IS NULL"
 # What an account sees may have changed after the position; or the position is of another history (`history_of`).
 _DUE = f"""
-    SELECT id, account_id, owner, failures, position_at, position_id, statuses, last
+    SELECT id, account_id, owner, failures, position_at, position_id, statuses, last, history
     FROM (
         SELECT webhooks.id, account_id, failures, position_at, position_id, statuses, leased_until, position_history,
             CASE WHEN {_OWN} THEN account_id END AS owner,
             %s || CASE WHEN {_OWN} THEN ' ' || account_id ELSE '' END AS history,
             CASE WHEN {_OWN} THEN coalesce(({LAST_CHANGE.format("webhooks.account_id")}), 0) ELSE %s END AS last
         FROM {_JOINED}
-        WHERE {_WORKS} AND next_at <= %s AND leased_until <= {NOW}
+        WHERE {_WORKS} AND next_at <= %s AND {_FREE}
     ) AS active
     WHERE position_history <> history OR (position_at, position_id) < (last, {INT64_MAX})
     ORDER BY leased_until, id
@@ -73,14 +75,15 @@ _CHANGED = "SELECT status, account_id, max(updated_at) FROM petstore.orders WHER
 _LEASE = f"""
     UPDATE petstore.webhooks SET lease = %s, leased_until = {NOW} + {LEASE_SECONDS}
     WHERE id IN (
-        SELECT id FROM petstore.webhooks WHERE id IN {{ids}} AND leased_until <= {NOW}
+        SELECT id FROM petstore.webhooks
+        WHERE id IN {{ids}} AND state = '{WebhookState.ACTIVE}' AND next_at <= %s AND {_FREE}
         ORDER BY id FOR UPDATE SKIP LOCKED
     )
     RETURNING id
 """
-_RENEW = (
-    f"UPDATE petstore.webhooks SET leased_until = CASE WHEN %s THEN {NOW} + {LEASE_SECONDS} ELSE 0 END WHERE id = %s"
-)
+# A lease that ends keeps the time, so that webhooks take turns.
+_RENEW = f"UPDATE petstore.webhooks SET leased_until = {NOW} + CASE WHEN %s THEN {LEASE_SECONDS} ELSE 0 END"
+_RELEASE = f"{_RENEW} WHERE lease = %s AND leased_until > {NOW}"
 _SUMMARY = f"""
     SELECT
         coalesce(sum(CASE WHEN {_WORKS} THEN 1 ELSE 0 END), 0),
@@ -97,9 +100,10 @@ _read_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 
 class DueWebhook(NamedTuple):
-    """A webhook that may have something to deliver: `last` is the time of the last change that its account sees.
+    """A webhook that may have something to report: `last` is the time of the last change that its account sees.
 
-    Times are Unix microseconds. `failures` is the number of failed attempts since the last success.
+    Times are Unix microseconds. `failures` is the number of failed attempts since the last success, and `history` that
+    of the changes now.
     """
 
     id: str
@@ -109,10 +113,11 @@ class DueWebhook(NamedTuple):
     position: Position
     statuses: str
     last: int
+    history: str
 
     def concerns(self, change: "StatusChange") -> bool:
-        """Whether it may have to deliver an order that has changed to this status."""
-        return change.status in self.statuses.split() and self.owner in (None, change.account_id)
+        """Whether it may have to report an order that has changed to this status."""
+        return change.status in (self.statuses or change.status).split() and self.owner in (None, change.account_id)
 
 
 class StatusChange(NamedTuple):
@@ -215,7 +220,7 @@ class Webhooks(Part):
         return changed
 
     async def due(self, clock: Clock, now: float) -> list[DueWebhook]:
-        """The webhooks that may have something to deliver at `now` (Unix seconds), the longest unserved first."""
+        """The webhooks that may have something to report at `now` (Unix seconds), the longest unserved first."""
         rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]
 
@@ -225,9 +230,9 @@ class Webhooks(Part):
         return [StatusChange(*row) for row in rows]
 
     @transaction
-    def lease(self, ids: Collection[str], holder: str) -> Work[list[Webhook]]:
-        """Lease those of the webhooks that no other process has leased."""
-        leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids))
+    def lease(self, ids: Collection[str], holder: str, now: float) -> Work[list[Webhook]]:
+        """Lease those of the webhooks that no process has leased, and that are still due at `now` (Unix seconds)."""
+        leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids, now))
         found = [webhook_id for (webhook_id,) in leased]
         if not found:
             return []
@@ -249,7 +254,7 @@ class Webhooks(Part):
         after = apply(before)
         yield Command(_UPDATE, (*_values(after), webhook_id))
         go_on = go_on and after.delivers and after.failures == 0
-        yield Command(_RENEW, (go_on, webhook_id))
+        yield Command(f"{_RENEW} WHERE id = %s", (go_on, webhook_id))
         if after.state is not before.state:
             change = difference({"state": str(before.state)}, {"state": str(after.state)})
             action = "webhook.stop" if after.state is WebhookState.STOPPED else "webhook.end"
@@ -259,7 +264,7 @@ class Webhooks(Part):
     @transaction
     def release(self, holder: str) -> Work[None]:
         """End all leases of a process that stops."""
-        yield Command("UPDATE petstore.webhooks SET leased_until = 0 WHERE lease = %s", (holder,))
+        yield Command(_RELEASE, (False, holder))
 
     async def summary(self) -> WebhookSummary:
         """What metrics and checks report."""

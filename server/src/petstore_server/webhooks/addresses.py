@@ -9,10 +9,10 @@ import ipaddress
 import re
 import socket
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
+from threading import Thread
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from petstore_server.domain.texts import looks_like_key
 
@@ -20,26 +20,18 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_URL = 2048  # characters
-_MAX_LOOKUPS = 32  # names that are looked up at the same time
 _PORTS = {"https": 443, "http": 80}
 _URL = re.compile(r"[!-~]+", re.ASCII)  # neither spaces nor control characters, as HTTP needs it
+_PLACE = re.compile(r"(.*@)?(\[[0-9A-Za-z:.%]+\]|[^][:]*)(:[0-9]+)?")  # what some versions of Python let pass
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.ASCII)
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?", re.ASCII)  # the last label of what some resolvers take for an address
 
-# What `is_global` takes for public, in some version of Python, and leads elsewhere: translation to IPv4 (NAT64, 6to4),
-# IPv4 in IPv6, documentation, and segment routing.
+_IPV6 = ipaddress.ip_network("2000::/3")  # all that is assigned; the rest has many ways to write IPv4 addresses
+# What `is_global` takes for public, in some version of Python, and leads elsewhere: addresses that two clouds give
+# their metadata, 6to4 (which is IPv4), protocols, and documentation.
 _NEVER = [
     ipaddress.ip_network(text)
-    for text in (
-        "64:ff9b::/96",
-        "64:ff9b:1::/48",
-        "2002::/16",
-        "192.88.99.0/24",
-        "::/96",
-        "fec0::/10",
-        "3fff::/20",
-        "5f00::/16",
-    )
+    for text in ("168.63.129.16", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20")
 ]
 
 
@@ -58,14 +50,10 @@ class Destination(NamedTuple):
 class Addresses:
     """Decides which addresses may be reached, by the networks that are allowed besides public addresses."""
 
-    def __init__(self, networks: Sequence[Network] = ()) -> None:
+    def __init__(self, networks: Sequence[Network] = (), lookups: int = 64) -> None:
+        """At most so many names are looked up at the same time."""
         self._networks = networks
-        # Threads of its own: a look-up may take many seconds, and the store uses the event loop's.
-        self._resolvers = ThreadPoolExecutor(_MAX_LOOKUPS, thread_name_prefix="webhook-names")
-
-    def close(self) -> None:
-        """Let look-ups end by themselves."""
-        self._resolvers.shutdown(wait=False, cancel_futures=True)
+        self._places = asyncio.Semaphore(lookups)
 
     def destination(self, url: str) -> Destination:
         """Check a URL as far as that is possible without a look-up. Raises AddressRefused."""
@@ -73,20 +61,14 @@ class Addresses:
             raise AddressRefused(f"it must have at most {MAX_URL} visible ASCII characters; percent-encode others")
         if looks_like_key(url):
             raise AddressRefused("it must not hold an API key")
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port
-        except ValueError:
-            raise AddressRefused("it cannot be parsed") from None
+        parts, port = _parsed(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and self._networks):
             raise AddressRefused("it must begin with https://")
         if "@" in parts.netloc:
             raise AddressRefused("it must have no user name or password; messages are signed")
         if parts.fragment or url.endswith("#"):
             raise AddressRefused("it must have no fragment")
-        if port == 0:
-            raise AddressRefused("its port must be from 1 to 65535")
-        destination = Destination(parts.scheme, host, port or _PORTS[parts.scheme])
+        destination = Destination(parts.scheme, parts.hostname or "", port or _PORTS[parts.scheme])
         self._check_host(destination)
         return destination
 
@@ -99,18 +81,38 @@ class Addresses:
 
     async def check(self, destination: Destination) -> list[str]:
         """The addresses of the name, none if it cannot be resolved. Raises AddressRefused unless all are allowed."""
-        look_up = partial(socket.getaddrinfo, destination.host, destination.port, type=socket.SOCK_STREAM)
-        try:
-            found: list[Any] = await asyncio.get_running_loop().run_in_executor(self._resolvers, look_up)
-        except (OSError, UnicodeError):
-            return []
+        found = await self._look_up(destination)
         addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
-        if not all(self._is_allowed(ipaddress.ip_address(text), destination.scheme) for text in addresses):
-            raise AddressRefused("its name has an address that is not public")
+        for text in addresses:
+            self._require_allowed(ipaddress.ip_address(text), destination.scheme, "its name has an address that")
         return addresses
+
+    async def _look_up(self, destination: Destination) -> list[Any]:
+        """The addresses of a host as `getaddrinfo` returns them, none if it has none."""
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        found = loop.create_future()
+
+        def ended(result: list[Any]) -> None:
+            self._places.release()
+            if not found.done():  # the caller may have gone away
+                found.set_result(result)
+
+        def run() -> None:
+            result: list[Any] = []
+            with suppress(OSError, ValueError):
+                result = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
+            with suppress(RuntimeError):  # the loop may have ended
+                loop.call_soon_threadsafe(ended, result)
+
+        # A look-up may take many seconds. An executor would have the process wait for it at its end.
+        Thread(target=run, name="webhook-names", daemon=True).start()
+        return list(await found)
 
     def _check_host(self, destination: Destination) -> None:
         host = destination.host
+        if "%" in host:
+            raise AddressRefused("its host must have no percent sign, as of an escape or a zone")
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
@@ -119,14 +121,30 @@ class Addresses:
             if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
                 raise AddressRefused("it must have an IPv4 address in its usual form, such as 192.0.2.1") from None
             return
-        if not self._is_allowed(address, destination.scheme):
-            raise AddressRefused("its address is not public")
+        self._require_allowed(address, destination.scheme, "its address")
 
-    def _is_allowed(self, address: Address, scheme: str) -> bool:
-        """Whether an address may be reached; without TLS only one of the networks."""
+    def _require_allowed(self, address: Address, scheme: str, name: str) -> None:
+        """Raise AddressRefused for an address that may not be reached: without TLS, all but those of the networks."""
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         if any(address in network for network in self._networks):
-            return True
-        never = address.is_multicast or any(address in network for network in _NEVER)
-        return scheme == "https" and address.is_global and not never
+            return
+        if scheme != "https":
+            raise AddressRefused(f"{name} is of no network that the operator allows, so it must begin with https://")
+        special = address.is_multicast or any(address in network for network in _NEVER)
+        if special or not address.is_global or (address.version == 6 and address not in _IPV6):
+            raise AddressRefused(f"{name} is not public")
+
+
+def _parsed(url: str) -> tuple[SplitResult, int | None]:
+    """The parts of a URL, and its port. Raises AddressRefused."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise AddressRefused("it cannot be parsed") from None
+    if not _PLACE.fullmatch(parts.netloc):
+        raise AddressRefused("it cannot be parsed")
+    if port == 0:
+        raise AddressRefused("its port must be from 1 to 65535")
+    return parts, port

@@ -1,4 +1,4 @@
-"""Delivery: a loop that looks for webhooks with changes to deliver, and tasks that deliver them (D24)."""
+"""Delivery: a loop that looks for webhooks with something to report, and tasks that send it (D24)."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from petstore_server.domain.lists import Clock, Filters, Page, PageQuery, Positi
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import timestamp_text
 from petstore_server.domain.tokens import FIRST, token_of
-from petstore_server.domain.webhooks import Message, Webhook, attempted, history_of, message_id
+from petstore_server.domain.webhooks import Message, Webhook, attempted, history_of, message_id, statuses_text
 from petstore_server.store import Store
 from petstore_server.store.pages import position_of
 from petstore_server.store.webhooks import DueWebhook
@@ -28,14 +28,15 @@ MAX_FAILING = 8  # of these, for webhooks whose last attempt has failed
 MAX_OF_ACCOUNT = 8
 LOOK_SECONDS = 0.25
 CLOSING_SECONDS = 2.0  # for which the end of a process waits for deliveries that are under way
-IDLE_SECONDS = 1.0  # after which webhooks are looked at although no order has changed: pauses end, and new ones come
+IDLE_SECONDS = 1.0
+"""After which webhooks are looked at although no order has changed: for pauses that end, and new ones."""
 
-_LONG_WALK = 3  # short pages without an order after which the position is moved, so that they are not read again
+_LONG_WALK = 10  # short pages without an order after which the position is moved, and the lease renewed
 _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _log = logging.getLogger(__name__)
 
 
-Examined = tuple[str, int | None, Position, str]  # a webhook with all that decides which orders it delivers
+Examined = tuple[str, str, Position, str]  # a webhook, and what decides which orders it reports
 
 
 class Deliveries:
@@ -48,7 +49,8 @@ class Deliveries:
         self._uniform = uniform
         self._clock: Clock | None = None  # as it was at the last look
         self._looked_at = 0.0
-        self._waiting = False  # at the last look there were more due webhooks than places
+        self._waiting = False  # at the last look there were more due webhooks than places that they could have
+        self._full = False  # and no place was left at all
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the deliveries under way, by webhook
         self._accounts = Counter[int]()  # of these, for each account
         self._failing = 0
@@ -58,23 +60,22 @@ class Deliveries:
         self.outcomes = Counter[str]()
 
     async def look(self, now: float) -> None:
-        """Begin deliveries for webhooks that have something to deliver at `now` (Unix seconds).
+        """Begin deliveries for webhooks that have something to report at `now` (Unix seconds).
 
         Raises ServiceUnavailable.
         """
         clock = await self._store.search.clock()
-        if self._clock is None or clock.epoch != self._clock.epoch:
-            self._nothing = {}
         if clock == self._clock and not self._waiting and monotonic() < self._looked_at + IDLE_SECONDS:
             return
+        self._clock, self._looked_at = clock, monotonic()
         due = [each for each in await self._store.webhooks.due(clock, now) if each.id not in self._tasks]
         due = await self._with_orders(due)
         chosen = self._chosen(due)
         self._waiting = len(chosen) < len(due)
-        self._clock, self._looked_at = clock, monotonic()
+        self._full = self._waiting and len(self._tasks) + len(chosen) >= MAX_DELIVERIES
         if chosen and not self._ended:
             known = {each.id: each for each in chosen}
-            for webhook in await self._store.webhooks.lease(list(known), self._holder):
+            for webhook in await self._store.webhooks.lease(list(known), self._holder, now):
                 self._begin(webhook, known[webhook.id])
 
     def end(self) -> None:
@@ -89,8 +90,8 @@ class Deliveries:
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            with suppress(ServiceUnavailable):
-                await self._store.webhooks.release(self._holder)
+        with suppress(ServiceUnavailable):
+            await self._store.webhooks.release(self._holder)
 
     @property
     def under_way(self) -> int:
@@ -98,17 +99,18 @@ class Deliveries:
         return len(self._tasks)
 
     async def _with_orders(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
-        """Those that may have an order to deliver: not only orders with other statuses have changed."""
-        nothing = {each.id: at for each in due if (at := self._nothing.get(_examined(each)))}
-        since = min(nothing.values(), default=None)
-        changed = [] if since is None else await self._store.webhooks.changed_since(since)
+        """Those that may have an order to report: not only orders with other statuses have changed."""
+        nothing = {key: at for each in due if (at := self._nothing.get(key := _examined(each))) is not None}
+        changed = await self._store.webhooks.changed_since(min(nothing.values())) if nothing else []
         some = []
         for each in due:
-            at = nothing.get(each.id)
+            key = _examined(each)
+            at = nothing.pop(key, None)
             if at is None or any(change.at > at and each.concerns(change) for change in changed):
                 some.append(each)
-                nothing.pop(each.id, None)
-        self._nothing = {_examined(each): each.last for each in due if each.id in nothing}
+            else:
+                nothing[key] = each.last
+        self._nothing = nothing
         return some
 
     def _chosen(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
@@ -127,38 +129,42 @@ class Deliveries:
     def _begin(self, webhook: Webhook, due: DueWebhook) -> None:
         self._accounts[webhook.account_id] += 1
         self._failing += bool(due.failures)
-        task = asyncio.get_running_loop().create_task(self._run(webhook, due))
+        task = asyncio.get_running_loop().create_task(self._run(webhook, due.last))
         self._tasks[webhook.id] = task
 
         def ended(_: object) -> None:
             del self._tasks[webhook.id]
             self._accounts[webhook.account_id] -= 1
             self._failing -= bool(due.failures)
+            self._clock = None  # what has changed meanwhile is looked for at once
 
         task.add_done_callback(ended)
 
-    async def _run(self, webhook: Webhook, due: DueWebhook) -> None:
-        """Deliver all that there is. After an error the lease ends by itself, and the delivery is repeated."""
+    async def _run(self, webhook: Webhook, last: int) -> None:
+        """Deliver what there is. After an error the lease ends by itself, and the delivery is repeated."""
         try:
-            if not await self._deliver(webhook):
-                self._nothing[_examined(due)] = due.last
+            await self._deliver(webhook, last)
         except ServiceUnavailable as error:
             _log.warning("delivery not recorded", extra={"webhook": webhook.id, "reason": error.reason})
         except Exception as error:  # noqa: BLE001 - a defect in one delivery must not end the others
             _log.error("delivery failed", extra={"webhook": webhook.id}, exc_info=error)
 
-    async def _deliver(self, webhook: Webhook) -> bool:
-        """Deliver messages until there is none, one fails, or the process ends; return whether there was one."""
+    async def _deliver(self, webhook: Webhook, last: int) -> None:
+        """Deliver messages until there is none, one fails, or others need the place. `last` is that of DueWebhook."""
         going_on: Webhook | None = webhook
-        any_message = False
         while going_on is not None:
             webhook = going_on
-            message = await self._next_message(webhook)
-            if message is None:
-                return any_message
-            any_message = True
-            going_on = await self._attempt(webhook, message)
-        return True
+            found = await self._next_message(webhook)
+            if isinstance(found, Message):
+                going_on = await self._attempt(webhook, found)
+            else:
+                going_on = await self._skip(webhook, found)
+                if found == webhook.position:
+                    self._nothing[webhook.id, webhook.history, found, statuses_text(webhook.statuses)] = last
+
+    def _goes_on(self) -> bool:
+        """Whether a delivery keeps its place for one more message."""
+        return not (self._ended or self._full)
 
     async def _attempt(self, webhook: Webhook, message: Message) -> Webhook | None:
         """Send a message and store the outcome; return the webhook if there is more to deliver now."""
@@ -168,9 +174,9 @@ class Deliveries:
 
         def outcome(stored: Webhook) -> Webhook:
             spread = self._uniform()
-            return attempted(stored, message, webhook.replay, attempt, exchange.retry_after, spread)
+            return attempted(stored, message, webhook, attempt, exchange.retry_after, spread)
 
-        go_on = message.more and not self._ended
+        go_on = message.more and self._goes_on()
         finish = self._store.webhooks.finish
         after = await finish(webhook.id, self._holder, attempt.at, outcome, go_on=go_on)
         if not attempt.succeeded:
@@ -178,19 +184,17 @@ class Deliveries:
             _log.info("delivery attempt failed", extra={**fields, "failures": webhook.failures + 1})
         return after
 
-    async def _next_message(self, webhook: Webhook) -> Message | None:
-        """What the receiver has not got yet, at most MAX_ORDERS; None, and the lease is ended, if there is nothing."""
+    async def _next_message(self, webhook: Webhook) -> Message | Position:
+        """What the receiver has not got yet, at most MAX_ORDERS; or a position up to which there is nothing."""
         clock = await self._store.search.clock()
         history = history_of(clock.epoch, webhook.owner)
         if webhook.history != history:
             data = {"next": token_of(clock.epoch, FIRST, webhook.owner)}
             at = webhook.position.value or int(webhook.created_at * 1_000_000)
             return _message(webhook, "orders.reset", at, msgspec.json.encode(data), history, FIRST, more=True)
-        page, walked = await self._read(webhook)
-        if page is None:
-            end = Position(clock.at, INT64_MAX)
-            await self._skip(webhook, end if walked >= _LONG_WALK else webhook.position)
-            return None
+        page = await self._read(webhook)
+        if isinstance(page, Position):
+            return page
         rows, more = _bounded(page)
         last = position_of(rows[-1], SortField.UPDATED_AT)
         at = last.value or 0
@@ -203,29 +207,35 @@ class Deliveries:
         position = last if more else Position(at, INT64_MAX)
         return _message(webhook, "orders.changed", at, data_text.encode(), history, position, more=more)
 
-    async def _read(self, webhook: Webhook) -> tuple[Page | None, int]:
-        """The first page with an order after the position, and how many were read before it; None if there is none."""
+    async def _read(self, webhook: Webhook) -> Page | Position:
+        """The first page with an order after the webhook's position.
+
+        Without one it is this position; after a long walk, the one that was reached.
+        """
         filters = Filters(statuses=frozenset(webhook.statuses), owner=webhook.owner)
-        after: Position | None = webhook.position
-        walked = 0
-        while after is not None:
+        after = webhook.position
+        for _ in range(_LONG_WALK):
             page = await self._store.search.page(PageQuery(filters, _BY_CHANGE, MAX_ORDERS, after))
             if page.rows:
-                return page, walked
-            after, walked = page.next, walked + 1
-        return None, walked
+                return page
+            if page.next is None:
+                return webhook.position
+            after = page.next
+        return after
 
-    async def _skip(self, webhook: Webhook, position: Position) -> None:
-        """End the lease of a webhook that has nothing to deliver up to the position."""
+    async def _skip(self, webhook: Webhook, position: Position) -> Webhook | None:
+        """Move the webhook to a position up to which there is nothing; end the lease if it has that already."""
 
         def outcome(stored: Webhook) -> Webhook:
-            return replace(stored, position=position) if stored.replay == webhook.replay else stored
+            place = position if stored.replay == webhook.replay else stored.position
+            return replace(stored, position=place, next_at=0.0, failures=0, failing_since=None)
 
-        await self._store.webhooks.finish(webhook.id, self._holder, webhook.created_at, outcome, go_on=False)
+        go_on = position != webhook.position and self._goes_on()
+        return await self._store.webhooks.finish(webhook.id, self._holder, webhook.created_at, outcome, go_on=go_on)
 
 
 def _examined(due: DueWebhook) -> Examined:
-    return due.id, due.owner, due.position, due.statuses
+    return due.id, due.history, due.position, due.statuses
 
 
 def _bounded(page: Page) -> tuple[Sequence[tuple[object, ...]], bool]:

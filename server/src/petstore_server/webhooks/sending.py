@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import perf_counter
 from typing import NamedTuple
@@ -43,8 +44,8 @@ class Sender:
         trust = ssl.create_default_context()
         limits = httpx2.Limits(max_keepalive_connections=0)
         inner = httpx2.AsyncHTTPTransport(verify=trust, trust_env=False, limits=limits, proxy=proxy)
-        transport = inner if proxy else _CheckedTransport(inner, addresses)
-        self._client = httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None)
+        # No client around it: that would keep the cookies of receivers, and send them to others.
+        self._transport = inner if proxy else _CheckedTransport(inner, addresses)
 
     async def send(self, webhook: Webhook, message_id: str, body: bytes) -> Exchange:
         """Make one attempt. It does not raise: what prevents a response is in the attempt's excerpt."""
@@ -66,7 +67,12 @@ class Sender:
             response.problem = _TOO_LATE
         except AddressRefused as error:
             response.problem = f"not sent: the URL is refused, because {error}"
-        except (httpx2.HTTPError, OSError, ssl.SSLError) as error:
+        except (
+            httpx2.HTTPError,
+            httpx2.InvalidURL,
+            OSError,
+            ValueError,
+        ) as error:  # TLS: OSError; Punycode: ValueError
             response.problem = f"no response: {_in_words(error)}"
         milliseconds = round((perf_counter() - began) * 1000)
         attempt = Attempt(at, response.status, milliseconds, _excerpt(response))
@@ -74,17 +80,20 @@ class Sender:
 
     async def close(self) -> None:
         """End all connections."""
-        await self._client.aclose()
-        self.addresses.close()
+        await self._transport.aclose()
 
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes, response: "_Response") -> None:
-        async with self._client.stream("POST", url, headers=headers, content=body) as received:
+        request = httpx2.Request("POST", url, headers=headers, content=body)
+        received = await self._transport.handle_async_request(request)
+        try:
             response.status = received.status_code
             response.retry_after = received.headers.get("Retry-After")
             async for chunk in received.aiter_raw():
                 response.text += chunk[: MAX_RESPONSE - len(response.text)]
                 if len(response.text) >= MAX_RESPONSE:
                     break
+        finally:
+            await received.aclose()
 
 
 class _Response:
@@ -143,6 +152,7 @@ def _retry_after(text: str | None, now: float) -> float | None:
     if text.isascii() and text.isdecimal():
         return float(text[:9])
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+        at = parsedate_to_datetime(text)
+        return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now)
     except (ValueError, OverflowError):
         return None

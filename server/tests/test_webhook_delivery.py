@@ -1,0 +1,205 @@
+"""Deliveries of webhooks: what messages have, in which order, and who gets them (D24)."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.accounts import VisibleOrders, close, edit, suspend
+from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.tokens import position_after
+from petstore_server.domain.webhooks import WebhookState
+from petstore_server.operations.webhooks import Start
+from petstore_server.store import Store
+from petstore_server.store.engine import Command, Work
+from petstore_server.webhooks import delivery
+from testing.stores import BY
+from testing.webhooks import Delivering, Receiver, account, delivering, reply
+
+CANCELLED = (Status.CANCELLED,)
+
+
+@pytest.fixture(name="one")
+async def _one(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Delivering]:
+    """A process that delivers; it looks at webhooks each time."""
+    monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(delivery, "CLOSING_SECONDS", 0.0)
+    async with delivering(store) as one:
+        yield one
+
+
+async def put(store: Store, *orders: Order) -> None:
+    await store.orders.import_batch(orders, "import:1", BY)
+
+
+async def test_what_changes_again_is_sent_once_as_it_is_then_in_the_order_of_the_last_changes(one: Delivering) -> None:
+    async with Receiver(reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await put(one.store, Order(1), Order(2), Order(3))
+        await one.round()
+        await one.store.orders.change(2, CANCEL, BY)
+        await put(one.store, Order(1, quantity=7))
+        one.clock.now = (await one.found(webhook)).next_at
+        await one.round()
+        failed, repeated = receiver.received
+        assert ([1, 2, 3], [3, 2, 1]) == (failed.orders, repeated.orders)
+        assert failed.id != repeated.id
+        assert ["pending", "cancelled", 7] == [
+            repeated.message["data"]["orders"][0]["status"],
+            receiver.copy[2]["status"],
+            receiver.copy[1]["quantity"],
+        ]
+
+
+async def test_a_message_has_at_most_a_hundred_orders_and_20_000_bytes(one: Delivering) -> None:
+    await put(one.store, *[Order(number) for number in range(1, 251)])
+    await put(one.store, *[Order(number, reference=f"{number:ž>64}") for number in range(1_000, 1_200)])
+    async with Receiver() as receiver:
+        await one.webhook(await account(one.store), receiver.url)
+        await one.round()
+    messages = [received.message["data"] for received in receiver.received]
+    assert [*range(1, 251), *range(1_000, 1_200)] == receiver.orders
+    assert [True] * (len(messages) - 1) + [False] == [message["more"] for message in messages]
+    sizes = [len(message["orders"]) for message in messages]
+    assert ([100, 100], True) == (sizes[:2], max(sizes[3:-1]) < 100)
+    assert max(len(received.body) for received in receiver.received) < delivery.MAX_BYTES + 500
+
+
+async def test_the_next_of_a_message_is_where_list_changes_goes_on(one: Delivering) -> None:
+
+    await put(one.store, *[Order(number) for number in range(1, 151)])
+    async with Receiver() as receiver:
+        await one.webhook(await account(one.store), receiver.url)
+        await one.round()
+        first, last = receiver.received
+    clock = await one.store.search.clock()
+    for message, expected in ((first, last.orders), (last, [])):
+        after = position_after(message.message["data"]["next"], clock)
+        page = await one.store.search.page(PageQuery(Filters(), Sort(SortField.UPDATED_AT), 1_000, after))
+        assert expected == [row[5] for row in page.rows]
+
+
+async def test_a_replay_has_other_identifiers_than_the_first_delivery(one: Delivering) -> None:
+
+    await put(one.store, Order(1))
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await one.round()
+        await one.service.edit(webhook.id, BY, start=Start("beginning"))
+        await one.round()
+        first, again = receiver.received
+    assert (first.body, True) == (again.body, first.id != again.id)
+
+
+async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(one: Delivering) -> None:
+    async with Receiver() as receiver, Receiver() as others:
+        zoo = await account(one.store)
+        await one.webhook(zoo, receiver.url, statuses=CANCELLED)
+        await one.webhook(zoo, others.url)
+        await put(one.store, Order(1), Order(2, status=Status.CANCELLED), Order(3))
+        await one.round()
+        await one.store.orders.change(3, CANCEL, BY)
+        await one.round()
+        await put(one.store, Order(4))
+        await one.round()
+    assert ([2, 3], [1, 2, 3, 3, 4]) == (receiver.orders, others.orders)
+
+
+async def test_webhooks_with_nothing_to_report_are_not_leased_again_until_an_order_concerns_them(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased: list[int] = []
+    lease = one.store.webhooks.lease
+
+    async def counting(ids: Any, *rest: Any) -> Any:
+        leased.append(len(ids))
+        return await lease(ids, *rest)
+
+    monkeypatch.setattr(type(one.store), "webhooks", one.store.webhooks)
+    monkeypatch.setattr(one.store.webhooks, "lease", counting)
+    zoo, own = await account(one.store), await account(one.store, "own", VisibleOrders.OWN)
+    async with Receiver() as receiver:
+        await one.webhook(zoo, receiver.url, statuses=CANCELLED)
+        await one.webhook(own, receiver.url)  # which has no order at all
+        await one.round()
+        for number in range(1, 4):
+            await put(one.store, Order(number))
+            await one.round()
+        assert 2 == sum(leased)
+        await put(one.store, Order(5, account="own"))
+        await one.round()
+        assert (3, [5]) == (sum(leased), receiver.orders)
+
+
+async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Delivering) -> None:
+    def tick() -> Work[None]:
+        yield Command("UPDATE petstore.clock SET change = change + 1, at = at + 5")
+
+    await put(one.store, Order(1))
+    async with Receiver() as receiver:
+        await one.webhook(await account(one.store), receiver.url)
+        await one.round()
+        await one.store.engine.transaction(tick)
+        await one.round()
+        await one.store.orders.change(1, CANCEL, BY)
+        await one.round()
+    assert [1, 1] == receiver.orders
+
+
+async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_LONG_WALK", 2)
+    monkeypatch.setattr("petstore_server.store.pages.MAX_WORK", 10)
+    monkeypatch.setattr("petstore_server.store.pages.NARROW", 1)
+    for number in range(1, 100, 5):
+        await put(one.store, *[Order(number + each) for each in range(5)])
+    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        await one.round()
+        reached = (await one.found(webhook)).position
+        await put(one.store, *[Order(number) for number in range(300, 400)])
+        await one.round()
+    assert [200, 201] == receiver.orders
+    assert (await one.found(webhook)).position > reached
+
+
+async def test_accounts_that_see_their_own_orders_get_no_others(one: Delivering) -> None:
+    async with Receiver() as zoo, Receiver() as acme, Receiver() as shop:
+        for name, receiver in (("zoo", zoo), ("acme", acme)):
+            await one.webhook(await account(one.store, name, VisibleOrders.OWN), receiver.url)
+        await one.webhook(await account(one.store, "shop"), shop.url)
+        await put(one.store, Order(1, account="zoo"), Order(2, account="acme"), Order(3), Order(4, account="zoo"))
+        await one.round()
+        await one.store.orders.change(2, CANCEL, BY)
+        await one.round()
+    assert ([1, 4], [2, 2], [1, 2, 3, 4, 2]) == (zoo.orders, acme.orders, shop.orders)
+    assert "zoo" not in str([zoo.received, acme.received, shop.received])
+
+
+async def test_an_account_that_sees_other_orders_from_now_on_gets_a_reset_and_then_those(one: Delivering) -> None:
+
+    await put(one.store, Order(1))
+    zoo = await account(one.store)
+    await put(one.store, Order(2, account="zoo"))
+    async with Receiver() as receiver:
+        await one.webhook(zoo, receiver.url)
+        await one.round()
+        await one.store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
+        await one.round()
+    assert ["orders.changed", "orders.reset", "orders.changed"] == [each.message["type"] for each in receiver.received]
+    assert [2] == [*receiver.copy]
+
+
+async def test_a_suspended_account_pauses_its_webhooks_and_a_closed_one_ends_them(one: Delivering) -> None:
+    await put(one.store, Order(1))
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await one.store.accounts.change("zoo", suspend(1.0), BY)
+        await one.round()
+        assert [] == receiver.received
+        await one.store.accounts.change("zoo", close(2.0), BY)
+        await one.round()
+        assert ([], WebhookState.ENDED) == (receiver.received, (await one.found(webhook)).state)

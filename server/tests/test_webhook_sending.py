@@ -1,0 +1,196 @@
+"""Sending a message: names, addresses, certificates, proxies, and what comes back (D24)."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.webhooks import Attempt, SigningSecrets, Webhook
+from petstore_server.webhooks.addresses import Addresses
+from petstore_server.webhooks.sending import Exchange, Sender
+from testing.clock import START, Clock
+from testing.subprocesses import free_port
+from testing.webhooks import LOOPBACK, SECRET, Receiver, failure, head, named, reply, server_tls, write
+
+BODY = b'{"type":"ping"}'
+
+
+async def send(url: str, networks: Sequence[Any] = LOOPBACK, proxy: str | None = None, times: int = 1) -> Attempt:
+    """Send a message to a URL; return the last attempt."""
+    return (await exchange(url, networks, proxy, times)).attempt
+
+
+async def exchange(url: str, networks: Sequence[Any] = LOOPBACK, proxy: str | None = None, times: int = 1) -> Exchange:
+    sender = Sender(SigningSecrets(SECRET), Addresses(networks), proxy, Clock())
+    webhook = Webhook("wh_one", 1, "zoo", url, START)
+    try:
+        for _ in range(times):
+            found = await sender.send(webhook, "msg_one", BODY)
+    finally:
+        await sender.close()
+    return found
+
+
+@failure("does not resolve the name")
+async def test_a_name_that_is_not_resolved_is_looked_up_again_by_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = named(monkeypatch, OSError(-3, "Temporary failure in name resolution"), ["127.0.0.1"])
+    async with Receiver() as receiver:
+        url = f"http://shop.example:{receiver.port}/"
+        attempt = await send(url)
+        assert (None, True) == (attempt.status, attempt.excerpt.endswith("its name cannot be resolved"))
+        assert 204 == (await send(url)).status
+    assert (2, f"shop.example:{receiver.port}") == (len(names.asked), receiver.received[0].headers["host"])
+
+
+@failure("resolves the name to another address at the second look-up")
+async def test_the_address_that_was_checked_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = named(monkeypatch, ["127.0.0.1"], ["10.0.0.1"])
+    async with Receiver() as receiver:
+        attempt = await send(f"http://shop.example:{receiver.port}/")
+    assert (204, ["shop.example"]) == (attempt.status, names.asked)
+
+
+@failure("resolves the name to a public and a private address")
+@pytest.mark.parametrize("found", [["127.0.0.1", "8.8.8.8"], ["8.8.8.8", "127.0.0.1"]])
+async def test_nothing_is_sent_to_a_name_of_which_one_address_is_not_public(
+    found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(monkeypatch, found)
+    async with Receiver() as receiver:
+        attempt = await send(f"https://shop.example:{receiver.port}/", networks=())
+    reason = "not sent: the URL is refused, because its name has an address that is not public"
+    assert (None, reason, 0) == (attempt.status, attempt.excerpt, receiver.connections)
+
+
+async def test_an_address_that_does_not_respond_is_followed_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    named(monkeypatch, ["127.0.0.2", "127.0.0.1"])  # only the second one has a server
+    async with Receiver() as receiver:
+        assert 204 == (await send(f"http://shop.example:{receiver.port}/")).status
+
+
+@failure("leads to a server with another certificate")
+async def test_a_certificate_has_to_be_for_the_name_and_by_a_trusted_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(monkeypatch, ["127.0.0.1"])
+    tls, certificate = server_tls(tmp_path, "DNS:shop.example")
+    async with Receiver(tls=tls) as receiver:
+        url = f"https://shop.example:{receiver.port}/"
+        attempt = await send(url)
+        assert (None, 0, True) == (attempt.status, len(receiver.received), "self-signed" in attempt.excerpt)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert 204 == (await send(url)).status == (await send(url.replace("example:", "example.:"))).status
+        attempt = await send(receiver.url)
+        assert (None, 2, True) == (attempt.status, len(receiver.received), "127.0.0.1" in attempt.excerpt)
+
+
+async def test_a_server_without_tls_is_no_connection() -> None:
+    def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(400))
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        attempt = await send(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    assert (None, True) == (attempt.status, attempt.excerpt.startswith("no response: no connection"))
+
+
+async def test_a_redirect_to_another_server_is_not_followed() -> None:
+    async with Receiver() as other, Receiver(reply(302, f"Location: {other.url}")) as receiver:
+        assert 302 == (await send(receiver.url)).status
+    assert 0 == other.connections
+
+
+async def test_cookies_of_a_receiver_are_not_kept() -> None:
+    async with Receiver(usual=reply(204, "Set-Cookie: a=b; Path=/")) as receiver:
+        await send(receiver.url, times=2)
+    assert [None, None] == [received.headers.get("cookie") for received in receiver.received]
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Receiver() as proxy, Receiver() as receiver:
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+            monkeypatch.setenv(name.upper(), f"http://127.0.0.1:{proxy.port}")
+        assert 204 == (await send(receiver.url)).status
+    assert 0 == proxy.connections
+
+
+async def test_a_proxy_that_the_operator_names_looks_the_names_up() -> None:
+    async with Receiver() as proxy:
+        url = f"http://127.9.9.9:{free_port()}/hook?key=1"
+        assert 204 == (await send(url, proxy=f"http://127.0.0.1:{proxy.port}")).status
+        attempt = await send("https://[::1]/", proxy=f"http://127.0.0.1:{proxy.port}")
+    assert [url] == [received.target for received in proxy.received]
+    assert attempt.excerpt.endswith("because its address is not public")
+
+
+async def test_a_message_has_the_headers_of_the_specification_and_its_length() -> None:
+    async with Receiver() as receiver:
+        await send(receiver.url + "?key=1")
+    [received] = receiver.received
+    assert received.headers.keys() == {
+        *("host", "content-type", "content-length", "accept-encoding", "user-agent"),
+        *("webhook-id", "webhook-timestamp", "webhook-signature"),
+    }
+    assert ("/hook?key=1", BODY, "msg_one") == (received.target, received.body, received.id)
+    assert (str(int(START)), "application/json") == (
+        received.headers["webhook-timestamp"],
+        received.headers["content-type"],
+    )
+    assert received.is_signed(SigningSecrets(SECRET).shown(Webhook("wh_one", 1, "zoo", receiver.url, START)))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("120", 120.0),
+        ("0", 0.0),
+        (f"{'9' * 40}", 999_999_999.0),
+        (formatdate(START + 60, usegmt=True), 59.75),
+        (datetime.fromtimestamp(START + 60, UTC).strftime("%A, %d-%b-%y %H:%M:%S GMT"), 59.75),
+        (datetime.fromtimestamp(START + 60, UTC).strftime("%a %b %d %H:%M:%S %Y"), 59.75),
+        (formatdate(START - 60, usegmt=True), 0.0),
+        *((text, None) for text in ("", "-1", "1.5", "soon", "٣", "Mon, 99 Foo 2026 25:00:00 GMT", "1 2", "²")),
+    ],
+)
+async def test_retry_after_has_seconds_or_a_date_of_any_form(
+    text: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    response = head(503, "Content-Length: 0", "Retry-After: @").replace(b"@", text.encode())
+    async with Receiver(write(response)) as receiver:
+        assert seconds == (await exchange(receiver.url)).retry_after
+
+
+@pytest.mark.parametrize(
+    ("body", "excerpt"),
+    [
+        (b"caf\xc3\xa9", "café"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        ("€".encode() * 500, "€" * 200),
+        (b"a" * 10_000, "a" * 200),
+        (b"", ""),
+    ],
+)
+async def test_the_excerpt_is_the_beginning_of_the_text(body: bytes, excerpt: str) -> None:
+    async with Receiver(reply(500, body=body)) as receiver:
+        assert excerpt == (await send(receiver.url)).excerpt
+
+
+@pytest.mark.parametrize("body", [b"a\0b", b"a\x1b[31mb", b"a\r\nb", "a\u202eb".encode(), b"pso_live_" + b"a" * 33])
+async def test_the_excerpt_has_neither_control_characters_nor_keys(body: bytes) -> None:
+    async with Receiver(reply(500, body=body)) as receiver:
+        excerpt = (await send(receiver.url)).excerpt
+    assert excerpt.replace("\n", "").isprintable()
+    assert "a" * 33 not in excerpt
+
+
+async def test_a_name_that_cannot_be_sent_to_is_a_failed_attempt() -> None:
+    attempt = await send("https://xn--shp-sna.example_/")
+    assert (None, True) == (attempt.status, attempt.excerpt.startswith("no response: "))

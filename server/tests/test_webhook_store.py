@@ -1,0 +1,288 @@
+"""Webhooks in the store: leases, which are due, limits, and which secret signs (D24)."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from petstore_server.domain.accounts import VisibleOrders, close, edit, suspend
+from petstore_server.domain.errors import AccountClosed, TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
+from petstore_server.domain.lists import Position
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.webhooks import MAX_WEBHOOKS, Attempt, Webhook, WebhookState
+from petstore_server.domain.webhooks import edit as edit_webhook
+from petstore_server.store import Store
+from petstore_server.store import webhooks as module
+from petstore_server.store.engine import Command, Work
+from testing.stores import BY, Stores, log
+from testing.webhooks import account, end_leases
+
+NOW = 5_000.0
+DIGEST = "a digest"
+ATTEMPT = Attempt(NOW, 204, 3, "")
+
+
+async def new(store: Store, account_id: int, name: str = "wh_one", **fields: Any) -> Webhook:
+    """A new webhook, which has to report everything, unless fields say otherwise."""
+    found = next(each for each in await store.accounts.list() if each.id == account_id)
+    webhook = Webhook(name, account_id, found.name, "https://shop.example/", NOW, **fields)
+    return await store.webhooks.create(webhook, DIGEST, BY)
+
+
+async def due(store: Store, now: float = NOW) -> dict[str, tuple[int | None, int]]:
+    """The webhooks that are due, with their owner and the time of the last change."""
+    return {each.id: (each.owner, each.last) for each in await store.webhooks.due(await store.search.clock(), now)}
+
+
+async def leased(store: Store, *names: str, holder: str = "one") -> list[str]:
+    return sorted(each.id for each in await store.webhooks.lease(names, holder, NOW))
+
+
+async def set_fields(store: Store, fields: str) -> None:
+    def work() -> Work[None]:
+        yield Command(f"UPDATE petstore.webhooks SET {fields}")
+
+    await store.engine.transaction(work)
+
+
+def moved(webhook: Webhook) -> Webhook:
+    return replace(webhook, position=Position(99, 9), attempts=(ATTEMPT,))
+
+
+async def test_one_of_several_processes_gets_the_lease_until_its_time_has_passed(store: Store) -> None:
+    webhook = await new(store, await account(store))
+    assert ["wh_one"] == await leased(store, "wh_one")
+    for holder in ("one", "two"):
+        assert [] == await leased(store, "wh_one", holder=holder)
+    assert {} == await due(store)
+    await end_leases(store)
+    assert ["wh_one"] == [*await due(store)] == await leased(store, "wh_one", holder="two")
+    assert await store.webhooks.finish("wh_one", "one", NOW, moved, go_on=True) is None
+    assert webhook == await store.webhooks.find("wh_one")
+    assert moved(webhook) == await store.webhooks.finish("wh_one", "two", NOW, moved, go_on=True)
+    assert moved(webhook) == await store.webhooks.find("wh_one")
+
+
+async def test_leases_of_many_processes_at_the_same_time_share_the_webhooks_out(
+    store: Store, each_backend: Stores
+) -> None:
+    zoo = await account(store)
+    names = [f"wh_{number}" for number in range(20)]
+    for name in names:
+        await new(store, zoo, name)
+    async with each_backend.opened() as other:
+        leases = (leased(each, *names, holder=f"{number}") for number, each in enumerate([store, other] * 8))
+        found = await asyncio.gather(*leases)
+    assert sorted(names) == sorted(name for names in found for name in names)
+
+
+async def test_a_webhook_that_another_transaction_has_locked_is_not_waited_for(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        zoo = await account(store)
+        for name in ("wh_one", "wh_two"):
+            await new(store, zoo, name)
+        with psycopg.connect(postgres_stores.url) as other:
+            other.execute("SELECT 1 FROM petstore.webhooks WHERE id = 'wh_one' FOR UPDATE")
+            assert ["wh_two"] == await leased(store, "wh_one", "wh_two")
+
+
+@pytest.mark.parametrize("go_on", [True, False])
+async def test_a_lease_is_renewed_or_ended_with_the_outcome(go_on: bool, store: Store) -> None:
+    await new(store, await account(store))
+    await leased(store, "wh_one")
+    found = await store.webhooks.finish("wh_one", "one", NOW, lambda webhook: webhook, go_on=go_on)
+    assert go_on is (found is not None)
+    assert ([] if go_on else ["wh_one"]) == await leased(store, "wh_one", holder="two")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        lambda webhook: replace(webhook, failures=1),
+        lambda webhook: replace(webhook, state=WebhookState.STOPPED),
+        lambda webhook: replace(webhook, state=WebhookState.ENDED),
+    ],
+)
+async def test_what_does_not_deliver_any_more_does_not_go_on(outcome: Any, store: Store) -> None:
+    await new(store, await account(store))
+    await leased(store, "wh_one")
+    assert await store.webhooks.finish("wh_one", "one", NOW, outcome, go_on=True) is None
+    recorded = [entry.action for entry in await log(store) if entry.actor == "service"]
+    state = (await store.webhooks.find("wh_one")).state
+    stops = {WebhookState.STOPPED: ["webhook.stop"], WebhookState.ENDED: ["webhook.end"]}
+    assert stops.get(state, []) == recorded
+
+
+async def test_a_lease_is_only_given_for_what_is_still_due(store: Store) -> None:
+    await new(store, await account(store))
+    for fields in (f"next_at = {NOW + 1}", "state = 'paused'", "state = 'stopped'", "state = 'ended'"):
+        await set_fields(store, fields)
+        assert ([], {}) == (await leased(store, "wh_one"), await due(store))
+        await set_fields(store, "state = 'active', next_at = 0")
+    assert ["wh_one"] == await leased(store, "wh_one")
+
+
+async def test_a_clock_that_was_set_back_does_not_hold_up_deliveries(store: Store) -> None:
+    await new(store, await account(store))
+    await leased(store, "wh_one")
+    await set_fields(store, "leased_until = leased_until + 3600")
+    assert ["wh_one"] == [*await due(store)] == await leased(store, "wh_one", holder="two")
+
+
+async def test_a_process_that_stops_releases_only_its_own_leases(store: Store) -> None:
+    zoo = await account(store)
+    for name in ("wh_one", "wh_two"):
+        await new(store, zoo, name)
+    await leased(store, "wh_one", holder="one")
+    await leased(store, "wh_two", holder="two")
+    await store.webhooks.release("one")
+    assert ["wh_one"] == [*await due(store)]
+
+
+async def test_a_webhook_that_was_deleted_meanwhile_is_not_made_again(store: Store) -> None:
+    await new(store, await account(store))
+    await leased(store, "wh_one")
+    await store.webhooks.delete("wh_one", BY)
+    assert await store.webhooks.finish("wh_one", "one", NOW, moved, go_on=True) is None
+    with pytest.raises(WebhookNotFound):
+        await store.webhooks.find("wh_one")
+
+
+async def test_those_are_due_whose_account_sees_a_change_after_their_position(store: Store) -> None:
+    everything, own = await account(store), await account(store, "own", VisibleOrders.OWN)
+    other = await account(store, "other", VisibleOrders.OWN)
+    epoch = (await store.search.clock()).epoch
+    for name, each in (("all", everything), ("own", own), ("other", other)):
+        history = epoch if each == everything else f"{epoch} {each}"
+        await new(store, each, name, history=history, position=Position(1, 0))
+    assert {} == await due(store)
+    await store.orders.import_batch([Order(1, account="own")], "import:1", BY)
+    at = (await store.search.clock()).at
+    assert {"all": (None, at), "own": (own, at)} == await due(store)
+    await set_fields(store, f"position_at = {at}, position_id = {2**63 - 1}")
+    assert {} == await due(store)
+    await store.orders.change(1, CANCEL, BY)
+    assert {"all", "own"} == {*await due(store)}
+    await set_fields(store, "next_at = 6000")
+    assert ({}, {"all", "own"}) == (await due(store), {*await due(store, 6_000.0)})
+
+
+@pytest.mark.parametrize("orders", [*VisibleOrders])
+async def test_a_webhook_of_another_history_is_due_without_a_change(orders: VisibleOrders, store: Store) -> None:
+    zoo = await account(store, orders=orders)
+    other = next(each for each in VisibleOrders if each is not orders)
+    epoch = (await store.search.clock()).epoch
+    history = epoch if orders is VisibleOrders.ALL else f"{epoch} {zoo}"
+    await new(store, zoo, history=history, position=Position(2**62, 0))
+    assert {} == await due(store)
+    await store.accounts.change("zoo", edit(None, None, other), BY)
+    assert ["wh_one"] == [*await due(store)]
+
+
+async def test_webhooks_of_suspended_and_closed_accounts_are_not_due(store: Store) -> None:
+    await new(store, await account(store))
+    assert ["wh_one"] == [*await due(store)]
+    await store.accounts.change("zoo", suspend(1.0), BY)
+    assert ({}, []) == (await due(store), await leased(store, "wh_one"))
+    assert (await store.webhooks.find("wh_one")).suspended
+    await store.accounts.change("zoo", close(2.0), BY)
+    await end_leases(store)
+    assert ({}, []) == (await due(store), await leased(store, "wh_one"))
+    assert WebhookState.ENDED is (await store.webhooks.find("wh_one")).state
+
+
+async def test_which_statuses_of_whose_orders_have_changed(store: Store) -> None:
+    own = await account(store, "own", VisibleOrders.OWN)
+    await store.orders.import_batch([Order(1), Order(2, account="own")], "import:1", BY)
+    first = (await store.search.clock()).at
+    await store.orders.change(2, CANCEL, BY)
+    last = (await store.search.clock()).at
+    assert {("pending", None, first), ("cancelled", own, last)} == {*await store.webhooks.changed_since(0)}
+    assert [("cancelled", own, last)] == await store.webhooks.changed_since(first)
+
+
+async def test_an_account_has_at_most_20_webhooks_however_many_are_made_at_the_same_time(store: Store) -> None:
+    zoo, acme = await account(store), await account(store, "acme")
+    made = await asyncio.gather(*(new(store, zoo, f"wh_{number}") for number in range(25)), return_exceptions=True)
+    assert 20 == sum(isinstance(each, Webhook) for each in made)
+    assert 5 == sum("20 webhooks" in each.message for each in made if isinstance(each, TooManyWebhooks))
+    await new(store, acme, "wh_of_acme")
+
+
+async def test_a_store_has_a_limit_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 1_000 == MAX_WEBHOOKS
+    monkeypatch.setattr(module, "MAX_WEBHOOKS", 3)
+    for number in range(3):
+        await new(store, await account(store, f"account {number}"), f"wh_{number}")
+    with pytest.raises(TooManyWebhooks, match="3"):
+        await new(store, await account(store))
+    await store.webhooks.delete("wh_0", BY)
+    await new(store, await account(store, "last"))
+
+
+async def test_a_closed_account_gets_no_webhook(store: Store) -> None:
+    zoo = await account(store)
+    await store.accounts.change("zoo", close(1.0), BY)
+    with pytest.raises(AccountClosed):
+        await new(store, zoo)
+
+
+async def test_another_secret_is_refused_while_there_are_webhooks(store: Store) -> None:
+    webhooks = store.webhooks
+    await webhooks.use_secret("the first")
+    await webhooks.use_secret(DIGEST)  # nothing was signed yet
+    zoo = await account(store)
+    await new(store, zoo)
+    assert (True, False) == (await webhooks.has_secret(DIGEST), await webhooks.has_secret("other"))
+    for refused in (
+        webhooks.use_secret("other"),
+        webhooks.create(Webhook("wh_two", zoo, "zoo", "https://b.example/", NOW), "other", BY),
+    ):
+        with pytest.raises(WebhookSecretChanged):
+            await refused
+    [rotated] = await webhooks.rotate_all("other", BY)
+    assert (2, 0.0) == (rotated.generation, rotated.previous_until)
+    await webhooks.use_secret("other")
+    await webhooks.delete("wh_one", BY)
+    assert await webhooks.has_secret("any")
+
+
+async def test_a_webhook_of_another_account_does_not_exist(store: Store) -> None:
+    zoo, acme = await account(store), await account(store, "acme")
+    webhook = await new(store, zoo, statuses=(Status.CANCELLED, Status.SHIPPED))
+    assert webhook == await store.webhooks.find("wh_one", zoo)
+    assert ([webhook], []) == (await store.webhooks.of_account(zoo), await store.webhooks.of_account(acme))
+    for refused in (
+        store.webhooks.find("wh_one", acme),
+        store.webhooks.delete("wh_one", BY, acme),
+        store.webhooks.change("wh_one", edit_webhook(url="https://b.example/"), BY, acme),
+    ):
+        with pytest.raises(WebhookNotFound):
+            await refused
+    assert webhook == await store.webhooks.find("wh_one")
+
+
+async def test_changes_by_partners_are_in_the_audit_log_and_attempts_are_not(store: Store) -> None:
+    await new(store, await account(store))
+    await store.webhooks.change("wh_one", edit_webhook(state=WebhookState.PAUSED), BY)
+    await store.webhooks.change("wh_one", edit_webhook(), BY)
+    await leased(store, "wh_one")
+    await store.webhooks.finish("wh_one", "one", NOW, moved, go_on=False)
+    await store.webhooks.delete("wh_one", BY)
+    actions = [entry.action for entry in await log(store) if entry.subject == "webhook:wh_one"]
+    assert ["webhook.create", "webhook.edit", "webhook.delete"] == actions
+
+
+async def test_the_summary_counts_what_works_fails_and_has_stopped(store: Store) -> None:
+    assert (0, 0, 0, None, False, None) == await store.webhooks.summary()
+    zoo = await account(store)
+    await new(store, zoo)
+    await new(store, zoo, "wh_two", failing_since=7.0, failures=1, attempts=(ATTEMPT,), delivered_at=6.0)
+    await new(store, zoo, "wh_three", state=WebhookState.STOPPED, failing_since=1.0)
+    assert (2, 1, 1, 7.0, True, 6.0) == await store.webhooks.summary()
+    await store.accounts.change("zoo", close(2.0), BY)
+    assert (0, 0, 0, None) == (await store.webhooks.summary())[:4]

@@ -1,0 +1,315 @@
+"""Receivers of webhooks on loopback that behave as a test says, and what delivers to them."""
+
+import asyncio
+import base64
+import hmac
+import ipaddress
+import json
+import ssl
+import subprocess
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Self, TypeVar
+
+import pytest
+
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
+from petstore_server.domain.webhooks import SigningSecrets, Webhook
+from petstore_server.operations.webhooks import Revealed, Start, WebhookService
+from petstore_server.store import Store
+from petstore_server.store.engine import Command, Work
+from petstore_server.store.webhooks import LEASE_SECONDS
+from petstore_server.webhooks import addresses as addresses_module
+from petstore_server.webhooks.addresses import Addresses
+from petstore_server.webhooks.delivery import Deliveries
+from petstore_server.webhooks.sending import Sender
+from testing import needs
+from testing.clock import Clock
+from testing.stores import BY
+from testing.subprocesses import PATIENCE
+
+SECRET = "the text from which all secrets are derived"
+SETTINGS = {"PETSTORE_WEBHOOK_SECRET": SECRET, "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
+BEGINNING = Start("beginning")
+
+
+class Received(NamedTuple):
+    """A request that a receiver has read. The names of its headers are in lower case."""
+
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        return self.headers["webhook-id"]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.body)
+        return found
+
+    @property
+    def orders(self) -> list[int]:
+        """The identifiers of the orders in the message."""
+        return [order["id"] for order in self.message["data"].get("orders", [])]
+
+    def is_signed(self, secret: str) -> bool:
+        """Whether a signature is that of the secret, as a receiver finds out (Standard Webhooks 1.0.0)."""
+        key = base64.b64decode(secret.removeprefix("whsec_"))
+        signed = f"{self.id}.{self.headers['webhook-timestamp']}.".encode() + self.body
+        expected = "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+        return expected in self.headers["webhook-signature"].split(" ")
+
+
+Test = TypeVar("Test")
+Behaviour = Callable[[Received, asyncio.StreamWriter], Awaitable[None]]
+"""Responds to a request, or not; afterwards the connection is closed."""
+
+
+def reply(status: int, *headers: str, body: bytes = b"") -> Behaviour:
+    """Responds with a status; headers are as `Retry-After: 5`."""
+    return write(head(status, f"Content-Length: {len(body)}", *headers) + body)
+
+
+def head(status: int, *headers: str) -> bytes:
+    """The beginning of a response, up to its body."""
+    return "\r\n".join([f"HTTP/1.1 {status} Any", *headers, "", ""]).encode()
+
+
+def write(text: bytes, *, then: Behaviour | None = None) -> Behaviour:
+    """Responds with these bytes, which may be anything."""
+
+    async def behave(received: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(text)
+        await writer.drain()
+        if then is not None:
+            await then(received, writer)
+
+    return behave
+
+
+async def hang(_: Received, writer: asyncio.StreamWriter) -> None:
+    """Does nothing until the sender ends the connection."""
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
+    """Resets the connection."""
+    await asyncio.sleep(0.01)  # so that what was written before arrives
+    writer.transport.abort()
+
+
+def endless(text: bytes) -> Behaviour:
+    """Repeats the text until the sender ends the connection."""
+
+    async def behave(_: Received, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while not writer.transport.is_closing():
+                writer.write(text)
+                await writer.drain()
+
+    return behave
+
+
+class Receiver:
+    """A receiver of webhooks: it behaves once in each of the given ways, and then in the `usual` one."""
+
+    def __init__(
+        self, *behaviours: Behaviour, usual: Behaviour | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.behaviours = deque(behaviours)
+        self.usual = usual or reply(204)
+        self.received: list[Received] = []
+        self.connections = 0
+        self.port = 0
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/hook"
+
+    @property
+    def orders(self) -> list[int]:
+        """The orders of all messages, one after another."""
+        return [order_id for received in self.received for order_id in received.orders]
+
+    @property
+    def copy(self) -> dict[int, dict[str, Any]]:
+        """The orders that a receiver has which keeps a copy of them."""
+        kept: dict[int, dict[str, Any]] = {}
+        for received in self.received:
+            if received.message["type"] == "orders.reset":
+                kept = {}
+            kept |= {order["id"]: order for order in received.message["data"].get("orders", [])}
+        return kept
+
+    async def until(self, number: int) -> None:
+        """Wait until so many requests were received."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.received) < number:  # noqa: ASYNC110 - of another program, as it were
+                await asyncio.sleep(0.005)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                received = await _read(reader)
+                self.received.append(received)
+                behave = self.behaviours.popleft() if self.behaviours else self.usual
+                await behave(received, writer)
+        finally:
+            writer.close()
+
+
+async def _read(reader: asyncio.StreamReader) -> Received:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    body = await reader.readexactly(int(headers["content-length"]))
+    return Received(first.split(" ")[1], headers, body)
+
+
+def server_tls(folder: Path, names: str = "IP:127.0.0.1") -> tuple[ssl.SSLContext, Path]:
+    """What a receiver uses for TLS, and the file of its certificate, which is for the names and signed by itself.
+
+    A sender trusts it if SSL_CERT_FILE names the file.
+    """
+    key, certificate = folder / "receiver-key.pem", folder / "receiver.pem"
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    subject = ["-subj", "/CN=receiver", "-addext", f"subjectAltName={names}"]
+    made = [needs.program("openssl"), "req", "-x509", *curve, "-keyout", str(key), "-out", str(certificate), *subject]
+    subprocess.run(made, capture_output=True, check=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
+
+
+@dataclass
+class Delivering:
+    """What one process does for webhooks, with a clock that the test sets. `uniform` is 0: pauses have no spread."""
+
+    store: Store
+    clock: Clock
+    sender: Sender
+    service: WebhookService
+    deliveries: Deliveries
+    holder: str = ""
+    outcomes: list[str] = field(default_factory=list)
+
+    async def webhook(self, account: int, url: str, start: Start = BEGINNING, **options: Any) -> Revealed:
+        """A new webhook of the account, which sees what that sees."""
+        [found] = [each for each in await self.store.accounts.list() if each.id == account]
+        owner = account if found.orders is VisibleOrders.OWN else None
+        return await self.service.create((account, found.name), owner, url, BY, start=start, **options)
+
+    async def look(self) -> None:
+        """Begin what is due."""
+        await self.deliveries.look(self.clock.now)
+
+    async def finish(self) -> None:
+        """Wait until no delivery is under way."""
+        async with asyncio.timeout(PATIENCE):
+            while self.deliveries.under_way:  # noqa: ASYNC110 - of another program, as it were
+                await asyncio.sleep(0.001)
+
+    async def round(self) -> None:
+        """Begin what is due, and wait until it has ended."""
+        await self.look()
+        await self.finish()
+
+    async def found(self, webhook: Webhook) -> Webhook:
+        """The webhook as it is in the store now."""
+        return await self.store.webhooks.find(webhook.id)
+
+
+@asynccontextmanager
+async def delivering(
+    store: Store,
+    clock: Clock | None = None,
+    addresses: Addresses | None = None,
+    holder: str = "one",
+    networks: Sequence[Any] = LOOPBACK,
+) -> AsyncIterator[Delivering]:
+    """What delivers the webhooks of a store; several of these, with other holders, are as so many processes."""
+    clock = clock or Clock()
+    addresses = addresses or Addresses(networks)
+    async with AsyncExitStack() as stack:
+        sender = Sender(SigningSecrets(SECRET), addresses, None, clock)
+        stack.push_async_callback(sender.close)
+        deliveries = Deliveries(store, sender, holder, lambda: 0.0)
+        stack.push_async_callback(deliveries.close)
+        yield Delivering(store, clock, sender, WebhookService(store, addresses, sender), deliveries, holder)
+
+
+async def account(store: Store, name: str = "zoo", orders: VisibleOrders = VisibleOrders.ALL) -> int:
+    """A new account that sees these orders; return its id."""
+    created = await store.accounts.create(name, Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    if orders is not VisibleOrders.ALL:
+        await store.accounts.change(name, edit(None, None, orders), BY)
+    return created.id
+
+
+async def end_leases(store: Store) -> None:
+    """Set the leases back, as if their time had passed."""
+
+    def work() -> Work[None]:
+        yield Command(f"UPDATE petstore.webhooks SET leased_until = leased_until - {LEASE_SECONDS}")
+
+    await store.engine.transaction(work)
+
+
+class Names:
+    """Stands for `socket.getaddrinfo`: each look-up of a name has the next of its results, the last one repeatedly.
+
+    Other hosts are addresses. In the arguments, `_` stands for a point.
+    """
+
+    def __init__(self, **names: Sequence[Sequence[str] | Exception]) -> None:
+        self._results = {name.replace("_", "."): deque(results) for name, results in names.items()}
+        self.asked: list[str] = []
+
+    def __call__(self, host: str, port: int, **_: object) -> list[Any]:
+        self.asked.append(host)
+        results = self._results.get(host.rstrip("."), deque([[host]]))
+        found = results.popleft() if len(results) > 1 else results[0]
+        if isinstance(found, Exception):
+            raise found
+        return [(None, None, 0, "", (address, port)) for address in found]
+
+
+def named(monkeypatch: pytest.MonkeyPatch, *results: Sequence[str] | Exception) -> Names:
+    """Have shop.example resolved to these addresses, in one look-up after another."""
+    names = Names(shop_example=results)
+    monkeypatch.setattr(addresses_module, "socket", SimpleNamespace(getaddrinfo=names, SOCK_STREAM=1))
+    return names
+
+
+def failure(row: str) -> Callable[[Test], Test]:
+    """Names the row of docs/decisions/0026-webhooks.md that a test is of; test_webhook_failures.py compares them."""
+    assert row
+    return lambda test: test
