@@ -170,6 +170,7 @@ class WebhookService:
         """Raise UrlRefused if a webhook may not send to the URL. A name without an address may get one later."""
         try:
             destination = self._addresses.destination(url)
+            await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 await self._addresses.check(destination)
         except AddressRefused as error:
