@@ -107,7 +107,7 @@ class VersionContract:
         code = value["code"] if status >= 400 and value else None
         check_limits(status, code, headers)
         check_code(code, segments, headers)
-        if isinstance(value, dict) and "data" in value:
+        if segments[1:2] == ["store"] and isinstance(value, dict) and "data" in value:
             check_page(target, value, headers)
         if path and status == 405:
             same(set(headers["allow"].split(", ")), set(path.responses), "the methods in Allow")

@@ -63,7 +63,9 @@ def test_the_fake_service_has_the_operation_with_its_scope(
 ) -> None:
     fake = FakePetstore([ORDER], scopes=[])
     with httpx2.Client(transport=fake, headers={"Authorization": f"Bearer {fake.api_key}"}) as client:
-        response = client.request(method, f"https://api.example/{version}{path.format(orderId=1, petId=1)}")
+        response = client.request(
+            method, f"https://api.example/{version}{path.format(orderId=1, petId=1, webhookId='wh_1')}"
+        )
     if scopes:
         assert response.status_code == 403, name
         assert f'scope="{scopes[0]}"' in response.headers["www-authenticate"]
@@ -88,6 +90,7 @@ def test_the_page_of_the_client_names_every_operation_of_version_2() -> None:
     text = (GUIDE / "client.md").read_text()
     names = [name for version, *_, name, _ in EVERY_OPERATION if version == "v2"]
     methods = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names]
+    methods = [re.sub(r"^(\w+)_webhooks?$", r"webhooks.\1", name) for name in methods]
     assert [] == [name for name in methods if f"`{name.replace('list_changes', 'follow_changes')}" not in text]
 
 

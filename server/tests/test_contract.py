@@ -1,7 +1,7 @@
 """The contracts are sound, whole and readable; parameters and fields equal the tables (D18, D20)."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,10 @@ from petstore_server.api.v2.bodies import (
     NEW_ORDER,
     PUT_ORDER,
     REQUIRED_FIELDS,
+    ROTATION,
     SHIPMENT,
+    WEBHOOK,
+    FieldKind,
 )
 from petstore_server.api.v2.input import (
     GET_USAGE,
@@ -34,8 +37,8 @@ from petstore_server.api.v2.input import (
     AccountName,
     Boolean,
     Choice,
+    Choices,
     Integer,
-    Kind,
     Parameter,
     Parameters,
     Reference,
@@ -50,8 +53,12 @@ from petstore_server.domain.errors import (
     OrderAlreadyComplete,
     OrderNotShipped,
     ReferenceInUse,
+    TooManyWebhooks,
+    WebhookEnded,
+    WebhookNotFound,
 )
 from petstore_server.domain.orders import MAX_REFERENCE
+from petstore_server.domain.webhooks import MAX_WEBHOOKS_OF_ACCOUNT
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
 from testing.checked_clients import contract
@@ -80,18 +87,29 @@ TABLES = {
     "shipOrder": NO_PARAMETERS,
     "completeOrder": NO_PARAMETERS,
     "batchOrders": NO_PARAMETERS,
+    **dict.fromkeys(("listWebhooks", "createWebhook", "getWebhook", "updateWebhook", "deleteWebhook"), NO_PARAMETERS),
+    **dict.fromkeys(("pingWebhook", "rotateWebhook"), NO_PARAMETERS),
     "getUsage": GET_USAGE,
 }
 CONDITIONS = {
     **dict.fromkeys(("cancelOrder", "updateOrder", "shipOrder", "completeOrder"), (IF_MATCH,)),
     "putOrder": (IF_MATCH, IF_NONE_MATCH),
 }
-BODIES: dict[str, dict[str, Kind]] = {
+BODIES: dict[str, Mapping[str, FieldKind]] = {
     "OrderPlacement": NEW_ORDER,
     "OrderReplacement": PUT_ORDER,
     "OrderCorrection": CORRECTIONS,
     "Shipment": SHIPMENT,
+    "WebhookCreation": WEBHOOK,
+    "WebhookChange": WEBHOOK,
+    "SecretRotation": ROTATION,
 }
+NEVER_NULL = {
+    "OrderPlacement": REQUIRED_FIELDS,
+    "WebhookCreation": ("url",),
+    "WebhookChange": [name for name in WEBHOOK if name != "statuses"],
+}
+"""Fields of bodies that must have a value where they are given."""
 
 
 def operations(document: Any) -> Iterator[dict[str, Any]]:
@@ -158,6 +176,9 @@ def test_the_examples_of_errors_say_what_the_service_says() -> None:
         OrderAlreadyComplete(7),
         AccountMismatch(7),
         IdentifierReserved(1_000_000_007, 1_000_000_000),
+        WebhookNotFound("wh_3kTMd9QxBv1a"),
+        TooManyWebhooks(MAX_WEBHOOKS_OF_ACCOUNT),
+        WebhookEnded("wh_3kTMd9QxBv1a"),
     ):
         assert second[failure.code]["value"]["message"] == failure.message
 
@@ -174,8 +195,8 @@ def test_the_codes_are_the_closed_set() -> None:
 
 @each_version
 def test_every_operation_is_described_and_marked(document: Any) -> None:
-    tags = {"getPet": "pets", "getUsage": "usage"}
-    stability = dict.fromkeys(TABLES, "beta")
+    tags = {"getPet": "pets", "getUsage": "usage", **{name: "webhooks" for name in TABLES if "Webhook" in name}}
+    stability = {name: "experimental" if "Webhook" in name else "beta" for name in TABLES}
     of_version = stability if document is DOCUMENTS["v2"] else {}
     for operation in operations(document):
         assert operation["summary"]
@@ -240,14 +261,18 @@ FIXED: dict[type, dict[str, Any]] = {
 }
 
 
-def kind_schema(kind: Kind) -> dict[str, Any]:
+def kind_schema(kind: FieldKind) -> dict[str, Any]:
     match kind:
         case Choice(values):
             return {"type": "string", "enum": list(values)}
+        case Choices():
+            return {"type": "array", "items": {"$ref": "#/components/schemas/StatusFilter"}}
         case Integer(minimum, maximum):
             return {"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
         case Text(".+"):
             return {"type": "string", "minLength": 1, "maxLength": 256}
+        case Text(".{1,2048}"):
+            return {"type": "string", "minLength": 1, "maxLength": 2048}
         case Text(pattern):
             return {"type": "string", "pattern": f"^{pattern}$"}
     return dict(FIXED[type(kind)])
@@ -308,19 +333,19 @@ def body_schema(name: str) -> dict[str, Any]:
     return schema
 
 
-def field_schema(name: str, kind: Kind, required: Collection[str]) -> dict[str, Any]:
-    """What the contract has for a field of a body: `null` is the same as absent, unless it is required."""
+def field_schema(name: str, kind: FieldKind, never_null: Collection[str]) -> dict[str, Any]:
+    """What the contract has for a field of a body: `null` is the same as absent where it is allowed."""
     schema = kind_schema(kind)
     if isinstance(kind, Choice):  # not an enumeration: generators cannot read null as a value of one
         schema = {"type": "string", "pattern": f"^({'|'.join(kind.values)})$"}
-    return schema if name in required else {**schema, "type": [schema["type"], "null"]}
+    return schema if name in never_null else {**schema, "type": [schema["type"], "null"]}
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_the_documented_fields_of_a_body_are_those_of_the_table(name: str) -> None:
     body = body_schema(name)
-    required = REQUIRED_FIELDS if name == "OrderPlacement" else ()
-    expected = {field: field_schema(field, kind, required) for field, kind in BODIES[name].items()}
+    required = NEVER_NULL.get(name, ()) if name != "WebhookChange" else ()
+    expected = {field: field_schema(field, kind, NEVER_NULL.get(name, ())) for field, kind in BODIES[name].items()}
     described = {field: documented(schema) for field, schema in body["properties"].items()}
     assert expected == described
     assert list(required) == body.get("required", [])

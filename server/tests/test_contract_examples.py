@@ -16,7 +16,11 @@ from petstore_server.settings import read_settings
 from testing.contract import resolved
 from testing.service import UNLIMITED, Service, bearer, embedded
 
-pytestmark = [pytest.mark.usefixtures("each_deployment"), embedded]
+pytestmark = [
+    pytest.mark.usefixtures("each_deployment"),
+    embedded,
+    pytest.mark.settings(PETSTORE_WEBHOOK_SECRET="s" * 32),
+]
 
 CONTRACTS = {version: load_contract(read_settings({}), version) for version in ("v1", "v2")}
 NUMBERS = itertools.count(1)

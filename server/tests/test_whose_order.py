@@ -31,7 +31,12 @@ Name = tuple[str, ...]
 """An operation and its method; and the operation of a batch."""
 
 OWNERS = ("own", "another's", "unowned", "nonexistent")
-SCOPES = [frozenset(each) for each in chain(*(combinations(Scope, size) for size in range(len(Scope) + 1)))]
+WEBHOOKS_TOO = frozenset({Scope.WEBHOOKS_MANAGE})
+OTHERS = [scope for scope in Scope if scope is not Scope.WEBHOOKS_MANAGE]
+SETS = [frozenset(each) for each in chain(*(combinations(OTHERS, size) for size in range(len(OTHERS) + 1)))]
+SCOPES = [each | WEBHOOKS_TOO if number % 2 else each for number, each in enumerate(SETS)]
+"""Every set of scopes; of those that differ only in webhooks:manage, which allows nothing about orders, one."""
+
 MANY, MANY_SHIPPED = 200, 40
 """Orders of each owner: a request that may change one gets an order that no other cell is about."""
 
@@ -63,7 +68,7 @@ class Cell(NamedTuple):
 class Asked(NamedTuple):
     """A request, and what comes back if the key has the scope: the status, and what the body then has, or has not.
 
-    `shipped`: it is about orders that have shipped. `also` is the scope that an operation of a batch requires too.
+    `shipped`: it is about orders that have shipped. `also` is another scope that it requires.
     """
 
     path: str
@@ -97,6 +102,15 @@ def always(cell: Cell) -> int:
     return 200
 
 
+def no_webhook(cell: Cell) -> int:
+    return 404
+
+
+def refused(cell: Cell) -> int:
+    """A webhook whose URL is refused is not created."""
+    return 400
+
+
 def batched(
     operation: str, more: str = "", expected: Callable[[Cell], int] = found, *, also: Scope | None = None
 ) -> Asked:
@@ -108,6 +122,7 @@ def batched(
 
 LIST = "/v1/store/orders"
 ORDERS, USAGE, BATCH = "/v2/store/orders", "/v2/usage", "/v2/store/orders/batch"
+WEBHOOKS = "/v2/webhooks"
 BODY = '{{"petId":1,"quantity":1,"reference":"{reference}"}}'
 PUT, UPDATE = '{{"petId":2,"reference":"{reference}"}}', '{{"quantity":2}}'
 SHOWN = '{{"id":{id},'
@@ -133,6 +148,17 @@ TABLE: dict[Name, Asked] = {
     ("v2.batchOrders", "POST", "complete"): batched("complete"),
     ("v2.batchOrders", "POST", "cancel"): batched("cancel", "", cancelled, also=Scope.ORDERS_CANCEL),
     ("v2.listChanges", "GET"): Asked("/v2/store/changes?limit=1000", always, '{{"id":{id}'),
+    ("v2.listWebhooks", "GET"): Asked(WEBHOOKS, always),
+    ("v2.listWebhooks", "HEAD"): Asked(WEBHOOKS, always),
+    ("v2.createWebhook", "POST"): Asked(
+        WEBHOOKS, refused, body='{{"url":"http://shop.example"}}', also=Scope.ORDERS_READ
+    ),
+    ("v2.getWebhook", "GET"): Asked(f"{WEBHOOKS}/wh_1", no_webhook),
+    ("v2.getWebhook", "HEAD"): Asked(f"{WEBHOOKS}/wh_1", no_webhook),
+    ("v2.updateWebhook", "PATCH"): Asked(f"{WEBHOOKS}/wh_1", no_webhook, body='{{"state":"paused"}}'),
+    ("v2.deleteWebhook", "DELETE"): Asked(f"{WEBHOOKS}/wh_1", no_webhook),
+    ("v2.pingWebhook", "POST"): Asked(f"{WEBHOOKS}/wh_1/ping", no_webhook),
+    ("v2.rotateWebhook", "POST"): Asked(f"{WEBHOOKS}/wh_1/rotate", no_webhook),
     ("v2.getUsage", "GET"): Asked(USAGE, always),
     ("v2.getUsage", "HEAD"): Asked(USAGE, always),
 }
@@ -271,7 +297,7 @@ def others_locked(deployment: Deployment, owner: int) -> Iterator[None]:
             other.rollback()
 
 
-@pytest.mark.settings(PETSTORE_ASSIGNED_IDS_FROM=str(PLACED))
+@pytest.mark.settings(PETSTORE_ASSIGNED_IDS_FROM=str(PLACED), PETSTORE_WEBHOOK_SECRET="s" * 32)
 @pytest.mark.parametrize("orders", VisibleOrders)
 async def test_whose_order_it_is(service: Service, deployment: Deployment, orders: VisibleOrders) -> None:
     client, another = await partner(service, orders), await partner(service)
@@ -299,7 +325,7 @@ async def test_whose_order_it_is(service: Service, deployment: Deployment, order
             entries += 1
             for name in TABLE:
                 await table.row(name, scopes, key)
-    assert len(TABLE) * len(SCOPES) * len(OWNERS) == table.cells == 2_944
+    assert len(TABLE) * len(SCOPES) * len(OWNERS) == table.cells == 4_096
     after = {row[0]: row for row in await query(EVERYTHING, short=False)}
     assert table.changed == {order_id for order_id, row in before.items() if after[order_id] != row}
     assert table.created == len(after) - len(before)

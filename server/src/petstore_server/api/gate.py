@@ -159,8 +159,8 @@ class Gate:
     async def _hold(self, call: Call, held: Held) -> Response:
         """The response that is waited for. Its key and its limits are looked at again, and nothing is charged.
 
-        Raises InvalidApiKey if the key is not valid any more, ApiKeyBanned, ChangesReset if its account sees other
-        orders now, and what the response raises.
+        Raises InvalidApiKey if the key is not valid any more, ApiKeyBanned, ChangesReset if it shows orders and its
+        account sees other ones now, and what the response raises.
         """
         began, call.decision = perf_counter(), None
         try:
@@ -171,7 +171,7 @@ class Gate:
             call.decision = await self.limiter.admit(principal, charge=False)
             if call.decision.outcome is BANNED:
                 raise errors.ApiKeyBanned
-            if principal.owner != call.caller.owner:
+            if held.shows_orders and principal.owner != call.caller.owner:
                 raise domain.ChangesReset
 
     async def _identify(self, call: Call) -> Principal:

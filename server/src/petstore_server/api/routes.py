@@ -80,6 +80,7 @@ class Held(NamedTuple):
     """A response that is waited for on purpose: meanwhile the request does not count as being answered."""
 
     response: Awaitable[Response]
+    shows_orders: bool = False
 
 
 @dataclass(slots=True)

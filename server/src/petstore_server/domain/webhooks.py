@@ -222,12 +222,12 @@ class SigningSecrets:
         """The secret of the present generation, as receivers get it."""
         return _SECRET_PREFIX + b64encode(self._secret(webhook.id, webhook.generation)).decode()
 
-    def sign(self, webhook: Webhook, message_id: str, body: bytes, now: int) -> str:
+    def sign(self, webhook: Webhook, message_id: str, body: bytes, now: float) -> str:
         """The value of webhook-signature at `now` (Unix seconds; Standard Webhooks 1.0.0)."""
         generations = [webhook.generation]
         if webhook.previous_until > now:
             generations.append(webhook.generation - 1)
-        signed = f"{message_id}.{now}.".encode() + body
+        signed = f"{message_id}.{int(now)}.".encode() + body
         return " ".join(_signature(self._secret(webhook.id, generation), signed) for generation in generations)
 
     def _secret(self, webhook_id: str, generation: int) -> bytes:

@@ -56,7 +56,7 @@ class Sender:
             "user-agent": f"petstore-webhooks/{__version__}",
             "webhook-id": message_id,
             "webhook-timestamp": str(int(at)),
-            "webhook-signature": self.secrets.sign(webhook, message_id, body, int(at)),
+            "webhook-signature": self.secrets.sign(webhook, message_id, body, at),
         }
         response = _Response()
         try:

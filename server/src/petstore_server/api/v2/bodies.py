@@ -123,13 +123,12 @@ def read_ship_date(body: bytes) -> str | None:
 def read_webhook(body: bytes, *, new: bool) -> dict[str, Any]:
     """Read the fields given of createWebhook's or updateWebhook's body. Raises InvalidBody.
 
-    Without `statuses`, or with null, all are meant.
+    `statuses` without a value are all. Of a `new` webhook, another field that is null is absent; in a change no other
+    field may be null, because none can be removed.
     """
     members = _object(body, _WEBHOOK_EXAMPLE)
-    _check_names(members, WEBHOOK)
-    required = {*members, "url"} if new else {*members}
-    values = _values(members, WEBHOOK, required - {"statuses"})
-    return values | ({"statuses": values["statuses"] or ()} if "statuses" in values else {})
+    values = _values(members, WEBHOOK, {"url"} if new else members.keys() - {"statuses"})
+    return _given(values | ({"statuses": values["statuses"] or ()} if "statuses" in values else {}))
 
 
 def read_grace(body: bytes) -> int:

@@ -75,7 +75,7 @@ class Changes:
         full = of_key >= MAX_HELD_FOR_KEY or of_account >= MAX_HELD_FOR_ACCOUNT or self.held >= MAX_HELD
         if self._ended or full:
             return uncached(headers, _body("", token, more=False), _RETRY_AFTER)
-        return Held(self._hold(call, token, limit, clock, wait))
+        return Held(self._hold(call, token, limit, clock, wait), shows_orders=True)
 
     async def _last(self, owner: int) -> int:
         """The time of the last change of this owner's orders."""

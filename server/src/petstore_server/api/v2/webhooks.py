@@ -1,24 +1,35 @@
 """Webhooks of version 2: an account's own, to which changes of the orders that it sees are delivered (D24)."""
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from petstore_server.api.errors import InvalidBody
+from petstore_server.api.errors import InvalidBody, Overloaded
 from petstore_server.api.representation import answer, body_response, uncached
 from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2 import bodies
 from petstore_server.api.v2.input import NO_PARAMETERS
-from petstore_server.domain.errors import InsufficientScope, UrlRefused
+from petstore_server.domain.errors import (
+    AccountClosed,
+    InsufficientScope,
+    ServiceUnavailable,
+    UrlRefused,
+    WebhookNotFound,
+)
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.webhooks import Attempt, Webhook
 from petstore_server.operations.webhooks import Revealed, Start, WebhookService
 from petstore_server.server.messages import Response
 
+MAX_PINGS = 4  # of an account that are under way in a process
+
 _PATH = "/v2/webhooks"
 _ONE = f"{_PATH}/{{webhookId}}"
+_ID = re.compile("wh_[0-9A-Za-z]{1,40}", re.ASCII)
 
 
 def routes(service: WebhookService, clock: Callable[[], float]) -> list[Route]:
@@ -44,6 +55,7 @@ class _Handlers:
     def __init__(self, service: WebhookService, clock: Callable[[], float]) -> None:
         self._service = service
         self._clock = clock
+        self._pings = Counter[int]()  # that are under way, by account
 
     async def list_webhooks(self, call: Call) -> Response:
         """All webhooks of the account, oldest first."""
@@ -76,6 +88,8 @@ class _Handlers:
             created = await self._service.create(account, caller.owner, actor=call.actor(self._clock()), **chosen)
         except UrlRefused as error:
             raise InvalidBody(error.message) from None
+        except AccountClosed as error:  # since the key was looked at; the next request will be 401
+            raise ServiceUnavailable(error.message) from None
         location = b"Cache-Control: no-store\r\nLocation: webhooks/%s\r\n" % created.webhook.id.encode()
         body = await self._revealed(created)
         return body_response((body,), len(body), "application/json", location, 201)
@@ -105,12 +119,19 @@ class _Handlers:
         return Response(204)
 
     async def ping_webhook(self, call: Call) -> Held:
-        """Send a ping, and show the attempt. Raises WebhookNotFound, WebhookEnded."""
+        """Send a ping, and show the attempt. Raises WebhookNotFound, WebhookEnded, Overloaded."""
         self._check(call)
+        if self._pings[call.caller.account_id] >= MAX_PINGS:
+            raise Overloaded
         return Held(self._ping(call))
 
     async def _ping(self, call: Call) -> Response:
-        exchange = await self._service.ping(call.parameter, call.actor(self._clock()), call.caller.account_id)
+        account_id = call.caller.account_id
+        self._pings[account_id] += 1
+        try:
+            exchange = await self._service.ping(call.parameter, call.actor(self._clock()), account_id)
+        finally:
+            self._pings[account_id] -= 1
         return uncached(call.request.headers, msgspec.json.encode(_attempt(exchange.attempt)))
 
     async def rotate_webhook(self, call: Call) -> Response:
@@ -127,9 +148,11 @@ class _Handlers:
         return uncached(call.request.headers, await self._revealed(rotated))
 
     def _check(self, call: Call) -> None:
-        """Raise ServiceUnavailable where webhooks are off, InvalidParameter."""
+        """Raise ServiceUnavailable where webhooks are off, InvalidParameter, WebhookNotFound."""
         _ = self._service.signing
         NO_PARAMETERS.read(call.request.query)
+        if call.parameter and not _ID.fullmatch(call.parameter):  # what else it may hold goes neither back nor on
+            raise WebhookNotFound("with this identifier")
 
     async def _shown(self, webhook: Webhook) -> dict[str, Any]:
         """A webhook as the interface shows it."""

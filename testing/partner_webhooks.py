@@ -1,0 +1,125 @@
+"""Webhooks of partners: what they ask for over HTTP, and a receiver of messages."""
+
+import asyncio
+import hmac
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx2
+
+from petstore_server.domain.audit import Transition
+from petstore_server.domain.webhooks import Webhook, WebhookState
+from testing.partners import Partner
+from testing.service import Service
+from testing.subprocesses import PATIENCE
+
+WEBHOOKS = "/v2/webhooks"
+NOWHERE = "https://127.0.0.1:9/orders"  # a port on which nothing listens
+SETTINGS = {"PETSTORE_WEBHOOK_SECRET": "a text that only the store knows", "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+"""Settings with which webhooks can be sent to this machine."""
+
+
+@dataclass
+class Receiver:
+    """A server that keeps the messages it gets, and responds with `status` once `released` is set."""
+
+    url: str = ""
+    status: int = 200
+    messages: list[tuple[Mapping[str, str], bytes]] = field(default_factory=list)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def orders(self) -> list[int]:
+        """The orders of all messages."""
+        contents = [json.loads(body)["data"] for _, body in self.messages]
+        return [order["id"] for data in contents for order in data.get("orders", [])]
+
+    async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        self.messages.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        await self.released.wait()
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 6\r\nConnection: close\r\n\r\nthanks" % self.status)
+        writer.close()
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    """A receiver on a free port of this machine."""
+    receiver = Receiver()
+    receiver.released.set()
+    async with await asyncio.start_server(receiver.respond, "127.0.0.1", 0) as server:
+        receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/orders"
+        try:
+            yield receiver
+        finally:
+            receiver.released.set()
+
+
+def signers(message: tuple[Mapping[str, str], bytes], *secrets: str) -> list[bool]:
+    """Of each secret, whether it has signed the message (Standard Webhooks 1.0.0)."""
+    headers, body = message
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    keys = [b64decode(secret.removeprefix("whsec_")) for secret in secrets]
+    expected = ["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
+    return [signature in headers["webhook-signature"].split() for signature in expected]
+
+
+async def create(client: Partner, **fields: Any) -> httpx2.Response:
+    """The response to createWebhook, with a URL where nothing receives unless there is another one."""
+    return await client.send("POST", WEBHOOKS, json={"url": NOWHERE, **fields})
+
+
+async def created(client: Partner, **fields: Any) -> dict[str, Any]:
+    """A new webhook."""
+    response = await create(client, **fields)
+    assert 201 == response.status_code, response.text
+    webhook: dict[str, Any] = response.json()
+    return webhook
+
+
+async def shown(client: Partner, webhook: Mapping[str, Any]) -> dict[str, Any]:
+    """The webhook as it is now."""
+    response = await client.get(f"{WEBHOOKS}/{webhook['id']}")
+    assert 200 == response.status_code
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def patch(client: Partner, webhook: Mapping[str, Any], **fields: Any) -> httpx2.Response:
+    """The response to updateWebhook."""
+    return await client.send("PATCH", f"{WEBHOOKS}/{webhook['id']}", json=fields)
+
+
+async def act(client: Partner, webhook: Mapping[str, Any], action: str, **options: Any) -> httpx2.Response:
+    """The response to `ping` or `rotate`."""
+    return await client.send("POST", f"{WEBHOOKS}/{webhook['id']}/{action}", **options)
+
+
+async def set_state(service: Service, webhook: Mapping[str, Any], state: WebhookState) -> None:
+    """Set a state that only deliveries lead to, with a failure before it."""
+
+    def apply(stored: Webhook) -> Webhook:
+        return replace(stored, state=state, failures=9, failing_since=service.clock.now, next_at=service.clock.now + 9)
+
+    await service.backend.store.webhooks.change(webhook["id"], Transition("test", apply), service.actor)
+
+
+async def deliver(service: Service) -> None:
+    """Deliver what there is to deliver, as a serving process does within a second."""
+    deliveries = service.backend.deliveries
+    assert deliveries is not None
+    deliveries._looked_at = 0.0  # as if a second had passed
+    await deliveries.look(service.clock.now)
+    async with asyncio.timeout(PATIENCE):
+        while deliveries.under_way:  # noqa: ASYNC110 - they are tasks of the service
+            await asyncio.sleep(0.005)
+
+
+async def audited(service: Service) -> list[tuple[str, str]]:
+    """The actions on webhooks, with what was recorded of each."""
+    entries = [entry async for entry in service.backend.store.audit.entries() if entry.subject.startswith("webhook:")]
+    return [(entry.action, str(entry)) for entry in entries]
