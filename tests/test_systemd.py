@@ -208,7 +208,9 @@ def test_the_lines_of_the_readme_turn_webhooks_on_and_let_them_reach_public_addr
     machine.run(f"echo PETSTORE_WEBHOOK_SECRET_FILE=/etc/petstore/webhook-secret >> {settings}")
     machine.run(f"systemctl restart petstore\n{READY}")
     scopes = "--scope orders:read --scope webhooks:manage"
-    key = machine.run(f"petstore accounts create hooks >/dev/null\npetstore keys create hooks {scopes}").strip()
+    key = machine.run(
+        f"petstore accounts create hooks --plan free >/dev/null\npetstore keys create hooks {scopes}"
+    ).strip()
 
     def ask(path: str, body: str = "") -> dict[str, Any]:
         sent = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{body}'"
