@@ -28,10 +28,10 @@ run: $(VENV)/.run
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
-# These come from the system: apt-get install chromium nginx-light nodejs php-cli php-curl openssl postgresql-15 redis-server pgbouncer
+# These come from the system: apt-get install chromium nginx-light nodejs npm php-cli php-curl openssl postgresql-15 redis-server pgbouncer
 # prometheus debootstrap faketime iproute2 iptables systemd-container podman catatonit runc netavark aardvark-dns. The tests that make a
 # Debian, a network or a container run only as root.
-test-system: $(VENV)/.system $(VENV)/.tools
+test-system: $(VENV)/.system $(VENV)/.tools $(if $(shell command -v npm),$(VENV)/.npm)
 	$(BIN)/python -m pytest -m system
 
 # Generates clients in seven languages from both contracts, compiles them, and calls a server with them. They come from the
@@ -166,8 +166,12 @@ $(VENV)/.system: $(VENV)/.dev requirements/system.lock
 	@$(INSTALL) -r requirements/system.lock
 	@touch $@
 
-$(VENV)/.clients: $(VENV)/.dev requirements/clients.lock generated_clients/npm/package-lock.json
+$(VENV)/.clients: $(VENV)/.dev $(VENV)/.npm requirements/clients.lock
 	@$(INSTALL) -r requirements/clients.lock
+	@touch $@
+
+# Packages of Node.js, by their hashes: those of generated clients, and what verifies webhooks.
+$(VENV)/.npm: $(VENV)/.pip generated_clients/npm/package-lock.json
 	@mkdir -p $(VENV)/npm && cp generated_clients/npm/*.json $(VENV)/npm
 	@npm ci --prefix $(VENV)/npm --ignore-scripts --no-audit --no-fund --silent
 	@touch $@

@@ -37,6 +37,7 @@ DOCUMENTS = sorted(
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
 
 _EXAMPLE = re.compile(r"<!-- runs(?:: (?P<outcome>[^>]+?))? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
+_WEBHOOKS = re.compile(r"^( *)# For webhooks.*\n((?:\1# .*\n)+)", re.MULTILINE)
 _STEP = re.compile(r"<!-- install(?P<packages>: packages)? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -52,10 +53,13 @@ def parse_yaml(text: str | bytes) -> Any:
     return yaml.load(text, _LOADER)
 
 
-def kubernetes_manifests() -> list[dict[str, Any]]:
-    """All documents of `deploy/kubernetes`."""
+def kubernetes_manifests(*, webhooks: bool = False) -> list[dict[str, Any]]:
+    """All documents of `deploy/kubernetes`; with what is a comment there unless there are webhooks."""
     files = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
-    return [document for file in files for document in yaml.load_all(file.read_text("utf-8"), _LOADER)]
+    texts = [file.read_text("utf-8") for file in files]
+    if webhooks:
+        texts = [_WEBHOOKS.sub(lambda part: part[2].replace(f"{part[1]}# ", part[1]), text) for text in texts]
+    return [document for text in texts for document in yaml.load_all(text, _LOADER)]
 
 
 class Example(NamedTuple):

@@ -16,7 +16,10 @@ UNKNOWN = {"Kustomization", "ServiceMonitor"}
 """Kinds that Kubernetes itself does not have: no schema of it describes them."""
 
 
-@for_all([manifest for manifest in kubernetes_manifests() if manifest["kind"] not in UNKNOWN])
+MANIFESTS = [*kubernetes_manifests(), *kubernetes_manifests(webhooks=True)]
+
+
+@for_all([manifest for manifest in MANIFESTS if manifest["kind"] not in UNKNOWN])
 def test_a_manifest_is_valid_for_the_oldest_and_the_newest_kubernetes(manifest: dict[str, Any]) -> None:
     import kubernetes_validate  # there with `make test-system`
 

@@ -7,17 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testing import needs
 from testing.debian import debian
-from testing.documents import install_page
+from testing.documents import ROOT, block, install_page
 from testing.subprocesses import PATIENCE, within
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
-PACKAGES = ("ca-certificates", "curl", "dbus", "python3-venv", "sudo", "systemd-sysv")
+PACKAGES = ("ca-certificates", "curl", "dbus", "iproute2", "openssl", "python3-venv", "sudo", "systemd-sysv")
 READY = "curl --fail --silent --show-error --retry 30 --retry-delay 1 --retry-connrefused http://127.0.0.1:8081/readyz"
 _ENVIRON = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "PIP_NO_INDEX=1"]
 _ENVIRON += ["PIP_FIND_LINKS=/wheels", "LC_ALL=C.UTF-8", "SYSTEMD_PAGER="]
@@ -198,6 +199,33 @@ def test_the_timer_makes_a_backup(machine: Machine) -> None:
     machine.run("systemctl enable --now petstore-backup.timer\nsystemctl start petstore-backup")
     assert "petstore-backup.timer" in machine.run("systemctl list-timers --no-legend")
     assert re.search(r"orders-\d{8}T\d{6}Z\.db", machine.run("ls /var/lib/petstore/backups"))
+
+
+def test_the_lines_of_the_readme_turn_webhooks_on_and_let_them_reach_public_addresses(machine: Machine) -> None:
+    readme, settings = ROOT / "deploy" / "README.md", "/etc/petstore/petstore.env"
+    machine.run("ip address add 8.8.8.8/32 dev lo && systemd-run --quiet python3 -m http.server 443 --bind 8.8.8.8")
+    machine.run("systemctl reset-failed petstore\n" + block(readme, "webhooks: secret", "sh"))
+    machine.run(f"echo PETSTORE_WEBHOOK_SECRET_FILE=/etc/petstore/webhook-secret >> {settings}")
+    machine.run(f"systemctl restart petstore\n{READY}")
+    scopes = "--scope orders:read --scope webhooks:manage"
+    key = machine.run(
+        f"petstore accounts create hooks --plan free >/dev/null\npetstore keys create hooks {scopes}"
+    ).strip()
+
+    def ask(path: str, body: str = "") -> dict[str, Any]:
+        sent = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{body}'"
+        answer: dict[str, Any] = json.loads(machine.run(f"curl --fail --silent {sent} http://127.0.0.1:8080{path}"))
+        return answer
+
+    webhook = ask("/v2/webhooks", '{"url": "https://8.8.8.8/"}')["id"]
+    denied = ask(f"/v2/webhooks/{webhook}/ping")["excerpt"]
+    folder = "/etc/systemd/system/petstore.service.d"
+    machine.run(f"mkdir {folder}\ncat > {folder}/webhooks.conf <<'EOF'\n{block(readme, 'webhooks: unit', 'ini')}EOF")
+    machine.run(f"systemctl daemon-reload\nsystemctl restart petstore\n{READY}")
+    reached = ask(f"/v2/webhooks/{webhook}/ping")["excerpt"]  # a server without TLS
+    assert (False, True) == ("SSL" in denied, "SSL" in reached), (denied, reached)
+    machine.run(f"rm -r {folder}\nsed -i /WEBHOOK/d {settings}\nsystemctl daemon-reload\nsystemctl restart petstore")
+    machine.run(READY)
 
 
 @pytest.mark.parametrize("unit", ["petstore.service", "petstore-backup.service"])

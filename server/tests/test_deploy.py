@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from configparser import RawConfigParser
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.server.state import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
+from petstore_server.webhooks.addresses import Addresses, AddressRefused, Network
 from testing.cases import for_all
 from testing.documents import ROOT, block, headings, kubernetes_manifests, parse_yaml, read_yaml, table
 from testing.engines import PostgresEngine
@@ -415,10 +417,14 @@ def test_the_units_grant_little(unit: str) -> None:
 
 def test_the_service_accepts_the_compose_file() -> None:
     services = load("compose.yaml")["services"]
+    written = services["petstore"]["environment"]
+    assert "${WEBHOOK_SECRET:-}" == written["PETSTORE_WEBHOOK_SECRET"]
     environ = {
-        name: re.sub(r"\$\{[^}]*\}", "5ec4e7", value) for name, value in services["petstore"]["environment"].items()
+        name: re.sub(r"\$\{[^}]*\}", "5ec4e7", value.replace("${WEBHOOK_SECRET:-}", ""))
+        for name, value in written.items()
     }
     settings = read_settings({**image_environment(), **environ})
+    assert settings.webhook_secret is None
     assert {urlhost(settings.database_url), urlhost(settings.redis_url or "")} <= services.keys()
     assert services.keys() - {"petstore"} == services["petstore"]["depends_on"].keys()
     for service in services.values():
@@ -480,6 +486,9 @@ def test_compose_reads_its_file_and_says_which_password_is_missing() -> None:
     assert 0 == done.returncode, done.stderr
     settings = parse_yaml(done.stdout)["services"]["petstore"]["environment"]
     assert "redis://:5ec4e8@redis:6379/0" == settings["PETSTORE_REDIS_URL"]
+    assert not settings["PETSTORE_WEBHOOK_SECRET"]
+    with_webhooks = parse_yaml(read(**passwords, WEBHOOK_SECRET="5ec4e9").stdout)["services"]["petstore"]["environment"]
+    assert "5ec4e9" == with_webhooks["PETSTORE_WEBHOOK_SECRET"]
     for name in passwords:
         done = read(**passwords | {name: ""})
         assert (True, True) == (done.returncode != 0, "set it, in hexadecimal" in done.stderr), name
@@ -536,8 +545,14 @@ def test_nginx_leaves_bounds_and_idle_connections_to_the_service() -> None:
     assert str(DEFAULTS.admin_port) not in re.sub(r"#.*", "", text)
 
 
-def test_the_manifests_of_kubernetes_agree_with_the_service_and_with_each_other() -> None:
-    manifests = {f"{each['kind']} {each.get('metadata', {}).get('name', '')}": each for each in kubernetes_manifests()}
+def manifests_by_name(*, webhooks: bool) -> dict[str, dict[str, Any]]:
+    found = kubernetes_manifests(webhooks=webhooks)
+    return {f"{each['kind']} {each.get('metadata', {}).get('name', '')}": each for each in found}
+
+
+@pytest.mark.parametrize("webhooks", [False, True])
+def test_the_manifests_of_kubernetes_agree_with_the_service_and_with_each_other(webhooks: bool) -> None:
+    manifests = manifests_by_name(webhooks=webhooks)
     deployment, job = manifests["Deployment petstore"], manifests["Job petstore-migrate"]
     secret, settings = manifests["Secret petstore"], manifests["ConfigMap petstore"]
     pods = [each["spec"]["template"]["spec"] for each in (deployment, job)]
@@ -573,9 +588,12 @@ def test_the_manifests_of_kubernetes_agree_with_the_service_and_with_each_other(
     assert "petstore" == service[monitored["jobLabel"]]  # the job of the alerts
 
 
-def test_the_settings_of_the_pods_are_valid(tmp_path: Path) -> None:
-    manifests = {each["kind"]: each for each in kubernetes_manifests()}
+@pytest.mark.parametrize("webhooks", [False, True])
+def test_the_settings_of_the_pods_are_valid(tmp_path: Path, webhooks: bool) -> None:
+    manifests = {each["kind"]: each for each in kubernetes_manifests(webhooks=webhooks)}
     urls = manifests["Secret"]["stringData"]
+    if webhooks:
+        urls["webhook-secret"] = urls["webhook-secret"].replace("SECRET", 32 * "5ec4e7")
     environ = dict(manifests["ConfigMap"]["data"])
     for name, path in environ.items():
         if name.endswith("_FILE"):
@@ -583,6 +601,30 @@ def test_the_settings_of_the_pods_are_valid(tmp_path: Path) -> None:
             environ[name] = str(tmp_path / Path(path).name)
     settings = read_settings({**image_environment(), **environ})
     assert (urls["database-url"], urls["redis-url"]) == (settings.database_url, settings.redis_url)
+    assert urls.get("webhook-secret") == settings.webhook_secret
+
+
+def test_webhooks_in_kubernetes_and_under_systemd_reach_public_addresses_and_no_private_network() -> None:
+    def networks(*texts: str) -> set[Network]:
+        return set(map(ip_network, texts))
+
+    before, after = (manifests_by_name(webhooks=each)["NetworkPolicy petstore"]["spec"] for each in (False, True))
+    *others, webhooks = after["egress"]
+    assert before == {**after, "egress": others}
+    assert [{"protocol": "TCP"}] == webhooks["ports"]
+    blocks = [each["ipBlock"] for each in webhooks["to"]]
+    assert ["0.0.0.0/0", "::/0"] == [block["cidr"] for block in blocks]
+    kubernetes = networks(*(text for block in blocks for text in block["except"]))
+    drop_in = (DEPLOY / "README.md").read_text().partition("IPAddressDeny=\nIPAddressDeny=")[2]
+    assert kubernetes == networks(*drop_in.partition("\n")[0].split())
+    addresses = Addresses()
+    try:
+        for network in kubernetes:
+            host = f"[{network[1]}]" if network.version == 6 else str(network[1])
+            with pytest.raises(AddressRefused, match="not public"):
+                addresses.destination(f"https://{host}/")
+    finally:
+        addresses.close()
 
 
 def test_the_readme_lists_every_file() -> None:

@@ -49,10 +49,13 @@ USING = GUIDE / "guide.md"
 EXAMPLE_ORDERS = ROOT / "docs" / "examples" / "orders.csv"
 WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
 ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
+WEBHOOKS = {"PETSTORE_WEBHOOK_SECRET": "text of at least 32 bytes, for tests"}
 HOSTS = {
     "collector.internal:4318",
     "127.0.0.1:8080",
     "127.0.0.1:8081",
+    "127.0.0.1:9000",
+    "shop.example",
     "api.example.com",
     "ops.example.com",
     "$DOMAIN",
@@ -308,7 +311,7 @@ def test_examples_run(document: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     needs.program("curl")
     store, programs = tmp_path / "orders.db", tmp_path / "programs"
     programs.mkdir()
-    with serving(store) as server, petstore_in(programs) as path:
+    with serving(store, **WEBHOOKS) as server, petstore_in(programs) as path:
         monkeypatch.setenv("PATH", f"{path}{os.pathsep}{os.environ['PATH']}")
         key = _fill(store)
         for number, example in enumerate(examples(document)):

@@ -50,7 +50,7 @@ _TYPES = {
 _OWN_FILES = ("page.css", "page.js", "guide.js")
 _SWAGGER_FILES = ("favicon-32x32.png", "swagger-ui-bundle.js", "swagger-ui.css")
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
-_GUIDE_PAGES = ("guide", "shop", "client", "generated", "versions", "changelog")
+_GUIDE_PAGES = ("guide", "shop", "webhooks", "client", "generated", "versions", "changelog")
 """The Markdown files and, under `/docs`, the pages."""
 
 _RELEASE = re.compile(
