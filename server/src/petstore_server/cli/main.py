@@ -18,6 +18,7 @@ COMMANDS = {
     "serve": "Serve the API and the admin port.",
     "accounts": "Accounts of partners: their plans and their usage.",
     "keys": "API keys: create, list, rotate and revoke them, lift bans.",
+    "webhooks": "Webhooks of accounts: list, create, pause, replay, test and delete them, replace their secrets.",
     "usage": "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
     "orders": "Orders: import, export, list, ship, complete, cancel.",
     "pets": "Pets, which an order's petId names.",

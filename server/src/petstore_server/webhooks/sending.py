@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from time import perf_counter
 from typing import NamedTuple
@@ -57,11 +58,12 @@ class Sender:
             "webhook-timestamp": str(int(at)),
             "webhook-signature": self.secrets.sign(webhook, message_id, body, int(at)),
         }
+        request = self._client.build_request("POST", webhook.url, headers=headers, content=body)
         response = _Response()
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 self.addresses.destination(webhook.url)  # what is allowed may have changed
-                await self._exchange(webhook.url, headers, body, response)
+                await self._exchange(request, response)
         except TimeoutError:
             response.problem = _TOO_LATE
         except AddressRefused as error:
@@ -70,15 +72,15 @@ class Sender:
             response.problem = f"no response: {_in_words(error)}"
         milliseconds = round((perf_counter() - began) * 1000)
         attempt = Attempt(at, response.status, milliseconds, _excerpt(response))
-        return Exchange(attempt, headers, body, _retry_after(response.retry_after, at))
+        return Exchange(attempt, request.headers, body, _retry_after(response.retry_after, at))
 
     async def close(self) -> None:
         """End all connections."""
         await self._client.aclose()
         self.addresses.close()
 
-    async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes, response: "_Response") -> None:
-        async with self._client.stream("POST", url, headers=headers, content=body) as received:
+    async def _exchange(self, request: httpx2.Request, response: "_Response") -> None:
+        async with aclosing(await self._client.send(request, stream=True)) as received:
             response.status = received.status_code
             response.retry_after = received.headers.get("Retry-After")
             async for chunk in received.aiter_raw():
