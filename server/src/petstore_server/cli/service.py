@@ -146,7 +146,8 @@ def console(url: str | None, role: str | None, listed: bool, ended: str | None, 
 
     The link works once and for {minutes} minutes. What you change in the console is audited under your name, or the
     name that --as gives. The session ends after {hours} hours without a request. A viewer sees everything but new keys
-    and files of rejected rows; an operator also changes and imports orders and lifts bans; an admin does the rest.
+    and files of rejected rows; an operator also changes and imports orders, lifts bans, and pauses, resumes, replays
+    and pings webhooks; an admin does the rest.
 
     $ petstore console --as ada
     $ petstore console --as bob --role viewer

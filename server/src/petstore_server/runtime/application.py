@@ -31,6 +31,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
+from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import account_usage, all_usage, host_identity
@@ -87,7 +88,7 @@ class Application:
             new_request_id=_request_ids(token(6), clock).__next__,
         )
         has_console = settings.console and settings.workers == 1  # with several workers the supervisor has it
-        self.console: Console | None = make_console(settings, store, self, clock) if has_console else None
+        self.console = make_console(settings, store, self, backend.webhooks, clock) if has_console else None
         self.background = background_tasks(settings, backend, self.authenticator.confirm, clock)
         routes = self.console.routes if self.console else ()
         self.admin = admin_application(self.readiness, self.collect, settings, routes)
@@ -232,12 +233,14 @@ def _allowed_connections(wanted: int) -> int:
     return wanted or min(allowed, _DEFAULT_CONNECTIONS)
 
 
-def make_console(settings: Settings, store: Store, service: Service, clock: Callable[[], float]) -> Console:
+def make_console(
+    settings: Settings, store: Store, service: Service, webhooks: WebhookService, clock: Callable[[], float]
+) -> Console:
     """The console over an open store. `clock` gives Unix seconds. Close its `sources`."""
     host, examine = host_identity(settings), partial(examine_serving, settings, store, clock)
     monitor = HealthMonitor(service, examine, store, host, clock)
     usage_of, usage_of_all = partial(account_usage, settings, store), partial(all_usage, settings, store)
-    return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, clock))
+    return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, webhooks, clock))
 
 
 async def run_console(console: Console) -> None:
