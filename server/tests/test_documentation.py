@@ -113,6 +113,7 @@ def test_one_sentence_in_the_guide_and_the_contracts_says_whether_error_codes_ma
         assert 1 == " ".join(document.read_text().split()).count(sentence), document
 
 
+@pytest.mark.settings(PETSTORE_WEBHOOK_SECRET="the text from which all secrets are derived")
 async def test_every_metric_is_documented_with_its_labels(service: Service) -> None:
 
     documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}

@@ -25,7 +25,7 @@ COMMANDS = {
     "imports": "What became of each import of orders or pets, and the rows that it rejected.",
     "audit": "Show recorded changes, oldest first: when, by whom, what, and the values before and after.",
     "openapi": "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.",
-    "doctor": "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.",
+    "doctor": "Check settings, store, disk, ports, clock, keys, webhooks, Redis and PostgreSQL, and say what to do.",
     "db": "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.",
     "console": "Print a link that signs in to the operator console.",
 }

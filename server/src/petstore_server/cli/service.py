@@ -45,6 +45,10 @@ _COMMANDS: Mapping[Action, str] = {
     "restore": "petstore db restore FILE",
     "check store": "petstore db check reads all of it.",
     "migrate": "petstore db migrate",
+    "list webhooks": "petstore webhooks list",
+    "ping webhook": "petstore webhooks ping ID",
+    "resume webhook": "petstore webhooks resume ID",
+    "replace secrets": "petstore webhooks rotate --all",
 }
 _URL = "Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT."
 _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}
@@ -90,7 +94,7 @@ def openapi(api: str) -> None:
 
 @click.command(cls=Command)
 def doctor() -> None:
-    """Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.
+    """Check settings, store, disk, ports, clock, keys, webhooks, Redis and PostgreSQL, and say what to do.
 
     Exit code 1 if a check fails. Changes no data, and never shows a password or a key.
 

@@ -39,6 +39,7 @@ from petstore_server.server.listener import PublicServer
 from petstore_server.server.state import REFUSED
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
+from petstore_server.store.webhooks import WebhookSummary
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics, build_info
 
@@ -62,6 +63,7 @@ class Application:
         self.backend = backend
         self._started_at = clock()
         self._users: dict[str, int] | None = None  # not known
+        self._webhooks: WebhookSummary | None = None
         self.metrics = Metrics()
         self.concurrency = Concurrency()
         self.changes = Changes(backend.store)
@@ -122,6 +124,9 @@ class Application:
         if ready and self._settings.usage_daily_retention_days:
             with suppress(ServiceUnavailable, StatementFailed):  # and keep the numbers that were read last
                 self._users = self._unused | await self.backend.store.usage.users(self._clock() - _IN_USE_SECONDS)
+        if ready and self.backend.deliveries is not None:
+            with suppress(ServiceUnavailable, StatementFailed):
+                self._webhooks = await self.backend.store.webhooks.summary()
         return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
@@ -182,6 +187,8 @@ class Application:
             yield _labelled(GaugeMetricFamily("petstore_accounts_using", used, labels=("operation",)), self._users)
         if (contents := self.backend.store.contents) is not None:
             yield from _of_store(contents)
+        if self.backend.deliveries is not None:
+            yield from _of_webhooks(self.backend.deliveries.outcomes, self._webhooks, self._clock())
 
 
 def _of_store(contents: Contents) -> Iterator[Metric]:
@@ -194,6 +201,18 @@ def _of_store(contents: Contents) -> Iterator[Metric]:
         used, most = "Connections to PostgreSQL in use, of all programs.", "Connections that PostgreSQL allows."
         yield GaugeMetricFamily("petstore_postgresql_connections", used, contents.connections)
         yield GaugeMetricFamily("petstore_postgresql_max_connections", most, contents.max_connections)
+
+
+def _of_webhooks(outcomes: Mapping[str, int], found: WebhookSummary | None, now: float) -> Iterator[Metric]:
+    """What this process has delivered, and what the last look at the webhooks has found; `now` in Unix seconds."""
+    attempts = CounterMetricFamily("petstore_webhook_deliveries", "Attempts to deliver a message.", labels=("outcome",))
+    yield _labelled(attempts, {outcome: outcomes[outcome] for outcome in ("delivered", "failed")})
+    if found is not None:
+        states = {"active": found.active - found.failing, "failing": found.failing, "stopped": found.stopped}
+        yield _labelled(GaugeMetricFamily("petstore_webhooks", "Webhooks by state.", labels=("state",)), states)
+        lag = "Seconds since the first change that a webhook has not delivered; 0 if there is none."
+        behind = 0.0 if found.behind_since is None else max(0.0, now - found.behind_since)
+        yield GaugeMetricFamily("petstore_webhook_lag_seconds", lag, behind)
 
 
 def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
