@@ -70,17 +70,6 @@ _DUE = f"""
     ORDER BY leased_until, id
 """
 _CHANGED = "SELECT status, account_id, max(updated_at) FROM petstore.orders WHERE updated_at > %s GROUP BY 1, 2"
-_LEASE = f"""
-    UPDATE petstore.webhooks SET lease = %s, leased_until = {NOW} + {LEASE_SECONDS}
-    WHERE id IN (
-        SELECT id FROM petstore.webhooks WHERE id IN {{ids}} AND leased_until <= {NOW}
-        ORDER BY id FOR UPDATE SKIP LOCKED
-    )
-    RETURNING id
-"""
-_RENEW = (
-    f"UPDATE petstore.webhooks SET leased_until = CASE WHEN %s THEN {NOW} + {LEASE_SECONDS} ELSE 0 END WHERE id = %s"
-)
 # The first change that is not delivered. Of webhooks with statuses, since when they fail: to find it might take long.
 _AFTER = "(updated_at, orders.id) > (position_at, position_id)"
 _BEHIND_SINCE = f"""
@@ -96,6 +85,17 @@ _BEHIND_SINCE = f"""
         )
     END
 """
+_LEASE = f"""
+    UPDATE petstore.webhooks SET lease = %s, leased_until = {NOW} + {LEASE_SECONDS}
+    WHERE id IN (
+        SELECT id FROM petstore.webhooks WHERE id IN {{ids}} AND leased_until <= {NOW}
+        ORDER BY id FOR UPDATE SKIP LOCKED
+    )
+    RETURNING id
+"""
+_RENEW = (
+    f"UPDATE petstore.webhooks SET leased_until = CASE WHEN %s THEN {NOW} + {LEASE_SECONDS} ELSE 0 END WHERE id = %s"
+)
 _SUMMARY = f"""
     SELECT
         coalesce(sum(CASE WHEN {_WORKS} THEN 1 ELSE 0 END), 0),

@@ -3,10 +3,10 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from time import perf_counter
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -51,6 +51,8 @@ class Sender:
         """Make one attempt. It does not raise: what prevents a response is in the attempt's excerpt."""
         at, began = self._clock(), perf_counter()
         headers = {
+            "host": urlsplit(webhook.url).netloc,
+            "content-length": str(len(body)),
             "content-type": "application/json",
             "accept-encoding": "identity",
             "user-agent": f"petstore-webhooks/{__version__}",
@@ -58,12 +60,11 @@ class Sender:
             "webhook-timestamp": str(int(at)),
             "webhook-signature": self.secrets.sign(webhook, message_id, body, int(at)),
         }
-        request = self._client.build_request("POST", webhook.url, headers=headers, content=body)
         response = _Response()
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 self.addresses.destination(webhook.url)  # what is allowed may have changed
-                await self._exchange(request, response)
+                await self._exchange(webhook.url, headers, body, response)
         except TimeoutError:
             response.problem = _TOO_LATE
         except AddressRefused as error:
@@ -72,15 +73,15 @@ class Sender:
             response.problem = f"no response: {_in_words(error)}"
         milliseconds = round((perf_counter() - began) * 1000)
         attempt = Attempt(at, response.status, milliseconds, _excerpt(response))
-        return Exchange(attempt, request.headers, body, _retry_after(response.retry_after, at))
+        return Exchange(attempt, headers, body, _retry_after(response.retry_after, at))
 
     async def close(self) -> None:
         """End all connections."""
         await self._client.aclose()
         self.addresses.close()
 
-    async def _exchange(self, request: httpx2.Request, response: "_Response") -> None:
-        async with aclosing(await self._client.send(request, stream=True)) as received:
+    async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes, response: "_Response") -> None:
+        async with self._client.stream("POST", url, headers=headers, content=body) as received:
             response.status = received.status_code
             response.retry_after = received.headers.get("Retry-After")
             async for chunk in received.aiter_raw():
