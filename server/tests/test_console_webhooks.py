@@ -39,7 +39,7 @@ async def change(console: Console, webhook_id: str, **fields: Any) -> Webhook:
 
 
 async def actions(console: Console) -> list[tuple[str, str]]:
-    """The actions on webhooks, and on which, that somebody signed in has made."""
+    """The actions on webhooks, and on which, that the first operator has made."""
     entries = [each for each in await log(console.store) if each.actor == ADA and each.action.startswith("webhook.")]
     return [(each.action, each.subject) for each in entries]
 

@@ -51,8 +51,11 @@ WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
 ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
 HOSTS = {
     "collector.internal:4318",
+    "proxy.internal:3128",
     "127.0.0.1:8080",
     "127.0.0.1:8081",
+    "127.0.0.1:9000",
+    "shop.example",
     "api.example.com",
     "ops.example.com",
     "$DOMAIN",
