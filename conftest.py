@@ -170,9 +170,13 @@ async def _service(request: pytest.FixtureRequest, deployment: Deployment) -> As
 
 @pytest.fixture(name="console")
 async def _console(request: pytest.FixtureRequest) -> AsyncIterator[Console]:
-    """A console over a new store: of each engine if the test asks for `each_backend`, otherwise of SQLite."""
+    """A console over a new store: of each engine if the test asks for `each_backend`, otherwise of SQLite.
+
+    The marker `settings` has its environment variables.
+    """
     stores = "each_backend" if "each_backend" in request.fixturenames else "file_store"
-    async with running_console(request.getfixturevalue(stores)) as console:
+    marker = request.node.get_closest_marker("settings")
+    async with running_console(request.getfixturevalue(stores), marker.kwargs if marker else None) as console:
         yield console
 
 

@@ -49,6 +49,11 @@ class CommandLine:
     def store(self) -> Path:
         return self._deployment.store
 
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._deployment.settings({})["PETSTORE_DATABASE_URL"]
+
     def __call__(self, *arguments: str, stdin: str | bytes | None = None, **settings: str) -> Done:
         own: dict[str, str | None] = {name: None for name in os.environ if name.startswith("PETSTORE_")}
         given = self._deployment.made(settings) if self._make else self._deployment.settings(settings)

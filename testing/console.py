@@ -20,6 +20,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.roles import Role
 from petstore_server.operations import monitor
 from petstore_server.runtime.application import make_console
+from petstore_server.runtime.installation import webhook_service
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.clock import Clock
@@ -188,7 +189,8 @@ async def running_console(
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
         defaults: Any = Cached.__init__.__kwdefaults__
         with patch.dict(defaults, waits):
-            console = make_console(settings, store, service, clock)
+            webhooks, _ = await opened.enter_async_context(webhook_service(settings, store, clock))
+            console = make_console(settings, store, service, webhooks, clock)
         application = Starlette(routes=console.routes)
         browser = Browser(application, store, clock)
         try:

@@ -4,6 +4,7 @@ Every duration of the alerts is divided by sixty, so that a minute takes a secon
 """
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -11,14 +12,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.runtime.installation import opened_store
 from testing.deployment import Deployment
 from testing.engines import PostgresEngine, running_engine
@@ -28,6 +31,7 @@ from testing.prometheus import ask, firing, prometheus
 from testing.redis_engine import own_redis, shared_redis
 from testing.stores import new_store_database, require_store_file
 from testing.subprocesses import PATIENCE, descendants, free_port, kill, within
+from testing.threaded_receiver import SIGNING
 
 pytestmark = pytest.mark.system
 
@@ -198,6 +202,21 @@ def in_postgresql(store: Path) -> Iterator[tuple[Deployment, PostgresEngine]]:
     with running_engine() as postgres:
         url = postgres.url(new_store_database(postgres))
         yield Deployment(store, {"PETSTORE_DATABASE_URL": url, "PETSTORE_REDIS_URL": shared_redis().empty()}), postgres
+
+
+def test_a_webhook_that_was_stopped(store: Path, tmp_path: Path) -> None:
+    new_key(store)
+    created = petstore(store, "webhooks", "create", "acme", "https://shop.example/", "--json", **SIGNING)
+    webhook_id = json.loads(created.stdout)["id"]
+    with serving(store, **SIGNING) as server, watched(server.admin, tmp_path) as fires:
+        asyncio.run(stop_webhook(environment(store)["PETSTORE_DATABASE_URL"], webhook_id))
+        assert fires("PetstoreWebhooksStopped", nothing).startswith("1 of the webhooks that 127.0.0.1:")
+
+
+async def stop_webhook(url: str, webhook_id: str) -> None:
+    stop = Transition[Webhook]("webhook.stop", lambda webhook: replace(webhook, state=WebhookState.STOPPED))
+    async with opened_store(url) as store:
+        await store.webhooks.change(webhook_id, stop, Actor("operator:test", time.time()))
 
 
 async def record_backup(url: str, at: float) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -12,6 +13,7 @@ from testing.documents import ROOT
 from testing.process import UNLIMITED, new_key, petstore, put_orders, serving
 from testing.prometheus import ask, prometheus
 from testing.subprocesses import PATIENCE, within
+from testing.threaded_receiver import SIGNING, receiving
 
 pytestmark = pytest.mark.system
 
@@ -19,7 +21,7 @@ PANELS = json.loads((ROOT / "deploy" / "grafana" / "petstore.json").read_text())
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
 ZERO = re.compile(
     r"limits_degraded|500\|503|log_lines_lost|(refused|shed)_total|decisions_local|counts_lost|held_requests|workers?"
-    r"|postgresql|start_timestamp|clock_ahead"
+    r"|postgresql|start_timestamp|clock_ahead|webhook_lag"
 )
 """Queries that show zero while nothing is wrong."""
 LISTS = "/v1/store/orders"
@@ -41,7 +43,11 @@ def test_every_panel_of_the_dashboard_shows_what_the_server_did(tmp_path: Path) 
     key, _ = new_key(store, "acme", UNLIMITED)
     limited_key, _ = new_key(store, "hasty", ("--plan", "enterprise", "--per-minute", "1", "--per-day", "9"))
     assert 0 == petstore(store, "db", "backup", str(tmp_path / "backup.db")).returncode
-    with serving(store, **BANS) as server, server.client(key) as client, server.client(limited_key) as hasty:
+    with receiving() as receiver, ExitStack() as running:
+        created = petstore(store, "webhooks", "create", "acme", receiver.url, **SIGNING)
+        assert 0 == created.returncode, created.stderr
+        server = running.enter_context(serving(store, **BANS, **SIGNING))
+        client, hasty = (running.enter_context(server.client(each)) for each in (key, limited_key))
         target = server.admin.removeprefix("http://")
         with prometheus(target, tmp_path) as asked:
             within(PATIENCE, lambda: ask(asked, "label/instance/values", **{"match[]": "petstore_ready"}) == [target])

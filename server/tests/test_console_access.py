@@ -186,6 +186,7 @@ async def test_every_action_needs_the_sessions_token(console: Console, browser: 
         "upload": file.rpartition("/")[2],
         "session": "session_1",
         "order": "1",
+        "webhook": "wh_1",
     }
     paths = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
     actions = [path.format(**names) for path in paths]

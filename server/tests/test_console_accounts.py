@@ -170,8 +170,11 @@ CARDS = f"""
 /accounts/zoo: Keys 1 key. Key State Last used (hour) Created Expires Actions
     key_one active never 1970-01-01 never Rotate Revoke
 
+/accounts/zoo: Webhooks This account has no webhooks. They are off, because PETSTORE_WEBHOOK_SECRET is not set.
+
 /accounts/zoo: New key Scopes orders:read orders:cancel pets:read orders:write orders:manage
-    Note What the key is for, such as: warehouse Expires Such as 90d or 2027-01-31; empty: never Create key
+    webhooks:manage Note What the key is for, such as: warehouse Expires Such as 90d or 2027-01-31; empty: never
+    Create key
 
 /accounts/zoo: Plan {PLANS}
     What was used in the current windows stays used. Servers apply the new limits within a second. Change plan
@@ -413,7 +416,7 @@ async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(
     assert new[:-1] not in browser.page
     await browser.get("/")
     part = new.removeprefix("pso_live_")[2:]
-    assert "No order, key, import" in await browser.submit("/search", {"q": part}, 404)
+    assert "No order, key, webhook, import" in await browser.submit("/search", {"q": part}, 404)
     assert part not in browser.page
     assert new[:-1] not in caplog.text
     assert new not in repr(await log(console.store))

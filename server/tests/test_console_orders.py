@@ -415,7 +415,7 @@ async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
 
 def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> None:
     sources = [path.read_text() for layer in ("domain", "store", "engines") for path in (PACKAGE / layer).rglob("*.py")]
-    recorded = re.findall(r'"((?:account|console|key|orders?|pets|store)\.[a-z_-]+)"', "".join(sources))
+    recorded = re.findall(r'"((?:account|console|key|orders?|pets|store|webhook)\.[a-z_-]+)"', "".join(sources))
     assert sorted(set(recorded)) == list(actions()) == list(ACTIONS)
 
 
@@ -466,6 +466,7 @@ async def test_the_search_box_leads_to_what_it_names(console: Console, browser: 
         ("7", "/orders/7"),
         ("-7", "/orders/-7"),
         ("key_one", "/keys/key_one"),
+        ("wh_one", "/webhooks/wh_one"),
         ("import-1", "/imports/import-1"),
         ("import-/?", "/imports/import-%2F%3F"),
         ("zoo", "/accounts/zoo"),
@@ -475,7 +476,7 @@ async def test_the_search_box_leads_to_what_it_names(console: Console, browser: 
         for _ in range(2):
             assert f"/console{path}" == await browser.led_to("/search", {"q": text})
             console.sources.submissions.clear()  # some seconds later
-    assert "No order, key, import, account or request" in await browser.submit("/search", {"q": "zo o"}, 404)
+    assert "No order, key, webhook, import, account or request" in await browser.submit("/search", {"q": "zo o"}, 404)
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(
@@ -582,5 +583,5 @@ async def test_the_changes_of_an_account_are_also_those_of_all_its_keys(console:
             replace(api_key(f"k{number:03}", "acme"), expires_at=1.0), Actor("operator:bob", START - 60)
         )
     assert "251 changes match." in await browser.get("/audit?subject=acme")
-    assert "All changes of the account and its keys" in await browser.get("/accounts/acme")
+    assert "All changes of the account, its keys and webhooks" in await browser.get("/accounts/acme")
     assert 20 == browser.page.count('<p class="by">')

@@ -18,11 +18,17 @@ from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, tok
 from petstore_server.store import Store
 from testing.console import START, Browser, Console, finished, upload
 from testing.stores import BY, Stores, add_key, log
+from testing.threaded_receiver import SIGNING
 
+pytestmark = pytest.mark.settings(**SIGNING)
 ORDERS = b'{"id": 1}\n{"id": 2}\n{"id": "x"}\n'
 ROLES = list(Role)
 FOR_ALL = {"/sign-out", "/search", "/check"}
 OPERATORS = {
+    "/webhooks/{webhook}/pause",
+    "/webhooks/{webhook}/resume",
+    "/webhooks/{webhook}/replay",
+    "/webhooks/{webhook}/ping",
     "/keys/{key}/unban",
     "/bans",
     "/orders/ship",
@@ -40,6 +46,8 @@ OPERATORS = {
 HIDDEN_PAGES = {
     "/accounts/{name}/suspend": Role.ADMIN,
     "/accounts/{name}/close": Role.ADMIN,
+    "/webhooks/{webhook}/rotate": Role.ADMIN,
+    "/webhooks/{webhook}/delete": Role.ADMIN,
     "/keys/{key}/rotate": Role.ADMIN,
     "/keys/{key}/revoke": Role.ADMIN,
     "/imports/new": Role.OPERATOR,
@@ -57,8 +65,9 @@ def expected(route: Endpoint) -> Role:
 
 @pytest.fixture(name="paths")
 async def _paths(console: Console, browser: Browser) -> dict[str, str]:
-    """What stands in paths for an account, its banned key, an order, a checked upload, and a session."""
+    """What stands in paths for an account, its banned key and webhook, an order, a checked upload, and a session."""
     key = await add_key(console.store)
+    webhook = (await console.sources.webhooks.create_for(key.account, "http://127.0.0.1:1/", BY)).webhook
     await console.store.usage.save({}, [Ban(key.id, int(START) - 60, int(START) + 3600, 1)])
     await console.store.orders.import_batch([Order(7)], "import:1", BY)
     file = await upload(browser, ORDERS)
@@ -66,6 +75,7 @@ async def _paths(console: Console, browser: Browser) -> dict[str, str]:
     await console.another_browser().sign_in("carol")
     [session] = [each for each in await console.store.sessions.list(START) if each.operator == "carol"]
     names = {"name": key.account, "key": key.id, "order": "7", "session": session.id}
+    names["webhook"] = webhook.id
     return {**names, "upload": file.rpartition("/")[2]}
 
 
@@ -133,8 +143,9 @@ async def test_every_page_shows_exactly_the_actions_that_the_role_has(
         for each in ROUTES
         if each.method == "POST" and each.role is not None and role.allows(each.role)
     }
-    elsewhere = {  # on the page of a suspended account, of an order that has shipped, and of a file that is read
+    elsewhere = {  # on pages of a suspended account, a paused webhook, an order that has shipped, a file that is read
         f"/accounts/{paths['name']}/resume",
+        f"/webhooks/{paths['webhook']}/resume",
         "/orders/complete",
         f"/imports/{paths['upload']}/stop",
     }
@@ -153,9 +164,17 @@ def _actions(page: str) -> Iterator[tuple[str, str]]:
 
 async def test_a_viewer_sees_lists_without_what_selects_their_rows(console: Console, paths: dict[str, str]) -> None:
     browser = await console.another_browser().sign_in("bob", Role.VIEWER)
-    for path in ("/orders", "/bans", f"/accounts/{paths['name']}", "/accounts", f"/keys/{paths['key']}"):
+    for path in (
+        "/orders",
+        "/bans",
+        f"/accounts/{paths['name']}",
+        "/accounts",
+        f"/keys/{paths['key']}",
+        f"/webhooks/{paths['webhook']}",
+    ):
         await browser.get(path)
         found = r'type="checkbox"|>Create key|>Create account|>Rotate|>Lift|>Ship<|>Import<|New account|End access'
+        found += "|>Pause|>Ping|>Replay|New webhook"
         assert [] == re.findall(found, browser.page), path
     assert "viewer" in browser.page
 

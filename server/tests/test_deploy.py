@@ -47,10 +47,11 @@ DEFAULTS = read_settings({})
 METRICS = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
 VALUES = {
     "operation": {"listOrders", "cancelOrder", "getPet", "none"},
-    "outcome": {outcome.value for outcome in Outcome},
+    "outcome": {*(outcome.value for outcome in Outcome), "delivered", "failed"},
     "plan": {*(plan.value for plan in Plan), "none"},
     "window": {"minute", "day", "address", "none"},
     "kind": {"orders", "accounts", "keys"},
+    "state": {"active", "failing", "stopped"},
 }
 PROMETHEUS_OWN = {"instance", "job", "le"}
 

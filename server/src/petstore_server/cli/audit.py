@@ -18,7 +18,7 @@ _SHOWN = 200  # characters of a change on one line
 @click.command(cls=Command)
 @click.option("--since", type=PAST, help="Only changes since then: 24h (ago), or 2026-11-20.")
 @click.option("--until", type=PAST, help="Only changes before then.")
-@click.option("--account", type=ACCOUNT_NAME, help="Only the account, its keys, and what they did.")
+@click.option("--account", type=ACCOUNT_NAME, help="Only the account, its keys and webhooks, and what the keys did.")
 @click.option("--key", type=KEY_ID, help="Only the key, and what it did.")
 @click.option("--order", type=ORDER_ID, help="Only the order, and the imports that created or changed it.")
 @click.option("--actor", type=TEXT, metavar="NAME", help="Only changes by this operator, key:ID, or service.")

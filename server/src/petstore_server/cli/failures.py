@@ -39,6 +39,7 @@ _REMEDIES: Mapping[type[errors.DomainError], str] = {
     errors.MissingLimits: "Add --per-minute N and --per-day N.",
     errors.AccountNotFound: "`petstore accounts list` lists all accounts.",
     errors.KeyNotFound: "`petstore keys list` lists all keys.",
+    errors.WebhookSecretChanged: "Set that one, or stop the service and run `petstore webhooks rotate --all`.",
     errors.ImportNotFound: "`petstore imports list` lists all imports.",
     errors.TooManyKeys: "`petstore keys list ACCOUNT` shows when each was last used.",
     errors.KeyNotUsable: "`petstore keys create` creates a key.",
@@ -133,6 +134,10 @@ def _describe_refusal(error: Any) -> str:
     return f"{error.message} {_REMEDIES.get(type(error), '')}".rstrip()
 
 
+def _describe_unavailable(error: Any) -> str:
+    return f"This cannot be done now: {error.reason}. {_REMEDIES.get(type(error), '')}".rstrip()
+
+
 _NOT_UTF_8 = "The text {!r} is not UTF-8; correct the argument or setting."
 _OS_ADVICE = {
     errno.ENOSPC: "free some space and try again",
@@ -155,7 +160,7 @@ def _one_line(text: str) -> str:
 
 _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
     (errors.Unreachable, lambda error: error.explanation, FAILURE, ""),
-    (errors.ServiceUnavailable, lambda error: f"This cannot be done now: {error.reason}.", FAILURE, ""),
+    (errors.ServiceUnavailable, _describe_unavailable, FAILURE, ""),
     (errors.InvalidInput, _describe_refusal, USAGE, ""),
     (errors.NotFound, _describe_refusal, NOT_FOUND, ""),
     (errors.Conflict, _describe_refusal, CONFLICT, ""),

@@ -45,6 +45,10 @@ _COMMANDS: Mapping[Action, str] = {
     "restore": "petstore db restore FILE",
     "check store": "petstore db check reads all of it.",
     "migrate": "petstore db migrate",
+    "list webhooks": "petstore webhooks list",
+    "ping webhook": "petstore webhooks ping ID",
+    "resume webhook": "petstore webhooks resume ID",
+    "replace secrets": "petstore webhooks rotate --all",
 }
 _URL = "Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT."
 _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}
@@ -90,7 +94,7 @@ def openapi(api: str) -> None:
 
 @click.command(cls=Command)
 def doctor() -> None:
-    """Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.
+    """Check settings, store, disk, ports, clock, keys, webhooks, Redis and PostgreSQL, and say what to do.
 
     Exit code 1 if a check fails. Changes no data, and never shows a password or a key.
 
@@ -146,7 +150,8 @@ def console(url: str | None, role: str | None, listed: bool, ended: str | None, 
 
     The link works once and for {minutes} minutes. What you change in the console is audited under your name, or the
     name that --as gives. The session ends after {hours} hours without a request. A viewer sees everything but new keys
-    and files of rejected rows; an operator also changes and imports orders and lifts bans; an admin does the rest.
+    and files of rejected rows; an operator also changes and imports orders, lifts bans, and pauses, resumes, replays
+    and pings webhooks; an admin does the rest.
 
     $ petstore console --as ada
     $ petstore console --as bob --role viewer

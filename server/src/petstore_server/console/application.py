@@ -22,7 +22,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_a
 
 _log = logging.getLogger(__name__)
 
-_CHANGES = 3  # of an account or a key, that the page of a conflict shows
+_CHANGES = 3  # of an account, a key or a webhook, that the page of a conflict shows
 _SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
@@ -117,16 +117,17 @@ def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
 
 
 async def _explain(visit: Visit, conflict: Conflict) -> Response:
-    """The page that says what the last changes of the account or key were, and that nothing was changed now."""
-    name, key = visit.path.get("name"), visit.path.get("key")
-    found = await visit.last_changes(f"account:{name}" if name else f"key:{key}", _CHANGES) if name or key else None
+    """The page with the last changes of the account, key or webhook, which says that nothing was changed now."""
+    kinds = {"name": "account", "key": "key", "webhook": "webhook"}  # by the name of the part of the path
+    kind, subject = next(((kinds[part], name) for part, name in visit.path.items() if part in kinds), ("", ""))
+    found = await visit.last_changes(f"{kind}:{subject}", _CHANGES) if kind else None
     return visit.page(
         "conflict.html",
         409,
         text=conflict.message,
         changes=found.value.entries if found and found.value else (),
-        back=account_path(name) if name else f"/keys/{key}" if key else None,
-        subject=name or key,
+        back=None if not kind else account_path(subject) if kind == "account" else f"/{kind}s/{subject}",
+        subject=subject,
     )
 
 

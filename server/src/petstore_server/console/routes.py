@@ -7,7 +7,7 @@ from typing import Literal
 from starlette.routing import compile_path
 
 from petstore_server.console import access
-from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview, sessions
+from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview, sessions, webhooks
 from petstore_server.console.visit import Handler
 from petstore_server.domain.roles import Role
 
@@ -48,6 +48,16 @@ ROUTES = (
     page("/accounts/{name}/close", ADMIN, partial(accounts.ask, "close.html")),
     action("/accounts/{name}/close", ADMIN, accounts.close),
     action("/accounts/{name}/keys", ADMIN, keys.create),
+    action("/accounts/{name}/webhooks", ADMIN, webhooks.create),
+    page("/webhooks/{webhook}", VIEWER, webhooks.show),
+    action("/webhooks/{webhook}/pause", OPERATOR, webhooks.pause),
+    action("/webhooks/{webhook}/resume", OPERATOR, webhooks.resume),
+    action("/webhooks/{webhook}/replay", OPERATOR, webhooks.replay),
+    action("/webhooks/{webhook}/ping", OPERATOR, webhooks.ping),
+    page("/webhooks/{webhook}/rotate", ADMIN, partial(webhooks.ask, "webhook_rotate.html")),
+    action("/webhooks/{webhook}/rotate", ADMIN, webhooks.rotate),
+    page("/webhooks/{webhook}/delete", ADMIN, partial(webhooks.ask, "webhook_delete.html")),
+    action("/webhooks/{webhook}/delete", ADMIN, webhooks.delete),
     page("/keys/{key}", VIEWER, keys.show),
     page("/keys/{key}/rotate", ADMIN, keys.ask_rotate),
     action("/keys/{key}/rotate", ADMIN, keys.rotate),

@@ -26,6 +26,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, ResponseCounts, Usage, UsageCounts
 from petstore_server.operations.monitor import HealthMonitor, Service
 from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
+from petstore_server.operations.webhooks import WebhookService
 from petstore_server.settings import Settings
 from petstore_server.store import AccessVersion, Store
 
@@ -166,12 +167,14 @@ class Sources:
         monitor: HealthMonitor,
         usage_of: Callable[[int], Coroutine[Any, Any, Usage]],
         all_usage: Callable[[], Awaitable[Mapping[int, Usage]]],
+        webhooks: WebhookService,
         clock: Callable[[], float],
     ) -> None:
         self.settings = settings
         self.store = store
         self.monitor = monitor
         self.usage_of = usage_of
+        self.webhooks = webhooks
         self.clock = clock
         self.is_sample = False
         self.sign_in_command = "petstore console"

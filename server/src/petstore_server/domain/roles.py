@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """A viewer sees; an operator also works on orders, imports and bans; an admin may do everything.
+    """A viewer sees; an operator also works on orders, imports, bans and deliveries; an admin may do all.
 
     In ascending order: each role may do what those before it may.
     """

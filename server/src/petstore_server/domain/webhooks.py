@@ -98,10 +98,14 @@ class Webhook:
     suspended: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return what can change, as the audit log records it: without the query of the URL, which may be a secret."""
-        shown = urlsplit(self.url)._replace(query="").geturl()
-        values = {"url": shown, "statuses": [*map(str, self.statuses)], "state": str(self.state)}
+        """Return what can change, as the audit log records it."""
+        values = {"url": self.place, "statuses": [*map(str, self.statuses)], "state": str(self.state)}
         return {**values, "replay": self.replay, "generation": self.generation}
+
+    @property
+    def place(self) -> str:
+        """The URL without its query, which may be a secret."""
+        return urlsplit(self.url)._replace(query="").geturl()
 
     @property
     def delivers(self) -> bool:

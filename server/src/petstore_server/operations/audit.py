@@ -25,6 +25,7 @@ ACTIONS = (
     *(f"order.{change}" for change in ("cancel", "complete", "place", "put", "ship", "update")),
     *sorted(IMPORT_ACTIONS),
     *(f"store.{change}" for change in ("backup", "copy", "restore")),
+    *(f"webhook.{change}" for change in ("create", "delete", "edit", "end", "ping", "rotate", "stop")),
 )
 """The actions of all entries, in alphabetical order."""
 
@@ -48,10 +49,10 @@ async def read_audit(
 ) -> AsyncIterator[AuditEntry]:
     """Yield the entries that satisfy every condition given, oldest first by default. Times are Unix seconds.
 
-    `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
-    keys, and what its keys did; a key's entries are those about it, and what it did. An order's entries include the
-    imports that created or changed it, reduced to the order. With `full`, an import has an entry for each batch that
-    changed something, with all states before and after. Raises AccountNotFound, KeyNotFound, InvalidInput.
+    `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself, its keys and
+    its webhooks, and what its keys did; a key's entries are those about it, and what it did. An order's entries include
+    the imports that created or changed it, reduced to the order. With `full`, an import has an entry for each batch
+    that changed something, with all states before and after. Raises AccountNotFound, KeyNotFound, InvalidInput.
     """
     name = None if actor is None else actor_name(check_operator_name(actor))
     about: list[tuple[str, ...]] = []
@@ -82,8 +83,9 @@ async def _parts(store: Store, entry: AuditEntry, *, full: bool) -> AsyncIterato
 
 
 async def account_subjects(store: Store, account: str) -> tuple[str, ...]:
-    """The subjects of entries about an account and its keys. Raises AccountNotFound."""
-    return (f"account:{account}", *(f"key:{key.id}" for key in await store.keys.list(account)))
+    """The subjects of entries about an account, its keys and its webhooks. Raises AccountNotFound."""
+    keys = [f"key:{key.id}" for key in await store.keys.list(account)]
+    return (f"account:{account}", *keys, *await store.audit.webhooks_of(account))
 
 
 async def order_history(

@@ -19,6 +19,10 @@ Action = Literal[
     "restore",
     "check store",
     "migrate",
+    "list webhooks",
+    "ping webhook",
+    "resume webhook",
+    "replace secrets",
 ]
 _SOON = 7 * DAY  # seconds
 _MOST_LARGE = 1000  # orders with large identifiers that are counted at most
@@ -97,6 +101,36 @@ def check_backups(last: float | None, now: float, *, with_tools: bool) -> CheckR
         remedy = "Make one every night with pg_dump or the like, and record it."
         return CheckResult("backup", "warn", message, remedy, "record backup")
     return CheckResult("backup", "warn", message, "Make one every night, by a timer.", "back up")
+
+
+async def check_webhooks(store: Store, digest: str | None) -> list[CheckResult]:
+    """Whether webhooks are delivered, if there are any. `digest` is that of the text that signs, None without one."""
+    found = await store.webhooks.summary()
+    if not found.number:
+        return []
+    results: list[CheckResult] = []
+
+    def warn(message: str, remedy: str, action: Action) -> None:
+        results.append(CheckResult("webhooks", "warn", message, remedy, action))
+
+    if digest is None:
+        message = f"Webhooks: {found.number:,}; nothing is delivered, because PETSTORE_WEBHOOK_SECRET is not set."
+        warn(message, "Set it as it was, and restart the server; or delete the webhooks.", "list webhooks")
+    elif not await store.webhooks.has_secret(digest):
+        message = "PETSTORE_WEBHOOK_SECRET is not the one with which the webhooks were created: no server starts."
+        remedy = "Set that one, or stop all servers and replace all secrets."
+        results.append(CheckResult("webhooks", "fail", message, remedy, "replace secrets"))
+    if found.attempted and found.delivered_at is None:
+        remedy = "A firewall may forbid outgoing connections, or no receiver works yet."
+        warn("No delivery of a webhook has ever succeeded.", remedy, "ping webhook")
+    elif found.failing:
+        message = f"Webhooks that fail: {found.failing:,}, the first since {format_unix(found.failing_since)}."
+        warn(message, "Inform their partners; if all fail, a firewall may forbid connections.", "list webhooks")
+    if found.stopped:
+        message = f"Webhooks that were stopped after three days without a success: {found.stopped:,}."
+        warn(message, "Resume each when its receiver works again; it goes on where it was.", "resume webhook")
+    last = f"; the last delivery succeeded at {format_unix(found.delivered_at)}" if found.delivered_at else ""
+    return results or [CheckResult("webhooks", "ok", f"Webhooks: {found.number:,}{last}.")]
 
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import ServiceUnavailable, UrlRefused
 from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
@@ -97,6 +98,12 @@ class WebhookService:
         webhook = Webhook(*identity, owner, statuses, state, history, position)
         return Revealed(await self.store.webhooks.create(webhook, signing.digest, actor), signing.shown(webhook))
 
+    async def create_for(self, name: str, url: str, actor: Actor, statuses: tuple[Status, ...] = ()) -> Revealed:
+        """Create a webhook of the account of this name. Raises what `create` raises, and AccountNotFound."""
+        account = await self.store.accounts.find(name)
+        owner = account.id if account.orders is VisibleOrders.OWN else None
+        return await self.create((account.id, account.name), owner, url, actor, statuses=statuses)
+
     async def edit(
         self,
         webhook_id: str,
@@ -123,7 +130,7 @@ class WebhookService:
         """
         await self.store.webhooks.use_secret(self.signing.digest)
         webhook = await self.store.webhooks.find(webhook_id, account_id)
-        after = await self._change(webhook, rotate(actor.at + grace), actor)
+        after = await self._change(webhook, rotate(int(actor.at) + grace), actor)
         return Revealed(after, self.signing.shown(after))
 
     async def rotate_all(self, actor: Actor) -> list[Revealed]:

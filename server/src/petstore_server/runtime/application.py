@@ -31,6 +31,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
+from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving
 from petstore_server.runtime.installation import account_usage, all_usage, host_identity
@@ -38,6 +39,7 @@ from petstore_server.server.listener import PublicServer
 from petstore_server.server.state import REFUSED
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
+from petstore_server.store.webhooks import WebhookSummary
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics, build_info
 
@@ -61,6 +63,7 @@ class Application:
         self.backend = backend
         self._started_at = clock()
         self._users: dict[str, int] | None = None  # not known
+        self._webhooks: WebhookSummary | None = None
         self.metrics = Metrics()
         self.concurrency = Concurrency()
         self.changes = Changes(backend.store)
@@ -87,7 +90,7 @@ class Application:
             new_request_id=_request_ids(token(6), clock).__next__,
         )
         has_console = settings.console and settings.workers == 1  # with several workers the supervisor has it
-        self.console: Console | None = make_console(settings, store, self, clock) if has_console else None
+        self.console = make_console(settings, store, self, backend.webhooks, clock) if has_console else None
         self.background = background_tasks(settings, backend, self.authenticator.confirm, clock)
         routes = self.console.routes if self.console else ()
         self.admin = admin_application(self.readiness, self.collect, settings, routes)
@@ -121,6 +124,9 @@ class Application:
         if ready and self._settings.usage_daily_retention_days:
             with suppress(ServiceUnavailable, StatementFailed):  # and keep the numbers that were read last
                 self._users = self._unused | await self.backend.store.usage.users(self._clock() - _IN_USE_SECONDS)
+        if ready and self.backend.deliveries is not None:
+            with suppress(ServiceUnavailable, StatementFailed):
+                self._webhooks = await self.backend.store.webhooks.summary()
         return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
@@ -181,6 +187,8 @@ class Application:
             yield _labelled(GaugeMetricFamily("petstore_accounts_using", used, labels=("operation",)), self._users)
         if (contents := self.backend.store.contents) is not None:
             yield from _of_store(contents)
+        if self.backend.deliveries is not None:
+            yield from _of_webhooks(self.backend.deliveries.outcomes, self._webhooks, self._clock())
 
 
 def _of_store(contents: Contents) -> Iterator[Metric]:
@@ -193,6 +201,18 @@ def _of_store(contents: Contents) -> Iterator[Metric]:
         used, most = "Connections to PostgreSQL in use, of all programs.", "Connections that PostgreSQL allows."
         yield GaugeMetricFamily("petstore_postgresql_connections", used, contents.connections)
         yield GaugeMetricFamily("petstore_postgresql_max_connections", most, contents.max_connections)
+
+
+def _of_webhooks(outcomes: Mapping[str, int], found: WebhookSummary | None, now: float) -> Iterator[Metric]:
+    """What this process has delivered, and what the last look at the webhooks has found; `now` in Unix seconds."""
+    attempts = CounterMetricFamily("petstore_webhook_deliveries", "Attempts to deliver a message.", labels=("outcome",))
+    yield _labelled(attempts, {outcome: outcomes[outcome] for outcome in ("delivered", "failed")})
+    if found is not None:
+        states = {"active": found.active - found.failing, "failing": found.failing, "stopped": found.stopped}
+        yield _labelled(GaugeMetricFamily("petstore_webhooks", "Webhooks by state.", labels=("state",)), states)
+        lag = "Seconds since the first change that a webhook has not delivered; 0 if there is none."
+        behind = 0.0 if found.behind_since is None else max(0.0, now - found.behind_since)
+        yield GaugeMetricFamily("petstore_webhook_lag_seconds", lag, behind)
 
 
 def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
@@ -232,12 +252,14 @@ def _allowed_connections(wanted: int) -> int:
     return wanted or min(allowed, _DEFAULT_CONNECTIONS)
 
 
-def make_console(settings: Settings, store: Store, service: Service, clock: Callable[[], float]) -> Console:
+def make_console(
+    settings: Settings, store: Store, service: Service, webhooks: WebhookService, clock: Callable[[], float]
+) -> Console:
     """The console over an open store. `clock` gives Unix seconds. Close its `sources`."""
     host, examine = host_identity(settings), partial(examine_serving, settings, store, clock)
     monitor = HealthMonitor(service, examine, store, host, clock)
     usage_of, usage_of_all = partial(account_usage, settings, store), partial(all_usage, settings, store)
-    return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, clock))
+    return Console(Sources(settings, store, service, monitor, usage_of, usage_of_all, webhooks, clock))
 
 
 async def run_console(console: Console) -> None:

@@ -14,6 +14,7 @@ from petstore_server.domain.errors import (
     StoreOutdated,
     StoreUnusable,
 )
+from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import Action, CheckResult
@@ -103,6 +104,9 @@ async def _content(
         seen.last_change = await store.audit.last_change()
     with attempt("accounts"):
         results += [result async for result in health.check_partners(store, now)]
+    with attempt("webhooks"):
+        digest = None if settings.webhook_secret is None else SigningSecrets(settings.webhook_secret).digest
+        results += await health.check_webhooks(store, digest)
     with attempt("identifiers"):
         results += [result async for result in health.check_identifiers(store)]
     with attempt("backup"):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
-from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.settings.values import SQLITE
 from petstore_server.store import Store
@@ -167,6 +166,7 @@ async def webhook_service(
         yield WebhookService(store, checked, None), None
         return
     require_installed("httpx2", "PETSTORE_WEBHOOK_SECRET is set")
+    from petstore_server.domain.webhooks import SigningSecrets
     from petstore_server.webhooks.sending import Sender
 
     addresses = Addresses(settings.webhook_networks)  # others, so that new URLs do not delay deliveries

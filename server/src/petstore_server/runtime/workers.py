@@ -30,7 +30,7 @@ from starlette.routing import BaseRoute
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import lock_for_serving, named_store, tracing
+from petstore_server.runtime.installation import lock_for_serving, named_store, tracing, webhook_service
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, overriding
 from petstore_server.telemetry.logs import lost_lines
@@ -281,7 +281,8 @@ async def serve_with_workers(
             if settings.console:
                 store = await opened.enter_async_context(named_store(settings))
                 group = await opened.enter_async_context(asyncio.TaskGroup())
-                console = make_console(settings, store, workers, time.time)
+                hooks, _ = await opened.enter_async_context(webhook_service(settings, store, time.time))
+                console = make_console(settings, store, workers, hooks, time.time)
                 opened.callback(group.create_task(run_console(console)).cancel)
                 routes = console.routes
             server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))

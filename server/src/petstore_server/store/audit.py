@@ -43,6 +43,7 @@ _BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND substr(action, 1, 6) = 
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
 _BY_ACTION = "action = %s AND substr(action, 1, 6) <> 'order.'"
 _OF_AN_ORDER = "order."  # how such actions begin
+_WEBHOOKS_OF = f"SELECT subject FROM petstore.audit WHERE {_BY_ACTION} AND \"after\"::json ->> 'account' = %s"
 
 _ACCOUNT = """
     (SELECT name FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id WHERE keys.id = substr(actor, 5))
@@ -114,6 +115,11 @@ class AuditLog(Part):
         """When the last good backup was made, in Unix seconds; None if there was none."""
         [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store WHERE one = 1")
         return None if at is None else float(at)
+
+    async def webhooks_of(self, account: str) -> list[str]:
+        """The subjects of entries about the webhooks that an account has or had."""
+        rows = await self._engine.query(_WEBHOOKS_OF, ("webhook.create", account), short=False)
+        return [subject for (subject,) in rows]
 
     async def last_change(self) -> float:
         """When the last entry was made, in Unix seconds; 0 if there is none. A clock was wrong if others are later."""

@@ -72,6 +72,21 @@ _DUE = f"""
     ORDER BY leased_until, id
 """
 _CHANGED = "SELECT status, account_id, max(updated_at) FROM petstore.orders WHERE updated_at > %s GROUP BY 1, 2"
+# The first change that is not delivered. Of webhooks with statuses, since when they fail: to find it might take long.
+_AFTER = "(updated_at, orders.id) > (position_at, position_id)"
+_BEHIND_SINCE = f"""
+    CASE
+        WHEN statuses <> '' THEN failing_since
+        WHEN {_OWN} THEN (
+            SELECT updated_at / 1000000.0 FROM petstore.orders
+            WHERE account_id = ANY(ARRAY[webhooks.account_id]) AND updated_at >= position_at AND {_AFTER}
+            ORDER BY account_id, updated_at LIMIT 1
+        )
+        ELSE (
+            SELECT updated_at / 1000000.0 FROM petstore.orders WHERE {_AFTER} ORDER BY updated_at, orders.id LIMIT 1
+        )
+    END
+"""
 _LEASE = f"""
     UPDATE petstore.webhooks SET lease = %s, leased_until = {NOW} + {LEASE_SECONDS}
     WHERE id IN (
@@ -91,7 +106,9 @@ _SUMMARY = f"""
         coalesce(sum(CASE WHEN {_WORKS} AND failing_since IS NOT NULL THEN 1 ELSE 0 END), 0),
         min(CASE WHEN {_WORKS} THEN failing_since END),
         coalesce(max(CASE WHEN attempts <> '[]' THEN 1 ELSE 0 END), 0),
-        max(delivered_at)
+        max(delivered_at),
+        min(CASE WHEN {_WORKS} THEN {_BEHIND_SINCE} END),
+        count(*)
     FROM {_JOINED}
 """
 _DIGEST = "SELECT webhook_secret FROM petstore.store WHERE one = 1"
@@ -131,7 +148,9 @@ class StatusChange(NamedTuple):
 class WebhookSummary(NamedTuple):
     """How many webhooks are active, stopped and failing, and since when the first of these fails (Unix seconds).
 
-    `attempted`: there was an attempt. `delivered_at` is the time of the last success of all.
+    `attempted`: there was an attempt. `delivered_at` is the time of the last success of all. `behind_since` is the time
+    of the first change that an active one has not delivered; one with statuses counts only while it fails. `number` is
+    that of all webhooks.
     """
 
     active: int
@@ -140,6 +159,8 @@ class WebhookSummary(NamedTuple):
     failing_since: float | None
     attempted: bool
     delivered_at: float | None
+    behind_since: float | None
+    number: int
 
 
 class Webhooks(Part):
@@ -269,8 +290,8 @@ class Webhooks(Part):
     async def summary(self) -> WebhookSummary:
         """What metrics and checks report."""
         [row] = await self._engine.query(_SUMMARY, short=False)
-        active, stopped, failing, since, attempted, delivered_at = row
-        return WebhookSummary(int(active), int(stopped), int(failing), since, bool(attempted), delivered_at)
+        active, stopped, failing, since, attempted, *rest = row
+        return WebhookSummary(int(active), int(stopped), int(failing), since, bool(attempted), *rest)
 
     def _require_secret(self, digest: str) -> Work[None]:
         [(noted,)] = yield Query(f"{_DIGEST} FOR UPDATE")

@@ -111,6 +111,8 @@ _SAME = {  # what all processes see of the store, and when the last of them star
     "petstore_postgresql_max_connections",
     "petstore_start_timestamp_seconds",
     "petstore_clock_ahead_seconds",
+    "petstore_webhooks",
+    "petstore_webhook_lag_seconds",
 }
 
 

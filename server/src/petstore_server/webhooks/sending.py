@@ -7,6 +7,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import perf_counter
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -51,6 +52,8 @@ class Sender:
         """Make one attempt. It does not raise: what prevents a response is in the attempt's excerpt."""
         at, began = self._clock(), perf_counter()
         headers = {
+            "host": urlsplit(webhook.url).netloc,
+            "content-length": str(len(body)),
             "content-type": "application/json",
             "accept-encoding": "identity",
             "user-agent": f"petstore-webhooks/{__version__}",

@@ -22,9 +22,11 @@ from petstore_server.domain.accounts import (
 from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, changed_since, unless_changed
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import Status
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import DEPRECATED, Granularity, UsageCounts
+from petstore_server.domain.webhooks import Webhook
 from petstore_server.operations.accounts import create_account, report_windows
 from petstore_server.operations.audit import account_subjects
 from petstore_server.operations.usage import AccountSort, page_of_accounts
@@ -123,7 +125,7 @@ def _read_details(form: Form) -> tuple[str | None, str | None]:
 
 
 async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
-    """An account. `plan_form`, `orders_form`, `key_form` and `details_form` may be given as they were submitted."""
+    """An account. Forms such as `plan_form` may be given as they were submitted."""
     account = await _account(visit)
     chosen, base = visit.parameter("keys"), account_path(account.name)
     usable = {"usable": True, "ended": False}.get(chosen)
@@ -138,6 +140,7 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
     details = [("contact", account.contact), ("note", account.note)]
     forms = {
         "key_form": await visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
+        "webhook_form": await visit.kept(f"{base}/webhooks") or Form(),
         "plan_form": await visit.kept(f"{base}/plan") or _plan_form(account),
         "orders_form": await visit.kept(f"{base}/orders") or Form([("orders", str(account.orders))]),
         "details_form": await visit.kept(f"{base}/details") or Form(details),
@@ -155,9 +158,17 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
         bans=bans,
         chosen_keys=chosen,
         scopes=[str(scope) for scope in Scope],
+        webhooks=await visit.read(_webhooks(visit, account)),
+        statuses=[str(status) for status in Status],
         changes=changes,
         **(forms | submitted),
     )
+
+
+async def _webhooks(visit: Visit, account: Account) -> list[tuple[Webhook, int]]:
+    """The webhooks of the account, each with its lag in seconds."""
+    found = await visit.store.webhooks.of_account(account.id)
+    return [(webhook, await visit.sources.webhooks.lag(webhook, visit.now)) for webhook in found]
 
 
 async def _last_changes(visit: Visit, account: Account) -> AuditPage:

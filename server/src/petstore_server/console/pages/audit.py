@@ -50,9 +50,10 @@ async def audit(visit: Visit) -> Response:
 
 
 async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
-    """A key's id, an account, which means also its keys, or a subject as the log has it."""
-    if text.startswith("key_"):
-        return (f"key:{text}",)
+    """The id of a key or webhook, an account, which means also its own, or a subject as the log has it."""
+    for prefix, kind in (("key_", "key"), ("wh_", "webhook")):
+        if text.startswith(prefix):
+            return (f"{kind}:{text}",)
     try:
         return await visit.require(account_subjects(visit.store, text.removeprefix("account:"))) if text else ()
     except AccountNotFound:

@@ -110,7 +110,7 @@ def _history_bars(history: History, now: float, days: int) -> Bars:
 
 
 async def search(visit: Visit) -> Response:
-    """Go to the order, key, import, account or request with this identifier or name; else list accounts with it.
+    """Go to the order, key, webhook, import, account or request with this identifier or name; else list accounts.
 
     The form is submitted, because the text may be a whole API key, which must be in no address and in no log.
     """
@@ -130,10 +130,9 @@ async def _found(visit: Visit, text: str) -> str:
         return f"/keys/{(await visit.require(find_key_by_secret(visit.store, text))).id}"
     if is_int64(text):
         return f"/orders/{text}"
-    if text.startswith("key_"):
-        return f"/keys/{text}"
-    if text.startswith("import-"):
-        return f"/imports/{quote(text, safe='')}"
+    for prefix, pages in (("key_", "keys"), ("wh_", "webhooks"), ("import-", "imports")):
+        if text.startswith(prefix):
+            return f"/{pages}/{quote(text, safe='')}"
     try:
         return account_path((await visit.require(visit.store.accounts.find(text))).name)
     except NotFound:
@@ -142,5 +141,5 @@ async def _found(visit: Visit, text: str) -> str:
             return "/audit" + query_link({"request": text})
         rows = (await visit.require(visit.sources.accounts())).rows
         if not any(text.casefold() in row.account.name.casefold() for row in rows):  # it may be a part of a key
-            raise NotFound("No order, key, import, account or request has this id or name.") from None
+            raise NotFound("No order, key, webhook, import, account or request has this id or name.") from None
         return "/accounts" + query_link({"search": text})

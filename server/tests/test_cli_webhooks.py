@@ -1,0 +1,305 @@
+"""`petstore webhooks`: what operators see of webhooks, and what they do with them (D24)."""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.audit import Transition
+from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
+from petstore_server.store import Store
+from testing.cli import CommandLine, Done
+from testing.deployment import Deployment
+from testing.stores import BY, locked, opened_at
+from testing.threaded_receiver import SIGNING, ThreadedReceiver, receiving
+
+HOOK = "https://192.0.2.1.example/hook?token=query"
+OF_THE_LIBRARY = {"accept", "connection"}  # which it may add to the headers
+MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so there are no webhooks; set it as for the server"
+
+
+@pytest.fixture(name="receiver")
+def _receiver() -> Iterator[ThreadedReceiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(name="shop")
+def _shop(each_deployment: Deployment) -> CommandLine:
+    """The command line on a store of each engine in turn, with an account that sees its own orders."""
+    cli = CommandLine(each_deployment)
+    cli.must("accounts", "create", "acme", "--plan", "free", "--orders", "own")
+    return cli
+
+
+def create(cli: CommandLine, url: str = "https://shop.example/hook", *options: str) -> dict[str, Any]:
+    made: dict[str, Any] = cli.must("webhooks", "create", "acme", url, *options, "--json", **SIGNING).json()
+    return made
+
+
+def shown(cli: CommandLine, webhook_id: str) -> dict[str, Any]:
+    fields: dict[str, Any] = cli.must("webhooks", "show", webhook_id, "--json").json()
+    return fields
+
+
+def on_store(cli: CommandLine, work: Callable[[Store], Awaitable[object]]) -> None:
+    """Do something that no command does, to the store of the command line."""
+
+    async def run() -> None:
+        async with opened_at(cli.url) as store:
+            await work(store)
+
+    asyncio.run(run())
+
+
+def change(cli: CommandLine, webhook_id: str, apply: Callable[[Webhook], Webhook]) -> None:
+    on_store(cli, lambda store: store.webhooks.change(webhook_id, Transition("webhook.edit", apply), BY))
+
+
+def actions(cli: CommandLine, *options: str) -> list[tuple[str, str]]:
+    """Who did what to webhooks."""
+    entries = cli.must("audit", *options, "--json").json_lines()
+    return [(each["actor"], each["action"]) for each in entries if each["action"].startswith("webhook.")]
+
+
+def test_the_secret_of_a_new_webhook_is_the_only_line_on_stdout_and_is_shown_once(shop: CommandLine) -> None:
+    done = shop.must("webhooks", "create", "acme", HOOK, "--status", "cancelled", "--as", "ada", **SIGNING)
+    assert re.fullmatch(r"whsec_[\w+/=]{44}\n", done.out)
+    [listed] = shop.must("webhooks", "list", "--json").json()
+    assert f"Webhook {listed['id']} of acme. Test it: petstore webhooks ping {listed['id']}\n" == done.err
+    assert ("acme", HOOK, ["cancelled"], "active", 0) == tuple(
+        listed[name] for name in ("account", "url", "statuses", "state", "lag")
+    )
+    assert listed == shown(shop, listed["id"])
+    for command in (["list"], ["list", "acme"], ["show", listed["id"]]):
+        assert "whsec_" not in shop.must("webhooks", *command).out
+    assert [("operator:ada", "webhook.create")] == actions(shop)
+    table = shop.must("webhooks", "list").out
+    assert "https://192.0.2.1.example/hook " in table, "without the query, which may be a secret"
+    assert "query" not in table + shop.must("audit").out
+
+
+def test_a_webhook_of_an_account_with_its_own_orders_has_these_only(shop: CommandLine) -> None:
+    created = create(shop)
+    shop.must("orders", "import", "-", stdin=json.dumps({"id": 1}), **SIGNING)
+    shop.must("orders", "import", "-", stdin=json.dumps({"id": 2, "account": "acme"}))
+    shop.must("accounts", "create", "all", "--plan", "free", "--orders", "all")
+    other = shop.must("webhooks", "create", "all", "https://all.example/", "--json", **SIGNING).json()
+    shop.must("orders", "import", "-", stdin=json.dumps({"id": 3}))
+    owners: dict[str, int | None] = {}
+
+    async def read(store: Store) -> None:
+        owners.update({each.id: each.owner for each in await store.webhooks.of_account()})
+
+    on_store(shop, read)
+    assert [True, None] == [owners[created["id"]] is not None, owners[other["id"]]]
+    assert [created["id"]] == [each["id"] for each in shop.must("webhooks", "list", "acme", "--json").json()]
+
+
+def test_the_lag_is_the_age_of_the_first_change_that_is_not_delivered(shop: CommandLine) -> None:
+    webhook = create(shop)["id"]
+    assert 0 == shown(shop, webhook)["lag"]
+    shop.must("orders", "import", "-", stdin=json.dumps({"id": 1, "account": "acme"}))
+    shop.must("orders", "ship", "1")
+    time.sleep(1.1)
+    assert 1 <= shown(shop, webhook)["lag"] < HOUR
+
+
+def test_failing_webhooks_show_since_when_and_their_attempts(shop: CommandLine) -> None:
+    webhook = create(shop)["id"]
+    attempts = (Attempt(1_900_000_000.0, 500, 12, "oh\x1b[31m"), Attempt(1_900_000_100.0, None, 15_000, "no response"))
+    fail = partial(replace, failures=2, failing_since=1_900_000_000.0, next_at=1_900_000_200.0, attempts=attempts)
+    change(shop, webhook, fail)
+    fields = shown(shop, webhook)
+    assert ("2030-03-17T17:46:40Z", "2030-03-17T17:50:00Z", None) == tuple(
+        fields[name] for name in ("failingSince", "nextAttemptAt", "deliveredAt")
+    )
+    last = {"at": "2030-03-17T17:48:20Z", "status": None, "milliseconds": 15_000, "excerpt": "no response"}
+    assert last == fields["attempts"][1]
+    page = shop.must("webhooks", "show", webhook).out
+    assert re.search(
+        r"2030-03-17T17:46:40Z +500 +12 +oh\\x1b\[31m\n2030-03-17T17:48:20Z +- +15000 +no response\n", page
+    )
+    assert re.search(
+        r"active +0 s +2030-03-17T17:46:40Z +2030-03-17T17:48:20Z +no response\n", shop.must("webhooks", "list").out
+    )
+    shop.must("accounts", "suspend", "acme")
+    assert "account suspended" in shop.must("webhooks", "list").out
+    resumed = shop.must("webhooks", "resume", webhook)
+    assert "The account acme is suspended: nothing is delivered until `petstore accounts resume acme`." in resumed.err
+
+
+def test_a_webhook_is_paused_resumed_replayed_and_deleted_without_the_secret(shop: CommandLine) -> None:
+    webhook = create(shop)["id"]
+    before = int((time.time() - 3 * HOUR) * 1e6)
+    assert "paused" == shop.must("webhooks", "pause", webhook, "--as", "ada", "--json").json()["state"]
+    assert "active" == shop.must("webhooks", "resume", webhook, "--json").json()["state"]
+    replayed = shop.must("webhooks", "resume", webhook, "--replay-from", "2h")
+    assert "state:              active\n" in replayed.out
+    found: list[Webhook] = []
+
+    async def read(store: Store) -> None:
+        found.append(await store.webhooks.find(webhook))
+
+    on_store(shop, read)
+    assert before < (found[0].position.value or 0) < before + 2 * HOUR * 1_000_000
+    change(shop, webhook, lambda each: replace(each, state=WebhookState.STOPPED, failing_since=time.time() - 3 * DAY))
+    assert "active" == shop.must("webhooks", "resume", webhook, "--json").json()["state"]
+    shop("webhooks", "delete", webhook).fails(2, "This needs a confirmation: add --yes")
+    deleted = shop.must("webhooks", "delete", webhook, "--yes")
+    assert ("", f"Deleted the webhook {webhook}.\n") == (deleted.out, deleted.err)
+    for command in ("show", "pause", "resume"):
+        shop("webhooks", command, webhook).fails(5, f"There is no webhook {webhook}; list the webhooks")
+    shop("webhooks", "delete", webhook, "--yes").fails(5, f"There is no webhook {webhook}")
+    done = [action for _, action in actions(shop, "--account", "acme")]
+    assert "webhook.delete" == done[-1], "those of a deleted webhook are the account's as well"
+    assert ("operator:ada", "webhook.edit") in actions(shop)
+
+
+def test_a_ping_shows_what_was_sent_and_what_came_back(shop: CommandLine, receiver: ThreadedReceiver) -> None:
+    webhook = create(shop, receiver.url)
+    shop.must("webhooks", "pause", webhook["id"])
+    receiver.text = "ok\x1b[31m"
+    done = shop.must("webhooks", "ping", webhook["id"], "--json", "--as", "ada", **SIGNING).json()
+    [received] = receiver.received
+    assert done["headers"] == {name: value for name, value in received.headers.items() if name not in OF_THE_LIBRARY}
+    assert (received.body, receiver.url) == (done["body"], done["url"])
+    assert received.is_signed(webhook["secret"])
+    assert (200, "ok\\x1b[31m") == (done["attempt"]["status"], done["attempt"]["excerpt"])
+    receiver.status = 503
+    failed = shop("webhooks", "ping", webhook["id"], **SIGNING)
+    assert (1, "") == (failed.code, failed.err)
+    sent = receiver.received[1]
+    assert failed.out.startswith(f"POST {receiver.url}\n")
+    shown_headers = sent.headers.keys() - OF_THE_LIBRARY
+    assert all(f"\n{name}: {sent.headers[name]}\n" in failed.out for name in shown_headers)
+    assert re.search(rf"\n\n{re.escape(sent.body)}\n\nAfter [\d,]+ ms:\nHTTP 503\n\nok", failed.out)
+    assert [] == shown(shop, webhook["id"])["attempts"], "a ping is not an attempt to deliver"
+    assert [("operator:ada", "webhook.ping"), "webhook.ping"] == [actions(shop)[2], actions(shop)[3][1]]
+
+
+def test_a_ping_says_why_there_is_no_response(shop: CommandLine, receiver: ThreadedReceiver) -> None:
+    webhook = create(shop, receiver.url)["id"]
+    refused = shop("webhooks", "ping", webhook, **{**SIGNING, "PETSTORE_WEBHOOK_NETWORKS": ""})
+    assert (1, []) == (refused.code, receiver.received)
+    assert "not sent: the URL is refused, because it must begin with https://\n" in refused.out
+
+
+def test_the_old_secret_signs_until_the_grace_has_passed(shop: CommandLine, receiver: ThreadedReceiver) -> None:
+    created = create(shop, receiver.url)
+    webhook, first = created["id"], created["secret"]
+
+    def signs(*secrets: str) -> list[bool]:
+        shop.must("webhooks", "ping", webhook, **SIGNING)
+        return [receiver.received[-1].is_signed(secret) for secret in secrets]
+
+    rotated = shop.must("webhooks", "rotate", webhook, **SIGNING)
+    second = rotated.out.strip()
+    assert re.search(f"Webhook {webhook} of acme. The old secret signs as well until 20.+Z.\n", rotated.err)
+    assert [True, True] == signs(first, second)
+    third = shop.must("webhooks", "rotate", webhook, "--grace", "0", "--json", **SIGNING).json()["secret"]
+    assert [False, False, True] == signs(first, second, third)
+    for grace in ("3600", "1h", "24h"):
+        shop.must("webhooks", "rotate", webhook, "--grace", grace, **SIGNING)
+    for grace, problem in (("86401", "longer than 24 hours"), ("2d", "longer than 24 hours"), ("-1", "not a duration")):
+        shop("webhooks", "rotate", webhook, "--grace", grace, **SIGNING).fails(2, problem)
+
+
+def test_a_changed_setting_is_taken_by_rotate_all_which_prints_every_new_secret(
+    shop: CommandLine, receiver: ThreadedReceiver
+) -> None:
+    webhooks = [create(shop, receiver.url) for _ in range(2)]
+    changed = {**SIGNING, "PETSTORE_WEBHOOK_SECRET": "another text from which all secrets are derived"}
+    one = webhooks[0]["id"]
+    for command in (["create", "acme", receiver.url], ["ping", one], ["rotate", one]):
+        remedy = "Set that one, or stop the service and run `petstore webhooks rotate --all`."
+        shop("webhooks", *command, **changed).fails(1, "PETSTORE_WEBHOOK_SECRET is not the one", remedy)
+    shop("webhooks", "rotate", "--all", **changed).fails(2, "add --yes")
+    done = shop.must("webhooks", "rotate", "--all", "--yes", "--as", "ada", **changed)
+    assert "Replaced the secrets of 2 webhooks; give each to its partner, then start the service.\n" == done.err
+    found = dict(re.findall(r"^(wh_\w+) +acme +\S+ +(whsec_\S+)$", done.out, re.MULTILINE))
+    assert {each["id"] for each in webhooks} == set(found)
+    for webhook in webhooks:
+        shop.must("webhooks", "ping", webhook["id"], **changed)
+        received = receiver.received[-1]
+        assert [True, False] == [received.is_signed(found[webhook["id"]]), received.is_signed(webhook["secret"])]
+    assert [("operator:ada", "webhook.rotate")] * 2 == [each for each in actions(shop) if each[1] == "webhook.rotate"]
+    again = shop.must("webhooks", "rotate", "--all", "--yes", "--json", **SIGNING).json()
+    assert [{"id", "account", "url", "secret"}] * 2 == [set(each) for each in again]
+
+
+def test_rotate_all_is_refused_while_a_server_runs_on_the_file(acme: CommandLine) -> None:
+    create(acme)
+    with locked(acme.store, shared=False):
+        acme("webhooks", "rotate", "--all", "--yes", **SIGNING).fails(
+            6, "A server runs on this store", "stop the service"
+        )
+
+
+@pytest.mark.parametrize("options", [[], ["wh_1", "--all"], ["--all", "--grace", "0"]])
+def test_rotate_takes_one_webhook_or_all(acme: CommandLine, options: list[str]) -> None:
+    acme("webhooks", "rotate", *options, **SIGNING).fails(
+        2, "Give the ID of a webhook, with or without --grace, or --all."
+    )
+
+
+def test_what_needs_the_secret_says_that_it_is_missing(acme: CommandLine) -> None:
+    webhook = create(acme)["id"]
+    commands = (["create", "acme", HOOK], ["ping", webhook], ["rotate", webhook], ["rotate", "--all", "--yes"])
+    for command in commands:
+        acme("webhooks", *command).fails(2, MISSING)
+    assert "invalid_settings" == acme("webhooks", "ping", webhook, "--json").error()["code"]
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://shop.example/", "The URL is refused: it must begin with https://."),
+        ("https://10.0.0.1/", "The URL is refused: its address is not public."),
+        ("https://me:secret@shop.example/", "The URL is refused: it must have no user name or password"),
+    ],
+)
+def test_a_url_that_is_refused_is_explained(acme: CommandLine, url: str, problem: str) -> None:
+    public = {**SIGNING, "PETSTORE_WEBHOOK_NETWORKS": ""}
+    acme("webhooks", "create", "acme", url, **public).fails(2, problem)
+    assert "secret" not in acme("webhooks", "create", "acme", url, **public).err.replace("PETSTORE_WEBHOOK_SECRET", "")
+
+
+def test_accounts_that_are_closed_or_do_not_exist_get_no_webhook(shop: CommandLine) -> None:
+    webhook = create(shop)["id"]
+    shop("webhooks", "create", "initech", HOOK, **SIGNING).fails(5, "There is no account 'initech'")
+    shop("webhooks", "list", "initech").fails(5, "There is no account 'initech'")
+    shop.must("accounts", "close", "acme", "--yes")
+    shop("webhooks", "create", "acme", HOOK, **SIGNING).fails(6, "The account 'acme' is closed")
+    assert "ended" == shown(shop, webhook)["state"]
+    ended = f"Webhook {webhook} has ended; delete it, and create another one."
+    for command in (["pause", webhook], ["resume", webhook], ["ping", webhook], ["rotate", webhook]):
+        shop("webhooks", *command, **SIGNING).fails(6, ended)
+    shop.must("webhooks", "delete", webhook, "--yes")
+
+
+def test_without_its_driver_what_is_sent_says_what_to_install(
+    acme: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook = create(acme)["id"]
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.delitem(sys.modules, "petstore_server.webhooks.sending", raising=False)
+    acme("webhooks", "ping", webhook, **SIGNING).fails(2, "PETSTORE_WEBHOOK_SECRET is set, but its driver is missing")
+    assert 0 == acme("webhooks", "pause", webhook, **SIGNING).code
+
+
+def test_a_secret_that_cannot_be_printed_is_to_be_replaced(acme: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("petstore_server.cli.webhooks.show", fail)
+    done: Done = acme("webhooks", "create", "acme", HOOK, **SIGNING)
+    done.fails(1, "The secret could not be printed; replace it: petstore webhooks rotate wh_", " --grace 0")

@@ -1,0 +1,263 @@
+"""Webhooks in the console: what the pages show, each action and its audit entry, conflicts, bad input (D24)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.audit import Transition
+from petstore_server.domain.orders import Order
+from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
+from testing.console import START, Browser, Console
+from testing.stores import BY, Stores, add_key, log
+from testing.threaded_receiver import SIGNING, ThreadedReceiver, receiving
+
+pytestmark = pytest.mark.settings(**SIGNING)
+ADA = "operator:ada"
+HOOK = "https://192.0.2.1.example/hook?token=query"
+FORM = "Create webhook"
+
+
+@pytest.fixture(name="receiver")
+def _receiver() -> Iterator[ThreadedReceiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+async def add_webhook(console: Console, url: str = "https://shop.example/hook", seconds: int = 0) -> str:
+    """A webhook of the account zoo, created these seconds after the start."""
+    return (await console.sources.webhooks.create_for("zoo", url, BY._replace(at=START + seconds))).webhook.id
+
+
+async def change(console: Console, webhook_id: str, **fields: Any) -> Webhook:
+    transition: Transition[Webhook] = Transition("webhook.edit", lambda webhook: replace(webhook, **fields))
+    return await console.store.webhooks.change(webhook_id, transition, BY._replace(at=START))
+
+
+async def actions(console: Console) -> list[tuple[str, str]]:
+    """The actions on webhooks, and on which, that the first operator has made."""
+    entries = [each for each in await log(console.store) if each.actor == ADA and each.action.startswith("webhook.")]
+    return [(each.action, each.subject) for each in entries]
+
+
+def secret(page: str) -> str:
+    [found] = set(re.findall(r"whsec_[\w+/=]{44}", page))
+    return str(found)
+
+
+async def test_a_webhook_is_created_and_its_secret_is_shown_once(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    assert "This account has no webhooks." in await browser.get("/accounts/zoo")
+    page = await browser.submit("/accounts/zoo/webhooks", {"url": HOOK, "status": ["cancelled", "shipped", "x"]})
+    assert "The webhook was created This is the secret of the webhook wh_" in page
+    shown = secret(browser.page)
+    [webhook] = await console.store.webhooks.of_account()
+    assert (HOOK, ("shipped", "cancelled")) == (webhook.url, webhook.statuses)
+    assert [("webhook.create", f"webhook:{webhook.id}")] == await actions(console)
+    for path in ("/accounts/zoo", f"/webhooks/{webhook.id}", "/audit"):
+        page = await browser.get(path)
+        assert shown not in page
+        assert "query" not in browser.page, "the query of a URL may be a secret"
+    assert f'href="/console/webhooks/{webhook.id}"' in browser.page
+    assert "shipped, cancelled" in await browser.get(f"/webhooks/{webhook.id}")
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "The URL is refused: "),
+        ("http://192.0.2.1/", "The URL is refused: its address is not public."),
+        ("https://10.0.0.1/", "The URL is refused: its address is not public."),
+        ("https://me:pw@shop.example/", "The URL is refused: it must have no user name or password"),
+    ],
+)
+async def test_a_url_that_is_refused_is_a_problem_of_its_field(
+    url: str, problem: str, zoo: None, console: Console, browser: Browser
+) -> None:
+    await browser.submit("/accounts/zoo/webhooks", {"url": url, "status": "cancelled"}, 400)
+    [(field, text)] = browser.problems
+    assert ("webhook-url", True) == (field, text.startswith(problem))
+    assert 'name="status" value="cancelled" checked' in browser.page, "what was chosen stays"
+    assert [] == await console.store.webhooks.of_account()
+
+
+async def test_the_page_of_an_account_lists_its_webhooks(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    healthy, failing = await add_webhook(console), await add_webhook(console, "https://bad.example/", 1)
+    attempts = (Attempt(START - HOUR, 500, 12, "oh"), Attempt(START - 60, None, 15_000, "no response: refused"))
+    await change(console, healthy, attempts=(Attempt(START - 60, 204, 9, ""),))
+    await change(console, failing, failures=2, failing_since=START - HOUR, attempts=attempts, next_at=START + 300)
+    await console.store.orders.import_batch([Order(1)], "import:1", BY._replace(at=START))
+    console.clock.now = 4_000_000_000.0  # decades after the order was stored
+    await browser.sign_in()
+    await browser.get("/accounts/zoo")
+    [card] = [card for card in browser.cards if card.startswith("Webhooks ")]
+    columns = "Webhook State Lag Failing since Last attempt Actions"
+    buttons = "Ping Pause Rotate Delete"
+    lag, at = r"\d[\d,]* d", r"2026-10-26 \d\d:\d\d"
+    assert re.fullmatch(
+        rf"Webhooks {columns} {healthy} https://shop.example/hook active {lag} – {at} : 204 {buttons} "
+        rf"{failing} https://bad.example/ active failing {lag} {at} {at} : no response: "
+        rf"refused {buttons}",
+        card,
+    )
+
+
+async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    webhook = await add_webhook(console)
+    attempts = (Attempt(START - HOUR, 500, 12, "<b>oh</b>"), Attempt(START - 60, None, 15_000, "no response: refused"))
+    await change(console, webhook, failures=2, failing_since=START - HOUR, attempts=attempts, next_at=START + 300)
+    page = await browser.get(f"/webhooks/{webhook}")
+    assert "Accounts › zoo" in page
+    facts, last, replay, changes = browser.cards
+    assert re.search(r"Lag none Last success – Failing since .* \(1 h ago\) Next attempt .* \(in 5 min\)", facts)
+    assert re.search(r"\(1 min ago\) no response 15,000 no response: refused .* \(1 h ago\) 500 12 <b>oh</b>$", last)
+    assert "Deliver again Changes since" in replay
+    assert "Created the webhook" in changes
+    assert "&lt;b&gt;oh" in browser.page
+    for fields, text in (
+        ({"state": WebhookState.STOPPED}, "It was stopped after three days without a success."),
+        ({"state": WebhookState.ENDED}, "It has ended: its receiver has answered 410, or the account is closed."),
+    ):
+        await change(console, webhook, **fields)
+        assert text in await browser.get(f"/webhooks/{webhook}")
+    assert ["Delete"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
+
+
+async def test_a_webhook_is_paused_resumed_and_replayed(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_key(console.store)
+    webhook = await add_webhook(console)
+    await browser.get("/accounts/zoo")
+    page = await browser.submit(f"/webhooks/{webhook}/pause")
+    assert f"Paused {webhook}: nothing is delivered until you resume it." in page
+    assert WebhookState.PAUSED is (await console.store.webhooks.find(webhook)).state
+    page = await browser.submit(f"/webhooks/{webhook}/replay", {"since": "24h"})
+    assert re.search(r"every order that has changed since 2026-\S+ \S+ again as soon as it delivers again\.", page)
+    found = await console.store.webhooks.find(webhook)
+    assert (int((START - DAY) * 1_000_000) - 1, 1) == (found.position.value, found.replay)
+    assert f"Resumed {webhook}: it goes on where it was." in await browser.submit(f"/webhooks/{webhook}/resume")
+    await change(console, webhook, state=WebhookState.STOPPED, failing_since=START - 3 * DAY)
+    await browser.get(f"/webhooks/{webhook}")
+    await browser.submit(f"/webhooks/{webhook}/resume")
+    assert " again." in await browser.submit(f"/webhooks/{webhook}/replay", {"since": "2026-10-01"})
+    subject = f"webhook:{webhook}"
+    assert [("webhook.edit", subject)] * 5 == await actions(console)
+    for since, problem in (("", "Give a time, such as 24h (ago)"), ("soon", "'soon' is not a time")):
+        await browser.submit(f"/webhooks/{webhook}/replay", {"since": since}, 400)
+        [(field, text)] = browser.problems
+        assert ("replay-since", True) == (field, text.startswith(problem))
+
+
+async def test_a_ping_shows_what_was_sent_and_what_came_back(
+    zoo: None, console: Console, browser: Browser, receiver: ThreadedReceiver
+) -> None:
+    webhook = await add_webhook(console, f"{receiver.url}?token=query")
+    receiver.text = "<i>thanks</i>"
+    page = await browser.submit(f"/webhooks/{webhook}/ping")
+    [received] = receiver.received
+    assert "/hook?token=query" == received.path
+    assert "The ping was answered" in page
+    assert re.search(r"What came back Status 200, after [\d,]+ ms\. <i>thanks</i>", page)
+    assert f"POST {receiver.url} " in page
+    of_the_library = {"accept", "connection"}  # which it may add to the headers
+    assert all(f"{name}: {received.headers[name]}" in page for name in received.headers.keys() - of_the_library)
+    assert received.body in page
+    assert "query" not in browser.page
+    receiver.status = 500
+    assert "The ping was answered with an error" in await browser.submit(f"/webhooks/{webhook}/ping")
+    refused = await add_webhook(console, "http://127.0.0.1:1/")
+    page = await browser.submit(f"/webhooks/{refused}/ping")
+    assert "The ping got no response" in page
+    assert "no response: no connection" in page
+    assert [("webhook.ping", f"webhook:{each}") for each in (webhook, webhook, refused)] == await actions(console)
+    assert () == (await console.store.webhooks.find(webhook)).attempts
+
+
+async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_time(
+    zoo: None, console: Console, browser: Browser, receiver: ThreadedReceiver
+) -> None:
+    await browser.submit("/accounts/zoo/webhooks", {"url": receiver.url})
+    secrets = [secret(browser.page)]
+    [webhook] = [each.id for each in await console.store.webhooks.of_account()]
+    assert "The old secret ends at once in 1 hour in 24 hours" in await browser.get(f"/webhooks/{webhook}/rotate")
+    page = await browser.submit(f"/webhooks/{webhook}/rotate", {"grace": "1h"})
+    secrets.append(secret(browser.page))
+    assert "The secret was replaced" in page
+    assert re.search(r"signed with the old secret as well until \S+ \S+ \(in (59 min|1 h)\) \.", page)
+    await browser.submit(f"/webhooks/{webhook}/ping")
+    assert [True, True] == [*map(receiver.received[-1].is_signed, secrets)]
+    assert "The old secret does not sign any more." in await browser.submit(
+        f"/webhooks/{webhook}/rotate", {"grace": "0"}
+    )
+    secrets.append(secret(browser.page))
+    await browser.submit(f"/webhooks/{webhook}/ping")
+    assert [False, False, True] == [*map(receiver.received[-1].is_signed, secrets)]
+    await browser.submit(f"/webhooks/{webhook}/rotate", {"grace": "7d"}, 400)
+    assert 2 == (await actions(console)).count(("webhook.rotate", f"webhook:{webhook}"))
+
+
+async def test_a_webhook_is_deleted_after_a_question(zoo: None, console: Console, browser: Browser) -> None:
+    webhook = await add_webhook(console, HOOK)
+    await browser.get(f"/webhooks/{webhook}/delete")
+    [question] = browser.cards
+    assert question == (
+        f"Delete {webhook}? Nothing more is sent to https://192.0.2.1.example/hook, and its secret and its position "
+        "are gone. This cannot be reversed. To interrupt deliveries for a time, pause it instead. "
+        f"Delete {webhook} Keep it"
+    )
+    assert f"Deleted the webhook {webhook}." in await browser.submit(f"/webhooks/{webhook}/delete")
+    assert "This account has no webhooks." in await browser.get("/accounts/zoo")
+    assert "Deleted the webhook" in browser.page, "the changes of an account are also those of its deleted webhooks"
+    assert "2 changes match." in await browser.get(f"/audit?subject={webhook}")
+    assert f"There is no webhook {webhook}" in await browser.get(f"/webhooks/{webhook}", 404)
+
+
+async def test_a_conflict_says_that_nothing_was_changed(zoo: None, console: Console, browser: Browser) -> None:
+    webhook = await add_webhook(console)
+    await change(console, webhook, state=WebhookState.ENDED)
+    for action in ("pause", "resume", "ping", "rotate"):
+        page = await browser.submit(f"/webhooks/{webhook}/{action}", {}, 409)
+        assert f"Webhook {webhook} has ended; delete it, and create another one." in page
+        assert f"The last changes of {webhook}" in page
+        await browser.get(f"/webhooks/{webhook}")
+    add = partial(add_webhook, console)
+    for _ in range(19):
+        await add()
+    await browser.get("/accounts/zoo")
+    page = await browser.submit("/accounts/zoo/webhooks", {"url": "https://shop.example/"}, 409)
+    assert "There are 20 webhooks already" in page
+
+
+@pytest.mark.settings
+async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(
+    zoo: None, console: Console, browser: Browser
+) -> None:
+    assert "They are off, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/accounts/zoo")
+    assert FORM not in browser.page
+    account = await console.store.accounts.find("zoo")
+    stored = Webhook("wh_1", account.id, "zoo", "https://shop.example/", START)
+    await console.store.webhooks.create(stored, "digest", BY)
+    assert "Nothing is delivered, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/webhooks/wh_1")
+    assert ["Pause", "Delete", "Replay"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
+    page = await browser.submit("/webhooks/wh_1/ping", {}, 503)
+    assert "There are no webhooks: PETSTORE_WEBHOOK_SECRET is not set." in page
+
+
+async def test_a_changed_secret_is_explained(zoo: None, console: Console, browser: Browser) -> None:
+    webhook = await add_webhook(console)
+    await console.store.webhooks.rotate_all("another digest", BY)
+    page = await browser.submit(f"/webhooks/{webhook}/ping", {}, 503)
+    assert "PETSTORE_WEBHOOK_SECRET is not the one with which the webhooks of this store were created" in page
