@@ -117,7 +117,7 @@ _read_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 
 class DueWebhook(NamedTuple):
-    """A webhook that may have something to report: `last` is the time of the last change that its account sees.
+    """A webhook that may have something to deliver: `last` is the time of the last change that its account sees.
 
     Times are Unix microseconds. `failures` is the number of failed attempts since the last success, and `history` that
     of the changes now.
@@ -133,7 +133,7 @@ class DueWebhook(NamedTuple):
     history: str
 
     def concerns(self, change: "StatusChange") -> bool:
-        """Whether it may have to report an order that has changed to this status."""
+        """Whether it may have to deliver an order that has changed to this status."""
         return change.status in (self.statuses or change.status).split() and self.owner in (None, change.account_id)
 
 
@@ -241,7 +241,7 @@ class Webhooks(Part):
         return changed
 
     async def due(self, clock: Clock, now: float) -> list[DueWebhook]:
-        """The webhooks that may have something to report at `now` (Unix seconds), the longest unserved first."""
+        """The webhooks that may have something to deliver at `now` (Unix seconds), the longest unserved first."""
         rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Delivery: a loop that looks for webhooks with something to report, and tasks that send it (D24)."""
+"""Delivery: a loop that looks for webhooks with something to deliver, and tasks that deliver it (D24)."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ _BY_CHANGE = Sort(SortField.UPDATED_AT)
 _log = logging.getLogger(__name__)
 
 
-Examined = tuple[str, str, Position, str]  # a webhook, and what decides which orders it reports
+Examined = tuple[str, str, Position, str]  # a webhook, and what decides which orders it delivers
 
 
 class Deliveries:
@@ -60,7 +60,7 @@ class Deliveries:
         self.outcomes = Counter[str]()
 
     async def look(self, now: float) -> None:
-        """Begin deliveries for webhooks that have something to report at `now` (Unix seconds).
+        """Begin deliveries for webhooks that have something to deliver at `now` (Unix seconds).
 
         Raises ServiceUnavailable.
         """
@@ -99,7 +99,7 @@ class Deliveries:
         return len(self._tasks)
 
     async def _with_orders(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
-        """Those that may have an order to report: not only orders with other statuses have changed."""
+        """Those that may have an order to deliver: not only orders with other statuses have changed."""
         nothing = {key: at for each in due if (at := self._nothing.get(key := _examined(each))) is not None}
         changed = await self._store.webhooks.changed_since(min(nothing.values())) if nothing else []
         some = []
