@@ -90,7 +90,7 @@ async def test_a_certificate_has_to_be_for_the_name_and_by_a_trusted_authority(
         assert (None, 2, True) == (attempt.status, len(receiver.received), "127.0.0.1" in attempt.excerpt)
 
 
-async def test_a_server_without_tls_is_no_connection() -> None:
+async def test_a_server_without_tls_cannot_be_connected_to() -> None:
     def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head(400))
         writer.close()
