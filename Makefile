@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 DIST ?= dist
 
-.PHONY: run test test-system test-clients torture mutants bench bench-against bench-profile bench-setup check check-locks audit dist format lock clean
+.PHONY: run test test-system test-clients torture mutants bench bench-against bench-setup check check-locks audit dist format lock clean
 
 run: $(VENV)/.run
 	@$(BIN)/petstore serve --demo
@@ -63,10 +63,6 @@ bench: $(VENV)/.bench
 bench-against: $(VENV)/.bench
 	$(BIN)/python -m bench.against $(COMMIT) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
-
-# Pictures of where a request spends its time, in build/bench
-bench-profile: $(VENV)/.bench
-	$(BIN)/python -m bench.flames
 
 bench-setup:
 	@test "$$(id -u)" = 0 || { echo "Run as root: apt-get update && apt-get install -y $(BENCH_PACKAGES)" >&2; exit 1; }
