@@ -1,5 +1,6 @@
 """Corrections by files: of orders that exist, and of orders that have shipped."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,12 +64,12 @@ async def test_a_shipped_order_that_was_placed_is_corrected_by_its_account_and_r
     [account] = await store.accounts.list()
     placed = await store.orders.place(Placement(account.id, "a", 5, 2, None, "PO-1"), BY)
     await store.orders.change(placed.order_id, ship_on(DATE), BY)
-    for replace, outcome in ((False, "rejected"), (True, "replaced")):
+    for replaced, outcome in ((False, "rejected"), (True, "replaced")):
         content = f"id,quantity,reference,account\n{placed.order_id},7,PO-1,acme\n"
-        run = await imported(store, content, options=CORRECT, replace_placed=replace)
+        run = await imported(store, content, options=replace(CORRECT, replace_placed=replaced))
         assert 1 == run.counts[outcome], list(run.rejects.summary())
     other = f"id,quantity\n{placed.order_id},8\n"
-    assert 1 == (await imported(store, other, options=CORRECT, replace_placed=True)).counts["rejected"]
+    assert 1 == (await imported(store, other, options=replace(CORRECT, replace_placed=True))).counts["rejected"]
 
 
 @pytest.mark.anyio

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petstore_server.imports.files import NOT_UTF8, Reject, Row, UnreadableFile
+from petstore_server.imports.files import NOT_UTF8, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
+from petstore_server.imports.rejects import Reject, Row
 from testing.cases import for_all
 from testing.cli import CommandLine
 from testing.console import Browser, Console, finished, upload
@@ -80,7 +81,7 @@ def test_bytes_that_are_not_text_cost_their_own_row_only(case: tuple[str, bytes]
     before, after = ("id,petId\n1,2\n".encode(encoding), "\n3,4\n".encode(encoding))
     found = read(before + row + after, ReadOptions("csv", encoding))
     assert [1, 3] == [order.id for order in found.orders]
-    assert [(3, NOT_UTF8)] == [(each.line, each.faults[0].message) for each in found.rejects]
+    assert [(3, NOT_UTF8.message)] == [(each.line, each.faults[0].message) for each in found.rejects]
 
 
 @for_all(product(WIDE, (ROWS, json.dumps([{"id": 1}, {"id": 3}]), '\n\n{"id":1}\n{"id":3}\n')))

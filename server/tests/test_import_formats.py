@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
-from petstore_server.imports import csv_rows, files, json_rows, kinds, running
+from petstore_server.imports import bulk, csv_rows, files, json_rows, reading
 from petstore_server.imports.files import MAX_ROW_BYTES, Source, UnreadableFile, line_blocks, open_source
 from petstore_server.imports.options import ReadOptions
 from testing.allocations import traced
@@ -240,7 +240,7 @@ def test_rows_are_read_alike_however_they_are_divided_into_blocks(
 def row_by_row(content: bytes, file_format: str) -> Read:
     """The file without reading in bulk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "ORDERS", None)
+        patch.setattr(bulk, "ORDERS", None)
         return read(content, file_format)
 
 
@@ -298,8 +298,8 @@ def test_plain_records_are_read_in_bulk(file_format: str, content: str, monkeypa
     def unexpected(*_: object) -> None:
         raise AssertionError("a row was read by itself")
 
-    pieces_of, _ = running._READERS[file_format]
-    monkeypatch.setitem(running._READERS, file_format, (pieces_of, unexpected))
+    monkeypatch.setattr(reading, "csv_fields", unexpected)
+    monkeypatch.setattr(reading, "json_fields", unexpected)
     assert [record["id"] for record in RECORDS] == [order.id for order in read(content.encode(), file_format).orders]
 
 

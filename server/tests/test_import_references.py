@@ -85,7 +85,7 @@ async def test_an_order_that_a_partner_placed_is_found_and_protected(shop: Store
     placed = await shop.orders.place(Placement(account.id, "k", 5, 1, None, "PO-1"), BY)
     content = "reference,account,petId,quantity\nPO-1,acme,6,1\n"
     assert 1 == (await imported(shop, content, options=CSV)).counts["rejected"]
-    assert 1 == (await imported(shop, content, options=CSV, replace_placed=True)).counts["replaced"]
+    assert 1 == (await imported(shop, content, options=ReadOptions("csv", replace_placed=True))).counts["replaced"]
     assert [Order(placed.order_id, 6, 1, reference="PO-1", account="acme")] == await orders_of(shop)
 
 

@@ -14,8 +14,10 @@ from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.domain.orders import ORDER_FIELDS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
-from petstore_server.imports.files import Fault, Reject, Rejects, UnreadableFile
+from petstore_server.imports import rejects as rejects_module
+from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.rejects import Fault, Reject, Rejects
 from testing.cli import CommandLine
 from testing.import_files import import_text, read, reason_of
 
@@ -268,7 +270,7 @@ def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.M
         searched.append(len(text))
         return hide_keys(text)
 
-    monkeypatch.setattr(files, "hide_keys", counted)
+    monkeypatch.setattr(rejects_module, "hide_keys", counted)
     raw = Reject(1, "x" * 1990 + "pso_live_0aZ" + "b" * 9000, (Fault("too long"),)).recorded(phrased)["raw"]
     assert "x" * 1990 + "pso_live_[" == raw
     assert 2000 == max(searched)  # characters, while the store is locked
@@ -316,7 +318,7 @@ def test_reasons_are_counted_by_their_column_and_problem() -> None:
         "2 rows: The row is not valid JSON: Input data was truncated, first in line 1",
         f"line 3: id 'x1' is not a whole number in plain digits{OWN_NUMBER}.",
         "line 4: The row is not a record: Expected `object`, got `array`.",
-        f"line 5: {files.NOT_UTF8[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
+        f"line 5: {files.NOT_UTF8.message[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
         f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
         f"2 rows: '{'b' * 60}…' {other}; give --ignore-column '*' to leave it out, first in line 7",
     ] == list(rejects.summary())

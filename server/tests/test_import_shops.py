@@ -9,7 +9,7 @@ import pytest
 
 from petstore_server.cli.importing import arguments
 from petstore_server.imports.options import ReadOptions, plain_name
-from petstore_server.imports.shops import SHOPS, combined, recognized, stands_for
+from petstore_server.imports.shops import SHOPS, combined, export_of, exports_of, recognized
 from testing.cli import CommandLine
 from testing.documents import ROOT, table
 
@@ -221,13 +221,12 @@ def test_a_file_is_recognised_by_its_header(name: str) -> None:
 
 def test_each_export_has_a_file_a_source_and_maps_no_field_twice() -> None:
     headers = [{plain_name(column) for column in header(FILES / name)} for name in OUTCOMES]
-    for shop in SHOPS.values():
-        for export in shop.exports:
-            assert export.source
-            assert any({plain_name(column) for column in export.header} <= each for each in headers), export.content
+    for shop in SHOPS:
+        for export in exports_of(shop):
+            assert any({plain_name(column) for column in export.header} <= each for each in headers), export.header
             fields = [field for column, field in export.options.columns if column in export.header]
-            assert len(set(fields)) == len(fields), export.content
-            assert "reference" in fields, export.content
+            assert len(set(fields)) == len(fields), export.header
+            assert "reference" in fields, export.header
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -260,16 +259,16 @@ def test_without_its_option_an_export_is_refused_with_the_option_to_give(cli: Co
     shop = OUTCOMES[name].shop
     done = cli("orders", "import", str(FILES / name))
     assert 1 == done.code
-    title = SHOPS[shop].title
+    title = SHOPS[shop]
     assert f"This looks like an export of {title}'s orders: give --shop {shop}" in " ".join(done.err.split())
     assert "" == cli.must("orders", "list", "--json").out
 
 
 def completed(given: ReadOptions, shop: str, name: str) -> ReadOptions:
     """The given options with those of the shop, for a file of the test data."""
-    added = stands_for(shop, header(FILES / name), given)
-    assert added is not None
-    return combined(given, added)
+    export = export_of(shop, header(FILES / name))
+    assert export is not None
+    return combined(given, export.added_to(given, header(FILES / name)))
 
 
 def test_an_option_given_as_well_wins_over_that_of_the_shop() -> None:
@@ -371,6 +370,6 @@ def test_the_page_for_shops_has_a_command_for_each_shop_and_each_export() -> Non
     named = {shlex.split(command)[-1] for command in COMMANDS}
     assert set(SHOPS) == {OUTCOMES[name].shop for name in named}
     headers = [{plain_name(column) for column in header(FILES / name)} for name in named]
-    for shop in SHOPS.values():
-        for export in shop.exports:
-            assert any({plain_name(column) for column in export.header} <= each for each in headers), export.content
+    for shop in SHOPS:
+        for export in exports_of(shop):
+            assert any({plain_name(column) for column in export.header} <= each for each in headers), export.header
