@@ -1,7 +1,6 @@
 """Corrections by files: of orders that exist, and of orders that have shipped."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -9,9 +8,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order, Placement, Status, ship_on
 from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store
-from testing.cli import CommandLine
 from testing.import_files import imported
-from testing.messages import options_of
 from testing.stores import BY
 
 DATE = "2026-12-01T10:00:00Z"
@@ -79,16 +76,3 @@ async def test_an_order_that_does_not_exist_is_not_created_where_only_updates_ar
     assert {"created": 0, "replaced": 1, "rejected": 1}.items() <= run.counts.items()
     assert ["line 3: There is no such order to update; check the number."] == list(run.rejects.summary())
     assert [1] == [order.id for order in await store.orders.find_many([1, 11])]
-
-
-def test_the_options_are_those_of_the_command_in_a_dry_run_too(cli: CommandLine) -> None:
-    cli.must("orders", "import", "-", stdin='{"id":1,"petId":5,"status":"shipped"}')
-    rows = "id,petId\n1,6\n2,6\n"
-    rejected = cli("orders", "import", "-", "--format", "csv", "--update-only", stdin=rows).err
-    [option] = options_of(rejected)
-    assert ["--correct-shipped"] == option
-    for dry in (["--dry-run"], []):
-        done = cli("orders", "import", "-", "--format", "csv", "--update-only", *option, *dry, stdin=rows)
-        assert "0 created, 0 unchanged, 1 replaced, 1 rejected" in done.err
-    order: dict[str, Any] = cli.must("orders", "show", "1", "--json").json()
-    assert (6, "shipped") == (order["petId"], order["status"])

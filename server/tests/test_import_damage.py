@@ -21,20 +21,7 @@ from testing.import_files import Read, batches, collect, read, reason_of
 from testing.stores import BY
 
 NOTES = ReadOptions("csv", ignored=("note",))
-EXPORTS = Path(__file__).parent / "data" / "exports"
 HEADER = "id,petId,note,quantity\n"
-
-
-def test_a_quote_that_swallows_rows_costs_these_rows_and_gives_no_quantity_to_another_order() -> None:
-    rows = '1,5,"9 inch,2\n2,6,cable,7\n3,6,12",3\n4,6,rope,1\n'
-    found = read((HEADER + rows).encode(), NOTES)
-    assert [(4, 1)] == [(order.id, order.quantity) for order in found.orders]
-    assert [2, 3, 4] == [reject.line for reject in found.rejects]
-    first, second, third = map(reason_of, found.rejects)
-    assert "The row has a quote that is closed only after other rows; close the quote, and double each" in first
-    assert second == third
-    assert "The row is within the quote that begins in line 2; close the quote" in second
-    assert ['1,5,"9 inch,2\n2,6,cable,7\n3,6,12",3', "2,6,cable,7", '3,6,12",3'] == [row.raw for row in found.rejects]
 
 
 @for_all(
@@ -61,12 +48,6 @@ def test_quotes_between_tabs_that_pair_up_are_quotes() -> None:
     rows = 'id\tnote\treference\n1\t"a\tb"\t"A ""1"""\n2\t"two\nlines"\t"B"\n'
     found = read(rows.encode(), NOTES)
     assert [(1, 'A "1"'), (2, "B")] == [(order.id, order.reference) for order in found.orders]
-
-
-def test_the_items_of_amazon_are_imported_by_their_identifiers(cli: CommandLine) -> None:
-    options = ["--map", "order-item-id=id", "--map", "quantity-purchased=quantity", "--ignore-column", "*"]
-    cli.must("orders", "import", str(EXPORTS / "04-amazon.txt"), *options, "--format", "csv")
-    assert [1, 2, 1] == [order["quantity"] for order in cli.must("orders", "list", "--json").json_lines()]
 
 
 def piped(content: bytes, options: ReadOptions) -> Read:
@@ -140,12 +121,6 @@ def test_the_command_ends_with_exit_code_3_if_the_file_changed(
     done = cli("orders", "import", "-", stdin='{"id":1}\n')
     assert (3, True) == (done.code, "The file was changed while it was read" in done.err)
     assert cli("orders", "import", "-", "--json", stdin='{"id":1}\n').json()["fileChanged"]
-
-
-def test_too_many_cells_are_named_in_the_header_and_left_out(cli: CommandLine) -> None:
-    rejected = cli("orders", "import", str(EXPORTS / "24-ragged.csv")).err
-    assert "line 4: The row has 2 cells; the header names 3 columns." in rejected
-    assert "line 6: The row has 5 cells; the header names 3 columns; name the others in the header" in rejected
 
 
 def test_line_breaks_in_a_quoted_cell_are_read_whatever_commas_follow_it_in_the_last_line() -> None:

@@ -13,7 +13,6 @@ from petstore_server.imports.files import NOT_UTF8, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from petstore_server.imports.rejects import Reject, Row
 from testing.cases import for_all
-from testing.cli import CommandLine
 from testing.console import Browser, Console, finished, upload
 from testing.import_files import read
 
@@ -90,12 +89,6 @@ def test_a_wide_encoding_is_recognized_with_and_without_a_byte_order_mark(case: 
     for mark, given_encoding in (("", None), ("", "utf-8"), ("", "utf-16"), ("", encoding), ("\ufeff", None)):
         found = read((mark + content).encode(encoding), ReadOptions(None, given_encoding))
         assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects), (mark, given_encoding)
-
-
-def test_a_sequence_that_the_decoder_cannot_end_is_reported(cli: CommandLine) -> None:
-    done = cli("orders", "import", "-", "--encoding", "iso2022_jp", stdin=b"id\n1\n\x1b$0123456789")
-    assert 1 == done.code
-    assert "cannot be decoded as iso2022_jp" in " ".join(done.err.split())
 
 
 @pytest.mark.anyio

@@ -117,16 +117,6 @@ def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_
     assert EXPORT == other.must("orders", "export", "-").out.splitlines()
 
 
-def test_pets_come_from_every_format_and_are_compared_with_those_in_the_store(cli: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "pets.csv").write_text('id;name;tag\n1;"Søren; the ""great""";dog\n2;;\n', "utf-8")
-    cli.must("pets", "import", str(tmp_path / "pets.csv"))
-    pets = '[{"id":1,"name":"\\"Rex\\""},{"id":2},{"id":3}]'  # escaped quotes are not those of a repeated name
-    for options in (["--dry-run"], []):
-        done = cli.must("pets", "import", "-", "--json", *options, stdin=pets)
-        assert (1, 1, 1) == (done.json()["created"], done.json()["replaced"], done.json()["unchanged"])
-    assert ["pets", "pets"] == [run["kind"] for run in cli.must("imports", "list", "--json").json()]
-
-
 REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", "", "is empty"),
     ("a.csv", "\n\r\n", "is empty"),

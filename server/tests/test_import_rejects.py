@@ -19,57 +19,9 @@ from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault, Reject, Rejects
 from testing.cli import CommandLine
-from testing.import_files import import_text, read, reason_of
+from testing.import_files import read, reason_of
 
 OWN_NUMBER = "; give --map id=reference instead, if this is the shop's own number of the order"
-DIRTY = (
-    b"\xef\xbb\xbf"
-    + """id,petId,quantity,shipDate,complete,status
-1,10,1,2026-11-01T10:00:00Z,false,pending
-
-2,11,2,01/11/2026,false,pending
-3,12,-1,,perhaps,pending
-4,13,1,,TRUE,shipped
-4,13,1,,TRUE,shipped
-9223372036854775808,1,1,,false,pending
-"5","15","1","2026-11-01T10:00:00Z","false","pending"
-6,16,1,,false,lost
-7,17,1,,false,pending,extra
-8
-,18,1,,false,pending
-12,1,1,2026-02-30T10:00:00Z,false,pending
-13,20,1,2026-11-01T10:00:00Z,false,pending""".replace("\n", "\r\n").encode()
-)
-DIRTY_REJECTS = [
-    (4, "shipDate", "'01/11/2026'", "give --date-format %d/%m/%Y if it means 2026-11-01 or"),
-    (5, "complete", "'perhaps'", "neither true nor false"),
-    (8, "id", "'9223372036854775808'", "64-bit"),
-    (10, "status", "'lost'", "none of pending, shipped, cancelled"),
-    (11, None, "7 cells", "the header names 6 columns; name the others in"),
-    (12, None, "has 1 cell;", "the header names 6 columns."),
-    (13, "id", "'id'", "missing"),
-    (14, "shipDate", "'2026-02-30T10:00:00Z'", "not a date and time that exists"),
-]
-
-
-def test_a_row_of_totals_is_left_out_and_not_taken_for_a_reference(cli: CommandLine) -> None:
-    imported, rejects = import_text(cli, "Order,quantity\n1,2\n#2,3\nTotal,5\n", "--map", "Order=id")
-    assert [1] == imported
-    number, total = (each["reason"] for each in rejects)
-    assert number.endswith("; give --map Order=reference instead, if this is the shop's own number of the order.")
-    assert total.endswith("; leave the row out of the file, if it is not an order.")
-
-
-def test_the_good_rows_of_a_spreadsheet_are_imported_and_the_bad_ones_explained(cli: CommandLine) -> None:
-    imported, rejects = import_text(cli, DIRTY, "--format", "csv")
-    assert [1, 4, 5, 13] == imported
-    assert [row[:2] for row in DIRTY_REJECTS] == [(each["line"], each["column"]) for each in rejects]
-    lines = DIRTY.decode("utf-8-sig").splitlines()
-    for (line, _, value, problem), rejected in zip(DIRTY_REJECTS, rejects, strict=True):
-        assert value in rejected["reason"]
-        assert problem in rejected["reason"]
-        assert lines[line - 1] == rejected["raw"]
-        assert ["line", "column", "reason", "raw"] == list(rejected)
 
 
 def imported_from(content: str | bytes, options: ReadOptions | str) -> tuple[list[int], list[Reject]]:
@@ -251,18 +203,6 @@ def test_a_json_row_of_the_greatest_length_is_read_without_the_blanks_around_it_
     assert (3, f"The row {files.TOO_LONG}.") == (rejects[1].line, reason_of(rejects[1]))
 
 
-def test_an_order_that_is_no_longer_pending_is_rejected_in_the_order_of_the_file(cli: CommandLine) -> None:
-    cli.must("orders", "import", "-", stdin='{"id":1}\n{"id":2}\n{"id":3,"status":"shipped"}')
-    cli.must("orders", "cancel", "1")
-    rows = ['{"id":2,"quantity":5}', '{"id":1,"quantity":5}', '{"id":"x"}', '{"id":3}', '{"id":4}']
-    imported, rejects = import_text(cli, "\n".join(rows), "--format", "jsonl")
-    assert [1, 2, 3, 4] == imported
-    assert [(2, None), (3, "id"), (4, None)] == [(each["line"], each["column"]) for each in rejects]
-    assert [rows[1], rows[2], rows[3]] == [each["raw"] for each in rejects]
-    assert [True, False, True] == ["no longer pending" in each["reason"] for each in rejects]
-    assert {"id": 2, "quantity": 5, "status": "pending"} == cli.must("orders", "show", "2", "--json").json()
-
-
 def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
 
@@ -337,27 +277,8 @@ def test_the_first_twenty_reasons_are_shown_with_how_often_each_was_met(cli: Com
     assert "--rejects FILE writes every rejected row with its reason." in done.err
 
 
-@pytest.mark.parametrize("row", ["", "x", '{"id":1}'])
-def test_an_import_that_changed_nothing_says_so_and_has_an_id(cli: CommandLine, row: str) -> None:
-    cli.must("orders", "import", "-", stdin='{"id":1}')
-    name = cli("orders", "import", "-", "--format", "jsonl", "--json", stdin=row).json()["import"]
-    assert name == cli.must("imports", "show", name, "--json").json()["id"]
-    shown = cli("orders", "import", "-", "--format", "jsonl", stdin=row).err
-    assert "\nNothing was changed: 0 created," in "\n" + shown
-    assert "(import-" in shown
-
-
 def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
     rows = "".join(f'{{"id":{number}}}\n' for number in range(1, 5))
     done = cli("orders", "import", "-", "--rejects", "/dev/full", stdin=f"{rows}x\n")
     assert 1 == done.code
     assert "Stopped after 4 orders; what was imported is in the store (import-" in done.err
-
-
-def test_the_rejects_file_may_not_be_the_file_that_is_imported(cli: CommandLine, tmp_path: Path) -> None:
-    file = tmp_path / "orders.jsonl"
-    file.write_text('{"id":1}\n')
-    done = cli("orders", "import", str(file), "--rejects", str(file))
-    assert 2 == done.code
-    assert done.err.endswith("\npetstore: --rejects names the file that is imported; choose another file.\n")
-    assert '{"id":1}\n' == file.read_text()

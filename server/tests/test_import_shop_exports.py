@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,119 +13,9 @@ from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.imports.conversions import Integers, Timestamps, UnclearCell, boolean_cell
 from petstore_server.imports.options import ReadOptions, parse_timezone
 from testing.cases import for_all
-from testing.cli import CommandLine
-from testing.import_files import import_text, read, reason_of
+from testing.import_files import read, reason_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
-HEADER = "Bestellnr;Größe;PetID;Quantity;Shipdate;Complete;Status;Kunde;Betrag\r\n"
-MAPPING = ["--map", "Bestellnr=id", "--ignore-column", "*", "--timezone", "Europe/Berlin"]
-
-
-def german_export(rows: int) -> str:
-    """As Excel saves "CSV (Trennzeichen-getrennt)" with German settings."""
-    lines = (
-        f'{number};"{number % 40},5 cm";{number % 300};{1 + number % 9};0{1 + number % 9}.12.2026 10:{number % 60:02d};'
-        f'{"WAHR" if number % 2 else "FALSCH"};{"shipped" if number % 2 else "Pending"};"Müller; Söhne";1.234,56\r\n'
-        for number in range(1, rows + 1)
-    )
-    return HEADER + "".join(lines)
-
-
-def test_a_german_excel_export_is_imported_whole(cli: CommandLine, tmp_path: Path) -> None:
-    file = tmp_path / "Bestellungen.csv"
-    file.write_bytes(german_export(300).encode("windows-1252"))
-    done = cli.must("orders", "import", str(file), *MAPPING, "--encoding", "windows-1252")
-    assert "300 created, 0 unchanged, 0 replaced, 0 rejected" in done.err
-    assert {
-        "id": 7,
-        "petId": 7,
-        "quantity": 8,
-        "shipDate": "2026-12-08T09:07:00Z",
-        "complete": True,
-        "status": "shipped",
-    } == cli.must("orders", "show", "7", "--json").json()
-
-
-def test_without_options_each_obstacle_is_explained_once(cli: CommandLine, tmp_path: Path) -> None:
-    file = tmp_path / "Bestellungen.csv"
-    file.write_bytes(german_export(300).encode("windows-1252"))
-    assert "--encoding" in cli("orders", "import", str(file)).err
-    done = cli("orders", "import", str(file), "--encoding", "windows-1252")
-    assert "it has 'Bestellnr', 'Größe', 'Kunde', 'Betrag'; give --map Bestellnr=FIELD for each" in done.err
-    assert "and give --ignore-column '*' to leave out the others" in done.err
-    done = cli("orders", "import", str(file), "--encoding", "windows-1252", *MAPPING[:-2])
-    assert 3 == done.code
-    assert (
-        "300 rows: shipDate '02.12.2026 10:01' has no UTC offset; give --timezone UTC if it is 2026-12-02 10:01 UTC, "
-        "or else give --timezone ZONE with the zone of the shop, such as Europe/Berlin, first in line 2\n"
-    ) in done.err
-
-
-def test_a_dry_run_reports_the_outcome_and_changes_nothing(cli: CommandLine) -> None:
-    rows = "id,quantity\n1,1\n2,2\n1,1\n2,3\n3,x\n"
-    done = cli("orders", "import", "-", "--dry-run", stdin=rows)
-    assert "Dry run, nothing was changed: 2 created, 1 unchanged, 0 replaced, 2 rejected." in done.err
-    assert (3, "") == (done.code, cli.must("orders", "list", "--json").out)
-    cli.must("orders", "import", "-", stdin='{"id":1,"quantity":1}\n{"id":2,"quantity":9}\n{"id":4,"status":"shipped"}')
-    audit = cli.must("audit", "--json").out
-    done = cli("orders", "import", "-", "--dry-run", "--json", stdin=rows + "4,1\n")
-    expected = {"dryRun": True, "created": 0, "unchanged": 2, "replaced": 1, "rejected": 3}
-    assert (3, expected) == (
-        done.code,
-        {name: value for name, value in done.json().items() if name not in ("reasons", "problems")},
-    )
-    assert ["line 5", "line 6", "line 7"] == [reason.partition(":")[0] for reason in done.json()["reasons"]]
-    assert audit == cli.must("audit", "--json").out
-    assert 9 == cli.must("orders", "show", "2", "--json").json()["quantity"]
-    real = cli("orders", "import", "-", "--json", stdin=rows + "4,1\n").json()
-    assert done.json() == {"dryRun": True, **{name: value for name, value in real.items() if name != "import"}}
-
-
-def test_dates_are_read_in_the_format_and_the_zone_that_the_options_name(cli: CommandLine) -> None:
-    options = "--date-format", "%d/%m/%Y %H:%M", "--timezone", "Europe/Berlin"
-    cli.must("orders", "import", "-", "--format", "csv", *options, stdin="id,shipDate\n1,03/04/2026 10:00\n")
-    assert "2026-04-03T08:00:00Z" == cli.must("orders", "show", "1", "--json").json()["shipDate"]
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        *((["--map", text], "not of the form COLUMN=FIELD") for text in ("Nr", " =id", "Nr=")),
-        (["--map", "Nr=ID"], "the fields are id, petId"),
-        (["--timezone", "Mars/Base"], "not a time zone"),
-        (["--timezone", "../../etc/passwd"], "not a time zone"),
-        (["--date-format", "%d.%m"], "does not name the year"),
-        (["--date-format", "%d.%m.%%Y"], "does not name the year"),
-        (["--date-format", "%H:%M"], "does not name the year"),
-        (["--date-format", "%Q"], "not a date format"),
-        (["--encoding", "klingon"], "not an encoding of text files"),
-    ],
-)
-def test_an_option_that_makes_no_sense_is_wrong_usage(cli: CommandLine, options: list[str], problem: str) -> None:
-    done = cli("orders", "import", "-", *options, stdin="id\n1\n")
-    assert 2 == done.code
-    assert problem in " ".join(done.err.split())
-    assert "" == cli.must("orders", "list", "--json").out
-
-
-def test_a_mapped_column_that_is_missing_is_reported(cli: CommandLine) -> None:
-    options = ["--map", "Nr=id", "--map", "Tier=petId", "--format", "csv"]
-    done = cli("orders", "import", "-", *options, stdin="id\n1\n")
-    assert 1 == done.code
-    assert "The header does not have the mapped column 'nr'." in done.err
-
-
-def test_json_fields_can_be_mapped_and_left_out_too(cli: CommandLine) -> None:
-    row = '{"Bestellnr":1,"versand":"2026-12-01T10:00:00","kunde":"x"}\n'
-    options = ["--map", "Bestellnr=id", "--map", "versand=shipDate", "--ignore-column", "kunde", "--timezone", "+01:00"]
-    assert ([1], []) == import_text(cli, row, *options)
-    assert "2026-12-01T09:00:00Z" == cli.must("orders", "show", "1", "--json").json()["shipDate"]
-    assert ([1, 5], []) == import_text(cli, '{"id":5,"kunde":"x"}', *options[4:6])
-    assert ([1, 5, 6], []) == import_text(cli, '{"Bestellnr":6}', *options[:2])
-    _, rejects = import_text(cli, '{"nr":2,"Bestellnr":1}\n{"Bestellnr":3,"id":3}\n', *options)
-    assert ["nr", "id"] == [each["column"] for each in rejects]
-    assert "--ignore-column nr" in rejects[0]["reason"]
-    assert "more than once" in rejects[1]["reason"]
 
 
 def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from functools import cache, partial
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from petstore_server.domain.errors import Choice, InvalidField, Remedy
@@ -129,7 +129,7 @@ async def groups(batches: AsyncIterator[Batch[T]], size: Callable[[], int]) -> A
 def _joined(batches: Sequence[Batch[T]]) -> Batch[T]:
     begins = list(accumulate((len(batch.records) for batch in batches), initial=0))
     return Batch(
-        [record for batch in batches for record in batch.records],
+        list(chain.from_iterable(batch.records for batch in batches)),
         [reject for batch in batches for reject in batch.rejects],
         cache(lambda: [row for batch in batches for row in batch.rows()]),
         batches[-1].position,

@@ -126,9 +126,10 @@ class FileImport(Generic[T]):
         Raises AccountNotFound for that of the options, UnreadableFile, nearly always before anything was imported, and
         what the store raises.
         """
-        before, accounts = await store.access_version(), await store.accounts.list()
-        if self._options.account not in (None, *(account.name for account in accounts)):
-            raise AccountNotFound(self._options.account)
+        before, account = await store.access_version(), self._options.account
+        accounts = await store.accounts.list() if scratch or account else ()
+        if account not in (None, *(each.name for each in accounts)):
+            raise AccountNotFound(account)
         async with AsyncExitStack() as stack:
             if scratch is None:
                 await stack.enter_async_context(self._recorded(store, actor))
