@@ -1,8 +1,8 @@
 """Transcripts of commands: Markdown with files, commands, and what these print. Each section is a test by itself.
 
 A block whose first line names a file, such as ```` ```csv orders.csv ````, is that file. In a block of `console` each
-line that begins with `$ ` is run in their directory: `petstore` in this process, what is before a `|` by `sh`. Below it
-are the lines that it writes to stdout and then to stderr, without identifiers of imports, and its exit code in brackets
+line that begins with `$ ` is run in their directory: `petstore` in this process, other programs by `sh`. Below it are
+the lines that it writes to stdout and then to stderr, without identifiers of imports, and its exit code in brackets
 unless that is 0. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of Debian.
 
     python -m testing.transcripts    writes what the commands print now: read the difference before you commit it
@@ -68,13 +68,17 @@ def _replayed(cli: CommandLine, block: str) -> Iterator[str]:
 
 
 def _run(cli: CommandLine, command: str) -> str:
-    source, separator, own = command.rpartition(" | petstore ")
-    script, stdin = ["sh", "-ec", source], None
-    if separator:
-        stdin = subprocess.run(script, check=True, capture_output=True, timeout=PATIENCE).stdout
-    done = cli(*shlex.split(own if separator else command.removeprefix("petstore ")), stdin=stdin)
+    source, separator, own = command.rpartition("petstore ")
+    stdin = _shell(source.removesuffix(" | ")) if source else None
+    if not separator:
+        return _shell(command).decode()
+    done = cli(*shlex.split(own), stdin=stdin)
     printed = "".join(f"{line}\n".lstrip("\n") for line in (done.out + done.err).splitlines())
     return _CHANGES.sub("import-ID", printed) + (f"[{done.code}]\n" if done.code else "")
+
+
+def _shell(script: str) -> bytes:
+    return subprocess.run(["sh", "-ec", script], check=True, capture_output=True, timeout=PATIENCE).stdout
 
 
 if __name__ == "__main__":

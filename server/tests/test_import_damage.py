@@ -15,39 +15,11 @@ from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FILE_CHANGED, FileImport
 from petstore_server.imports.schema import Schema
 from petstore_server.store import Store
-from testing.cases import for_all
 from testing.cli import CommandLine
-from testing.import_files import Read, batches, collect, read, reason_of
+from testing.import_files import Read, batches, collect, reason_of
 from testing.stores import BY
 
 NOTES = ReadOptions("csv", ignored=("note",))
-HEADER = "id,petId,note,quantity\n"
-
-
-@for_all(
-    [
-        '1,5,"two\nlines",2\n',
-        '1,5,"a list:\n1,2\n3,4,5,6,7",2\n',  # other widths
-        '1,5,"first,second\nx,y,z,7",2\n',  # no identifier
-        '1,5,"""quoted""\n\n",2\n',
-    ]
-)
-def test_line_breaks_in_a_cell_that_are_not_rows_are_read(rows: str) -> None:
-    found = read((HEADER + rows).encode(), NOTES)
-    assert ([(1, 2)], []) == ([(order.id, order.quantity) for order in found.orders], found.rejects)
-
-
-@for_all(['9" wide', '"Pedal', '"A" and "B', 'x"', '"Pedal" 9"', "'", '"'])
-def test_text_between_tabs_that_only_has_quotes_in_it_is_not_quoted(note: str) -> None:
-    rows = f"id\tnote\tquantity\n1\t{note}\t2\n2\tplain\t3\n3\t{note}\t4\n"
-    found = read(rows.encode(), NOTES)
-    assert [(1, 2), (2, 3), (3, 4)] == [(order.id, order.quantity) for order in found.orders]
-
-
-def test_quotes_between_tabs_that_pair_up_are_quotes() -> None:
-    rows = 'id\tnote\treference\n1\t"a\tb"\t"A ""1"""\n2\t"two\nlines"\t"B"\n'
-    found = read(rows.encode(), NOTES)
-    assert [(1, 'A "1"'), (2, "B")] == [(order.id, order.reference) for order in found.orders]
 
 
 def piped(content: bytes, options: ReadOptions) -> Read:
@@ -121,14 +93,3 @@ def test_the_command_ends_with_exit_code_3_if_the_file_changed(
     done = cli("orders", "import", "-", stdin='{"id":1}\n')
     assert (3, True) == (done.code, "The file was changed while it was read" in done.err)
     assert cli("orders", "import", "-", "--json", stdin='{"id":1}\n').json()["fileChanged"]
-
-
-def test_line_breaks_in_a_quoted_cell_are_read_whatever_commas_follow_it_in_the_last_line() -> None:
-    content = (
-        b'ID,Point,Date,Name,Total,Status,Refunded\n7,"Web\n  Shop\n  View","Nov 2, 2026 2:03 PM","Ann",31,complete,\n'
-    )
-    options = ReadOptions(
-        "csv", columns=(("ID", "reference"), ("Status", "status")), ignored=("*",), statuses=(("complete", "shipped"),)
-    )
-    found = read(content, options)
-    assert ([], ["7"]) == (found.rejects, [order.reference for order in found.orders])

@@ -1,7 +1,6 @@
 """Import files with bad rows: each is reported with line, column and reason, and the others are imported (D7)."""
 
 import json
-import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -28,28 +27,6 @@ def imported_from(content: str | bytes, options: ReadOptions | str) -> tuple[lis
     """The identifiers of the orders that an import of the file would store, and what it rejects."""
     found = read(content if isinstance(content, bytes) else content.encode(), options)
     return [order.id for order in found.orders], found.rejects
-
-
-@pytest.mark.parametrize(
-    ("row", "column", "reason"),
-    [
-        ('{"id":1,"petId":2,"petId":3}', "petId", "more than once"),
-        ('{"id":1,"id":1}', "id", "more than once"),
-        ('{"id":1,"quantity":NaN}', None, "not valid JSON"),
-        ('{"id":1e0}', "id", "not a whole number"),
-        ('{"id":1,"colour":"red"}', "colour", "not a field of an order"),
-        ('{"id":1,"status":"pend\\ud800"}', None, "not valid JSON"),
-        ('{"petId":1}', "id", "missing"),
-        ('{"id":1', None, "not valid JSON"),
-        ("[]", None, "not a record"),
-        ("hello", None, "not valid JSON"),
-    ],
-)
-def test_a_bad_record_is_rejected_and_its_neighbours_are_imported(row: str, column: str | None, reason: str) -> None:
-    imported, rejects = imported_from(f'{{"id":7}}\n\n  {row}\n{{"id":8}}', "jsonl")
-    assert [7, 8] == imported
-    assert [(3, column, row)] == [(each.line, each.column, each.raw) for each in rejects]
-    assert reason in reason_of(rejects[0])
 
 
 def test_a_repeated_name_is_found_among_very_many() -> None:
@@ -85,92 +62,6 @@ def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() ->
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]
 
 
-@pytest.mark.parametrize(
-    ("content", "problem", "line", "column"),
-    [
-        ('[{"id":1},\n{"id":2,,},{"id":3}]', "expected", 2, 9),
-        ('[{"id":1},\n{"id":2,\n{"id":3}]', "expected", 3, 1),
-        ('[{"id":1},\n{"status":"pend},\n{"id":3}]', "invalid character", 2, 18),
-        ('[{"id":1}\n{"id":2},{"id":3}]', "expected ',' or ']'", 2, 1),
-        ('[{"id":1},,{"id":3}]', "invalid character", 1, 11),
-        ('[{"status":"ü"},\n{"status":"Müller","id":NaN}]', "invalid character", 2, 25),
-        ('[{"id":1},\n{"id":2}', "truncated", 2, 9),
-        ('[{"id":1},\n{"id":2', "truncated", 2, 8),
-        ('[{"id":1}]\n[{"id":2}]', "trailing characters", 2, 2),
-        ('[{"id":1},]', "trailing comma", 1, 11),
-        ("[", "truncated", 1, 2),
-        ('[{"id":1},\n {"é":"日À¿\x7f"} x]', "expected ',' or ']'", 2, 15),  # counted in characters
-        ('[{"id":1},\n "\u203f", x]', "invalid character", 2, 7),
-        ('\n[{"id":1},,{"id":3}]', "invalid character", 2, 11),
-    ],
-)
-def test_a_syntax_error_in_an_array_refuses_the_file_with_its_place(
-    content: str, problem: str, line: int, column: int
-) -> None:
-    with pytest.raises(UnreadableFile, match=rf"{re.escape(problem)}.* in line {line}, column {column}\. Nothing"):
-        read(content.encode(), "json")
-
-
-@pytest.mark.parametrize(
-    ("content", "taken", "rejected"),
-    [
-        ('[{"id":1},\n7, null,\n{"id":3}]', [1, 3], [(2, "not a record", "7"), (2, "not a record", "null")]),
-        ('[{"id":1,"x":{"y":[1]}},{"id":3}]', [3], [(1, "not a field", '{"id":1,"x":{"y":[1]}}')]),
-        ('[{"id":1,"status":"}"},{"id":3}]', [3], [(1, "none of", '{"id":1,"status":"}"}')]),
-        ('[{"id":1},\n[2],\n{"id":3}]', [1, 3], [(2, "not a record", "[2]")]),
-        ('[{"id":1},\n"]{[",\n{"id":3}]', [1, 3], [(2, "not a record", '"]{["')]),
-        (f'[{{"id":1}},{"[" * 30}2{"]" * 30},{{"id":3}}]', [1, 3], [(1, "not a record", f"{'[' * 30}2{']' * 30}")]),
-        ('\n[\n{"id":1\n},\n\n{\n"id":"2"}]', [1], [(6, "not a whole number", '{\n"id":"2"}')]),
-        ("[]", [], []),
-    ],
-)
-def test_an_element_that_is_not_a_record_is_rejected_with_its_line(
-    content: str, taken: list[int], rejected: list[tuple[int, str, str]]
-) -> None:
-    found, rejects = imported_from(content, "json")
-    assert taken == found
-    assert [(line, raw) for line, _, raw in rejected] == [(each.line, each.raw) for each in rejects]
-    for (_, reason, _), reported in zip(rejected, rejects, strict=True):
-        assert reason in reason_of(reported)
-
-
-@pytest.mark.parametrize(
-    ("file_format", "content"),
-    [
-        ("jsonl", b'{"id":1}\n{"id":2,"status":"\xff"}\n{"id":3}'),
-        ("json", b'[{"id":1},\n{"id":2,"status":"\xff"},\n{"id":3}]'),
-        ("csv", b"id,status\n1,\n2,\x80\n3,"),
-        ("csv", "\ufeffid,status\n1,\n2,".encode("utf-16-le") + b"\x00\xd8" + "\n3,".encode("utf-16-le")),
-    ],
-)
-def test_bytes_that_are_not_utf_8_cost_their_own_row_only(file_format: str, content: bytes) -> None:
-    imported, rejects = imported_from(content, file_format)
-    assert [1, 3] == imported
-    assert [3 if file_format == "csv" else 2] == [each.line for each in rejects]
-    assert "not valid UTF-8" in reason_of(rejects[0])
-    assert "\\x" in rejects[0].raw
-
-
-def test_half_a_character_at_the_end_of_utf_16_is_reported() -> None:
-    imported, rejects = imported_from("\ufeffid\n1\n2".encode("utf-16-le") + b"3", "csv")
-    assert ([1], [3]) == (imported, [each.line for each in rejects])
-
-
-def test_a_quote_that_is_never_closed_costs_its_own_row_only() -> None:
-    imported, rejects = imported_from('id,status\n1,\n2,"pending\n3,\n"4",\n5,pending"x\n', "csv")
-    assert ([1, 3, 4], [3, 6]) == (imported, [each.line for each in rejects])
-    assert "quotes" in reason_of(rejects[0])
-    assert '2,"pending' == rejects[0].raw
-
-
-@pytest.mark.parametrize("row", ["2\r3,4", '2,"x"\r3,4', '"2"\r', "2,lost\r,"])
-def test_a_carriage_return_within_a_row_is_the_reason_for_its_reject(row: str) -> None:
-    imported, rejects = imported_from(f"id,status\n1,\n{row}x\n5,\n", "csv")
-    assert [1, 5] == imported
-    assert [(3, f"{row}x")] == [(each.line, each.raw) for each in rejects]
-    assert "carriage return (CR) outside of quotes" in reason_of(rejects[0])
-
-
 @pytest.mark.parametrize("rows", [1000, 101])
 def test_a_cell_may_have_a_hundred_line_feeds(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(files, "BLOCK_ROWS", rows)  # with 101, a block has the header and 100 lines of the row
@@ -188,11 +79,6 @@ def test_a_row_has_a_greatest_length(note: str) -> None:
     reason = f"not closed within 100 lines and {files.MAX_ROW_BYTES} bytes" if "\n" in note else files.TOO_LONG
     assert reason in reason_of(rejects[0])
     assert 65_536 == len(rejects[0].raw) or "\n" in note
-
-
-def test_a_row_over_several_lines_counts_from_its_first() -> None:
-    _, rejects = imported_from('id,status\n1,"pen\nding"\n2,lost\n', "csv")
-    assert [(2, '1,"pen\nding"'), (4, "2,lost")] == [(each.line, each.raw) for each in rejects]
 
 
 def test_a_json_row_of_the_greatest_length_is_read_without_the_blanks_around_it_and_a_longer_one_rejected() -> None:
@@ -262,19 +148,6 @@ def test_reasons_are_counted_by_their_column_and_problem() -> None:
         f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
         f"2 rows: '{'b' * 60}…' {other}; give --ignore-column '*' to leave it out, first in line 7",
     ] == list(rejects.summary())
-
-
-def test_the_first_twenty_reasons_are_shown_with_how_often_each_was_met(cli: CommandLine) -> None:
-    rows = ['{"id":"x1"}', '{"id":"y1"}', '{"id":1,"complete":"perhaps"}'] * 25
-    rows += [f'{{"id":{number},"field{number}":1}}' for number in range(28)]
-    done = cli("orders", "import", "-", stdin="\n".join(rows))
-    assert 3 == done.code
-    assert f"50 rows: id 'x1' is not a whole number in plain digits{OWN_NUMBER}, first in line 1\n" in done.err
-    assert "25 rows: complete 'perhaps' is neither true nor false, first in line 3\n" in done.err
-    assert (True, False) == ("'field17' is not a field" in done.err, "'field18' is not a field" in done.err)
-    assert "10 rows for other reasons\n" in done.err
-    assert "103 rejected" in done.err
-    assert "--rejects FILE writes every rejected row with its reason." in done.err
 
 
 def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
