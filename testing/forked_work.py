@@ -20,9 +20,10 @@ from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.engines import postgres, sqlite
 from petstore_server.imports.files import UnreadableFile, open_source
-from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import read_batches
+from petstore_server.imports.reading import read_batches
+from petstore_server.imports.schema import Schema
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
 
 
