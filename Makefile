@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 DIST ?= dist
 
-.PHONY: run test test-system test-clients torture mutants bench bench-against bench-profile bench-setup check check-locks audit dist format lock clean
+.PHONY: run test test-system test-clients torture mutants bench bench-against bench-setup check check-locks audit dist format lock clean
 
 run: $(VENV)/.run
 	@$(BIN)/petstore serve --demo
@@ -48,10 +48,11 @@ torture: $(VENV)/.dev
 		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(REQUESTS),--requests $(REQUESTS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-# Changes the product; tests should fail. docs/reliability.md has the results. ONLY=parser,gate SEED=2 COUNT=50
-mutants: $(VENV)/.dev
-	nice -n 10 $(BIN)/python -m torture.mutants $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(COUNT),--count $(COUNT)) $(if $(MATCH),--match '$(MATCH)')
+# Changes the product with cosmic-ray, in a clone of the last commit; tests should fail. docs/reliability.md has the results.
+# ONLY=parser,gate COUNT=50 SEED=2
+mutants: $(VENV)/.mutants
+	PATH=$(BIN):$$PATH nice -n 10 $(BIN)/python -m torture.mutants $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(COUNT),--count $(COUNT))
 
 # Measures the service; bench/README.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
 # REPORT=1
@@ -63,10 +64,6 @@ bench: $(VENV)/.bench
 bench-against: $(VENV)/.bench
 	$(BIN)/python -m bench.against $(COMMIT) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
-
-# Pictures of where a request spends its time, in build/bench
-bench-profile: $(VENV)/.bench
-	$(BIN)/python -m bench.flames
 
 bench-setup:
 	@test "$$(id -u)" = 0 || { echo "Run as root: apt-get update && apt-get install -y $(BENCH_PACKAGES)" >&2; exit 1; }
@@ -122,6 +119,7 @@ lock: $(VENV)/.tools
 	$(LOCK) requirements/otel.in -c requirements/dev.lock --no-emit-package petstore-server -o requirements/otel.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
+	$(LOCK) requirements/mutants.in -c requirements/dev.lock -c requirements/bench.lock --no-emit-package yattag -o requirements/mutants.lock $(UPGRADE)
 	$(LOCK) requirements/clients.in -c requirements/dev.lock -c requirements/tools.lock -c requirements/system.lock -c requirements/bench.lock -o requirements/clients.lock $(UPGRADE)
 
 clean:
@@ -178,4 +176,8 @@ $(VENV)/.npm: $(VENV)/.pip generated_clients/npm/package-lock.json
 
 $(VENV)/.bench: $(VENV)/.dev requirements/bench.lock
 	@$(INSTALL) -r requirements/bench.lock
+	@touch $@
+
+$(VENV)/.mutants: $(VENV)/.dev requirements/mutants.lock
+	@$(INSTALL) -r requirements/mutants.lock
 	@touch $@

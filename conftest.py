@@ -4,7 +4,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -15,11 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from petstore_server.engines.postgres import engine as postgres_engine
-from petstore_server.engines.postgres import pool as postgres_pool
-from petstore_server.engines.postgres.connections import Options
+from petstore_server import deadlines
 from petstore_server.engines.sqlite import opening
-from petstore_server.limits import redis as redis_counters
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import configure_logging
 from testing import service
@@ -34,7 +30,7 @@ from testing.postgres_programs import share_empty_servers
 from testing.redis_engine import shared_redis
 from testing.service import Service
 from testing.stores import PostgresPlaces, SqlitePlaces, Stores, add_key
-from testing.subprocesses import PATIENCE, at_end
+from testing.subprocesses import PATIENCE, PATIENT, at_end
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -103,15 +99,7 @@ def _unhurried(patient: None) -> None:
 @pytest.fixture(name="patient")
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls to PostgreSQL wait for as long as a busy machine takes."""
-    for name in ("READ", "SNAPSHOT", "WRITE"):
-        options: Options = getattr(postgres_engine, name)
-        begin, replaced = re.subn("'1[01]00'", f"'{PATIENCE * 1000:.0f}'", options.begin)
-        assert 2 == replaced
-        patient = options._replace(begin=begin, statement=PATIENCE, total=PATIENCE)
-        for module in (postgres_engine, postgres_pool):
-            monkeypatch.setattr(module, name, patient, raising=False)
-    for name in ("_ALL_HOSTS_SECONDS", "_CONNECT_SECONDS"):
-        monkeypatch.setattr(postgres_pool, name, PATIENCE)
+    monkeypatch.setattr(deadlines, "TIMEOUTS", PATIENT)
 
 
 @pytest.fixture(name="postgres_stores")
@@ -215,7 +203,7 @@ def _open_files(directory: Path) -> list[Path]:
 def _scaled_out(postgres: PostgresEngine, unhurried: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Settings for a new store and an empty Redis; no connection may be left when the test has ended."""
     # A service in this process takes no Redis that has to wait for a busy processor to be gone.
-    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)
+    monkeypatch.setattr(deadlines, "TIMEOUTS", deadlines.TIMEOUTS._replace(counters=PATIENCE))
     with PostgresPlaces(postgres) as places:
         yield {"PETSTORE_DATABASE_URL": places.new_store(), "PETSTORE_REDIS_URL": shared_redis().empty()}
 

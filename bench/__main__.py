@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import report, scaling_simulation
+from bench import report
 from bench.groups import GROUPS
 from bench.machine import CHANGED, ROOT, BenchError, describe, revision
 from bench.plan import Plan, need, progress
@@ -31,13 +31,10 @@ def main() -> int:
             progress("the work tree has local changes: results go to build/bench; commit to publish them")
         failed = [] if options.report else _measure(names, options, file, commit)
         report.write(documents, read(file))
-        if published:
-            progress("simulate many accounts")
-            scaling_simulation.write_tables(ROOT / "docs" / "scaling.md")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    progress(f"results in {file.relative_to(ROOT)}, tables and charts in {' and '.join(report.PAGES)}")
+    progress(f"results in {file.relative_to(ROOT)}, tables in {' and '.join(report.PAGES)}")
     if failed:
         print(f"bench: not measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
@@ -76,14 +73,14 @@ def _measure(names: list[str], options: argparse.Namespace, file: Path, commit: 
         for group in names:
             measured_at, began = datetime.now(UTC), time.monotonic()
             try:
-                rows, curves = GROUPS[group].measure(plan)
+                rows = GROUPS[group].measure(plan)
             except BenchError as error:
                 progress(f"{group} failed: {error}")
                 failed.append(group)
                 continue
             took = time.monotonic() - began
             at = f"{measured_at:%Y-%m-%d %H:%M} UTC"
-            found = Group(GROUPS[group].title, at, commit, plan.rounds, took, machine, rows, curves)
+            found = Group(GROUPS[group].title, at, commit, plan.rounds, took, machine, rows)
             write(file, {group: found})
             print(f"\n{found.title}\n\n{report.section([found])}", flush=True)
     return failed

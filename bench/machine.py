@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -18,13 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHANGED = "+"
 """Marks a revision with local changes."""
 
-WRITTEN = (
-    "bench/results.json",
-    "bench/results.md",
-    "docs/performance.md",
-    "docs/scaling.md",
-    "docs/img/performance-*.svg",
-)
+WRITTEN = ("bench/results.json", "bench/results.md", "docs/performance.md")
 """What `make bench` writes into the repository."""
 
 
@@ -97,15 +90,6 @@ def _status(pid: int | str, name: str) -> int:
     if found is None:
         raise BenchError(f"/proc/{pid}/status has no {name}.")
     return int(found[1]) * 1024
-
-
-def raise_descriptor_limit(wanted: int) -> None:
-    """Allow this process and its children to open `wanted` files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        if hard < wanted:
-            raise BenchError(f"{wanted:,} open files are needed, {hard:,} are allowed: raise `ulimit -Hn`.")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def program(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Tables and charts of results, written into two Markdown pages between markers.
+"""Tables of results, written into two Markdown pages between markers.
 
 `docs/performance.md` has a place for the `summary`, `<!-- bench:summary -->` to `<!-- /bench:summary -->`, and
 `bench/results.md` one for each group. A place may name several groups, with commas between, which share their tables.
@@ -16,21 +16,16 @@ from bench.results import IN_MEDIAN, MET, PRODUCT, SHORT, Claim, Goal, Group, Re
 
 _MARKED = re.compile(r"(<!-- bench:([\w,]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 _LOWER_IS_BETTER = {"s", "ms", "MB"}
-_CHARTS = "../docs/img/performance-"
 NOT_MEASURED = "Not measured yet."
 SUMMARY = "summary"
 PAGES = ("docs/performance.md", "bench/results.md")
 
 
 class Documents(NamedTuple):
-    """The texts of the pages by the files to write, which have their charts in `docs/img` of the folder."""
+    """A folder, and the texts of the pages by the files in it to write."""
 
     folder: Path
     texts: dict[Path, str]
-
-    @property
-    def charts(self) -> Path:
-        return self.folder / "docs" / "img"
 
 
 def documents(root: Path, folder: Path | None = None) -> Documents:
@@ -40,15 +35,11 @@ def documents(root: Path, folder: Path | None = None) -> Documents:
 
 
 def write(documents: Documents, results: Results) -> None:
-    """Write the pages with their tables, and the charts that they show."""
-    from bench import charts
-
+    """Write the pages with their tables."""
     ordered = in_order(documents, results)
-    documents.charts.mkdir(parents=True, exist_ok=True)
     for file, text in documents.texts.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page(text, ordered))
-    charts.draw(ordered, documents.charts)
 
 
 def page(text: str, ordered: Results) -> str:
@@ -78,7 +69,7 @@ def in_order(documents: Documents, results: Results) -> Results:
 
 
 def summary(results: Results) -> str:
-    """How many goals are met, all goals with what was reached, the chart of them, and what was measured."""
+    """How many goals are met, all goals with what was reached, and what was measured."""
     claims = all_claims(results)
     if not claims:
         return ""
@@ -90,8 +81,7 @@ def summary(results: Results) -> str:
         (claim.title, _reached(claim), goal_text(claim.goal, claim.unit), _emphasized(claim.verdict))
         for claim in sorted(claims, key=lambda claim: (SHORT, IN_MEDIAN, MET).index(claim.verdict))
     ]
-    chart = f"![{counted} Bars right of the line at 1 meet their goal.](img/performance-goals.svg)"
-    parts = [counted, _table(("", "reached", "goal", ""), lines), chart, _origins(results)]
+    parts = [counted, _table(("", "reached", "goal", ""), lines), _origins(results)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -118,13 +108,10 @@ def goal_text(goal: Goal, unit: str) -> str:
 
 
 def section(groups: Sequence[Group]) -> str:
-    """The tables, charts and notes of the groups of one place."""
+    """The tables and notes of the groups of one place."""
     rows = [row for group in groups for row in group.rows]
-    parts = [_against_reference(rows), _comparison(rows)]
-    parts.append(
-        "\n".join(f"![{curve.title}]({_CHARTS}{curve.name}.svg)" for group in groups for curve in group.curves)
-    )
-    parts.append("\n".join(f"- {row.title}: {row.note}" for row in rows if row.note))
+    notes = "\n".join(f"- {row.title}: {row.note}" for row in rows if row.note)
+    parts = [_against_reference(rows), _comparison(rows), notes]
     return "\n\n".join(part for part in parts if part)
 
 

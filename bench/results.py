@@ -91,17 +91,6 @@ class Row(msgspec.Struct, omit_defaults=True):
         }
 
 
-class Curve(msgspec.Struct, omit_defaults=True):
-    """Readings over a growing quantity: for each series, the readings of each round at each size."""
-
-    name: str
-    title: str
-    x: str
-    unit: str
-    series: dict[str, dict[int, list[float]]] = msgspec.field(default_factory=dict)
-    note: str = ""
-
-
 class Machine(msgspec.Struct):
     """Where and with what a group was measured."""
 
@@ -122,7 +111,6 @@ class Group(msgspec.Struct):
     took_seconds: float
     machine: Machine
     rows: list[Row]
-    curves: list[Curve] = msgspec.field(default_factory=list)
 
 
 Results = dict[str, Group]
@@ -134,9 +122,13 @@ def read(file: Path) -> Results:
 
 
 def write(file: Path, results: Results) -> None:
-    """Write a results file, replacing the groups that `results` names and keeping the others."""
-    merged = msgspec.json.encode(read(file) | results)
-    # Readings of five significant digits, so that the file stays small.
-    rounded = json.loads(merged, parse_float=lambda reading: float(f"{float(reading):.5g}"))
+    """Write a results file, replacing the groups that `results` names and keeping the others. A group is a line."""
+    merged = json.loads(msgspec.json.encode(read(file) | results), parse_float=_rounded)
+    groups = [f"{json.dumps(name)}: {json.dumps(group, ensure_ascii=False)}" for name, group in merged.items()]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(rounded), indent=1) + b"\n")
+    file.write_text("{\n" + ",\n".join(groups) + "\n}\n")
+
+
+def _rounded(reading: str) -> float:
+    """Five significant digits, so that the file stays small."""
+    return float(f"{float(reading):.5g}")

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.engines import DURABLE, Engines, Postgres
-from bench.load import Connection, Kind, Load, Reading, Successive
+from bench.load import CONNECTIONS, Connection, Kind, Load, Reading, Successive
 from bench.machine import BenchError, pinned, program
 from bench.orders import LIST, order_file
 from bench.plan import PETSTORE, Plan, run
@@ -102,6 +102,36 @@ class Running:
             return {"If-None-Match": connection.get(target)[0].headers["ETag"]}
 
 
+@dataclass
+class Changes:
+    """A load of pgbench on the tables of a store: a script gives pending orders a status, with a commit each time.
+
+    `together` orders change in a transaction, by ascending identifier.
+    """
+
+    plan: Plan
+    engine: Postgres
+    url: str
+    script: Path
+    status: str
+    together: int
+    connections: int
+    changed: int = 0
+    next: int = 1
+
+    def __call__(self) -> Reading:
+        """Change the orders that follow those of the load before; each must have been pending."""
+        variables = {"next": self.next, "clients": self.connections}
+        found = self.engine.pgbench(self.plan, self.url, self.script, self.connections, **variables)
+        query = f"SELECT count(*), max(id) FROM petstore.orders WHERE status = '{self.status}'"
+        [(number, last)] = self.engine.rows(self.url, query)
+        self.changed += found.transactions * self.together
+        if number != self.changed:
+            raise BenchError(f"pgbench gave {number:,} orders the status {self.status} instead of {self.changed:,}.")
+        self.next = last + 1
+        return Reading(found.rate * self.together)
+
+
 class Setup(ExitStack):
     """What one measurement works with: everything is ended and deleted when it is left."""
 
@@ -179,6 +209,24 @@ class Setup(ExitStack):
         server = self.started(command, url, f"{admin_url}/readyz", key=store.key, core=core, env=env)
         engines = store.engines.processes() if store.engines else {}
         return replace(server, watch={**server.watch, **engines}, admin=admin_url)
+
+    def pgbench(
+        self,
+        engine: Postgres,
+        orders: int,
+        script: str,
+        status: str,
+        *,
+        before: str = "",
+        together: int = 1,
+        connections: int = CONNECTIONS,
+    ) -> "Changes":
+        """The load of a script on a new store; the statements `before` prepare its tables."""
+        store = self.store(orders, settings={"PETSTORE_DATABASE_URL": engine.url(engine.new_database())})
+        engine.execute(store.url, f"{before};\nVACUUM ANALYZE")
+        file = self.folder() / "script.sql"
+        file.write_text(script)
+        return Changes(self.plan, engine, store.url, file, status, together, connections)
 
     def nginx(self, folder: Path, fixed: bytes = b"") -> Running:
         """One nginx worker on the server core: the files of a folder, `fixed` at /fixed, 204 below /nothing."""

@@ -23,9 +23,10 @@ from petstore_server.domain.orders import Order
 from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.engines import postgres, sqlite
 from petstore_server.imports.files import UnreadableFile, open_source
-from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import read_batches
+from petstore_server.imports.reading import read_batches
+from petstore_server.imports.schema import Schema
 from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
 from petstore_server.store.webhooks import Webhooks
 from petstore_server.webhooks.addresses import Addresses

@@ -7,10 +7,13 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from petstore_server.cli.importing import phrased
 from petstore_server.domain.orders import Order
-from petstore_server.imports.files import Reject, Rejects, Row, Source
-from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.files import Source
+from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import Batch, FileImport, read_batches
+from petstore_server.imports.reading import Batch, read_batches
+from petstore_server.imports.rejects import Reject, Rejects, Row
+from petstore_server.imports.running import FileImport
+from petstore_server.imports.schema import Schema
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.stores import BY
@@ -51,16 +54,12 @@ def reason_of(reject: Reject) -> str:
 
 
 async def imported(
-    store: Store,
-    content: str,
-    scratch: Store | None = None,
-    options: ReadOptions | None = None,
-    replace_placed: bool = False,
+    store: Store, content: str, scratch: Store | None = None, options: ReadOptions | None = None
 ) -> FileImport[Order]:
     """Import a file of orders with these options; with `scratch` do a dry run."""
     rejects = Rejects(phrase=phrased)
     source = Source(io.BytesIO(content.encode()), "-", None)
-    run = FileImport(ORDERS, source, options or ReadOptions(), rejects, replace_placed)
+    run = FileImport(ORDERS, source, options or ReadOptions(), rejects)
     async for _ in run.run(store, lambda: BY, scratch):
         pass
     return run

@@ -2,22 +2,28 @@
 
 Loading them takes longer than most tests. Each is a real process all the same, with its own sockets, signals and
 environment. What depends on how a process begins is tested with `petstore` itself (test_start.py).
+
+With TEST_START=process each is the installed program in a new interpreter, as a user starts it, and so are workers.
 """
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+START_ANEW = os.environ.get("TEST_START") == "process"
+"""Whether servers, their workers and commands are new interpreters, not forked."""
 
 LOADED = [
     "petstore_server.cli.main",
@@ -74,8 +80,9 @@ class PetstoreProcess:
     ) -> None:
         """`prepare` is called in the process before it begins. Workers are interpreters unless it forks them."""
         self.args = [program, *arguments]
-        given = (self.args, dict(environ), (stdin, output, errors), Path.cwd(), prepare, fork_workers)
-        self._process = forking().Process(target=_run, args=given)
+        begin = partial(_replace, self.args, prepare) if START_ANEW else partial(_run, self.args, prepare, fork_workers)
+        given = (begin, dict(environ), (stdin, output, errors), Path.cwd())
+        self._process = forking().Process(target=_begin, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -152,14 +159,10 @@ def _received(passed: Any) -> int:
     return descriptor
 
 
-def _run(
-    arguments: list[str],
-    environ: dict[str, str],
-    files: tuple[Path | int | None, ...],
-    folder: Path,
-    prepare: Callable[[], object] | None,
-    fork_workers: bool,
+def _begin(
+    begin: Callable[[], object], environ: dict[str, str], files: tuple[Path | int | None, ...], folder: Path
 ) -> None:
+    """Begin with this environment, these streams and this directory."""
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
@@ -174,6 +177,19 @@ def _run(
             getattr(sys, name).close()
             setattr(sys, name, None)
             setattr(sys, f"__{name}__", None)
+    begin()
+
+
+def _replace(arguments: list[str], prepare: Callable[[], object] | None) -> None:
+    """Replace this process by the installed program, or by an interpreter that prepares before it runs the program."""
+    if prepare is None:
+        os.execv(Path(sys.executable).with_name(arguments[0]), arguments)
+    run = pickle.dumps(partial(_run, arguments, prepare, False))
+    code = f"import pickle, sys; sys.path[:] = {sys.path}; pickle.loads({run!r})()"
+    os.execv(sys.executable, [sys.executable, "-c", code])
+
+
+def _run(arguments: list[str], prepare: Callable[[], object] | None, fork_workers: bool) -> None:
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
     if arguments[0] == "petstore-client":

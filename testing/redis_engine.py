@@ -13,7 +13,7 @@ from pathlib import Path
 
 import redis
 
-from petstore_server.limits import redis as redis_counters
+from petstore_server import deadlines
 from testing import needs
 from testing.subprocesses import PATIENCE, at_end, await_ready, free_port, kill
 
@@ -31,7 +31,7 @@ def valkey_program() -> str:
 
 def wait_for_redis() -> None:
     """Prepare a process to count in Redis however busy the machine is, not by itself after 200 ms."""
-    redis_counters.RESPONSE_SECONDS = redis_counters.CONNECT_SECONDS = PATIENCE
+    deadlines.TIMEOUTS = deadlines.TIMEOUTS._replace(counters=PATIENCE, counters_connect=PATIENCE)
 
 
 _CLUSTER_BUS = 10_000

@@ -13,8 +13,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from petstore_server.deadlines import Timeouts
+
 PATIENCE = 120.0
 """Seconds for what ends by itself, such as a process after a signal, on a machine that is busy with other tests."""
+
+PATIENT = Timeouts(*[PATIENCE] * len(Timeouts._fields))
+"""Time limits of calls to engines that a busy machine does not reach."""
 
 at_end = ExitStack()
 """Ends what the tests of this process share. One that is interrupted does not reach its exit handlers."""

@@ -1,4 +1,4 @@
-"""The report of `make bench`: tables and charts from recorded results."""
+"""The report of `make bench`: tables from recorded results."""
 
 import subprocess
 from pathlib import Path
@@ -9,15 +9,15 @@ from bench import machine, report, results
 from bench.groups import GROUPS
 from bench.machine import BenchError
 from bench.report import Documents
-from bench.results import Curve, Goal, Group, Machine, Results, Row
+from bench.results import Goal, Group, Machine, Results, Row
 from testing import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def recorded(*rows: Row, curves: list[Curve] | None = None) -> Results:
+def recorded(*rows: Row) -> Results:
     where = Machine("A processor", 2, 8.0, 0.1, {"nginx": "1.22.1"})
-    return {"lists": Group("Lists", "2026-11-21 12:00 UTC", "abc123", 3, 61.4, where, list(rows), curves or [])}
+    return {"lists": Group("Lists", "2026-11-21 12:00 UTC", "abc123", 3, 61.4, where, list(rows))}
 
 
 LIST = Row(
@@ -41,9 +41,6 @@ VARIANTS = Row(
     "ms",
     {"SQLite": [3.0, 4.0], "PostgreSQL": [4.0, 5.5]},
     goal=Goal(5, at_most=True, absolute=True),
-)
-CURVE = Curve(
-    "orders", "Time by orders", "orders", "µs", {"list": {1000: [30.0, 20.0, 25.0], 10: [15.0]}, "nginx": {10: [9.0]}}
 )
 
 
@@ -72,7 +69,7 @@ def test_a_group_without_a_place_on_the_page_is_an_error() -> None:
 
 def test_results_are_read_as_they_were_written_and_merged_by_group(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    first = recorded(LIST, START, VARIANTS, curves=[CURVE])
+    first = recorded(LIST, START, VARIANTS)
     results.write(file, first)
     assert first == results.read(file)
     other = {"cancels": first["lists"]}
@@ -90,7 +87,7 @@ def test_the_documentation_has_a_place_for_every_group_and_shows_the_committed_r
 
 def test_only_a_commit_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the benchmark writes itself is not a change; anything else is."""
-    written = ("bench/results.json", "bench/results.md", "docs/performance.md", "docs/img/performance-goals.svg")
+    written = ("bench/results.json", "bench/results.md", "docs/performance.md")
     for name in (*written, "docs/img/logo.svg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one")

@@ -77,13 +77,14 @@ def test_a_bill_of_materials_lists_each_locked_package(release: Path, name: str)
     assert len(locked) > 5
 
 
-def test_archives_hold_the_sources_the_license_and_the_commit_but_no_tests(release: Path) -> None:
+def test_archives_hold_sources_license_commit_and_swagger_ui_but_no_tests(release: Path) -> None:
     with tarfile.open(release / f"{_SERVER}.tar.gz") as archive:
         names = set(archive.getnames())
         written = archive.extractfile(f"{_SERVER}/src/petstore_server/commit.txt")
         assert written
         assert written.read().decode().startswith(commit())
     assert {f"{_SERVER}/LICENSE", f"{_SERVER}/src/petstore_server/py.typed"} <= names
+    assert f"{_SERVER}/src/petstore_server/api/page/swagger/swagger-ui.css" in names
     assert not [name for name in names if "tests" in name]
     with tarfile.open(release / f"{_CLIENT}.tar.gz") as archive:
         assert {f"{_CLIENT}/LICENSE", f"{_CLIENT}/CHANGELOG.md"} <= set(archive.getnames())

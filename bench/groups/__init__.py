@@ -1,6 +1,6 @@
 """The groups of benchmarks, in the order in which they run and are reported.
 
-A group is a module with `measure(plan)`, which returns the rows and curves it measured. To add one, write the module
+A group is a module with `measure(plan)`, which returns the rows that it measured. To add one, write the module
 and name it in `GROUPS`; the report has a section for each group, and `bench/results.md` a place for it.
 """
 
@@ -13,10 +13,10 @@ from bench.groups import (
     changes,
     client,
     console,
-    curves,
     engines,
     imports,
     imports_under_load,
+    keys,
     limits,
     lists,
     orders,
@@ -29,9 +29,7 @@ from bench.groups import (
     workers,
 )
 from bench.plan import Plan
-from bench.results import Curve, Row
-
-Measured = tuple[list[Row], list[Curve]]
+from bench.results import Row
 
 
 class Section(NamedTuple):
@@ -39,7 +37,7 @@ class Section(NamedTuple):
 
     title: str
     programs: tuple[str, ...]
-    measure: Callable[[Plan], Measured]
+    measure: Callable[[Plan], list[Row]]
 
 
 GROUPS = {
@@ -61,5 +59,5 @@ GROUPS = {
     "startup": Section("Start", (), startup.measure),
     "client": Section("Client", (), client.measure),
     "console": Section("Operator console", (), console.measure),
-    "curves": Section("Growth", ("nginx", "wrk"), curves.measure),
+    "keys": Section("API keys in turn", ("wrk",), keys.measure),
 }

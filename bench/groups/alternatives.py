@@ -9,7 +9,7 @@ from bench.groups.cancels import MAX_PER_SECOND
 from bench.load import Kind, Reading, cancel, place
 from bench.orders import LIST, PAGES
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import WRITER, Setup
 
 GOAL = Goal(5, absolute=True)
@@ -17,7 +17,7 @@ Loads = dict[str, dict[str, Callable[[], Reading]]]
 """By the title of an operation and the name of a service."""
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure all operations on SQLite, and what the product reaches of the others in each round at the least."""
     rows = []
     for orders in (10, 1_000, min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)):
@@ -27,7 +27,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
                 found = interleaved(plan.rounds, loads)
                 samples = {service: [each.rate for each in readings] for service, readings in found.items()}
                 rows.append(Row(f"alternative-{title.lower().replace(' ', '-')}", title, "/s", samples))
-    return [_least(rows), *rows], []
+    return [_least(rows), *rows]
 
 
 def _least(rows: list[Row]) -> Row:

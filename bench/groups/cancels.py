@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from bench.engines import Postgres
-from bench.load import CONNECTIONS, Reading, cancel, rated
-from bench.machine import BenchError
+from bench.load import Reading, cancel, rated
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
 UNIT = "cancels/s"
@@ -29,13 +27,15 @@ INSERT INTO petstore.audit (at, actor, action, subject, before, after)
 SELECT extract(epoch FROM now()), 'key_bench0000001', 'cancel', 'order ' || id,
     '{"status": "pending"}', '{"status": "cancelled"}' FROM changed;
 """
-INDEXES = """
-SELECT indexname FROM pg_indexes
-WHERE schemaname = 'petstore' AND tablename IN ('orders', 'audit') AND indexname NOT LIKE '%_pkey'
+NO_SECONDARY_INDEXES = """
+DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT indexname FROM pg_indexes
+        WHERE schemaname = 'petstore' AND tablename IN ('orders', 'audit') AND indexname NOT LIKE '%_pkey'
+    LOOP EXECUTE 'DROP INDEX petstore.' || name; END LOOP; END $$
 """
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure both engines, pgbench, and what the load can do at most."""
     orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)
     progress(f"cancels among {orders:,} orders on SQLite and on PostgreSQL with Redis")
@@ -43,8 +43,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         reference = setup.postgres(plan.cores.server)
         limit = setup.nginx(setup.folder())
         loads: dict[str, Callable[[], Reading]] = {
-            REFERENCE: _Pgbench(setup, reference, orders, indexes=True),
-            NO_INDEXES: _Pgbench(setup, reference, orders, indexes=False),
+            REFERENCE: setup.pgbench(reference, orders, PGBENCH_CANCEL, "cancelled"),
+            NO_INDEXES: setup.pgbench(reference, orders, PGBENCH_CANCEL, "cancelled", before=NO_SECONDARY_INDEXES),
             "load": lambda: limit.wrk("/nothing", kind=cancel(1)),
         }
         stores = {"sqlite": setup.store(orders), "shared": setup.store(orders, setup.engines())}
@@ -54,35 +54,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     return [
         _row("sqlite", "Durable cancel, SQLite", Goal(1.0), readings),
         _row("shared", "Durable cancel, PostgreSQL and Redis", Goal(0.8), readings),
-    ], []
-
-
-class _Pgbench:
-    """A load of pgbench on the tables of a store: the UPDATE and the audit row in one statement, a commit for each."""
-
-    def __init__(self, setup: Setup, engine: Postgres, orders: int, *, indexes: bool) -> None:
-        self._plan = setup.plan
-        self._engine = engine
-        self._url = engine.url(engine.new_database())
-        self._script = setup.folder() / "cancel.sql"
-        self._script.write_text(PGBENCH_CANCEL)
-        self._next, self._cancelled = 1, 0
-        setup.store(orders, settings={"PETSTORE_DATABASE_URL": self._url})
-        for (name,) in [] if indexes else engine.rows(self._url, INDEXES):
-            engine.execute(self._url, f"DROP INDEX petstore.{name}")
-        engine.execute(self._url, "VACUUM ANALYZE")
-
-    def __call__(self) -> Reading:
-        """Cancel the orders that follow those of the load before; each must have been pending."""
-        found = self._engine.pgbench(self._plan, self._url, self._script, next=self._next, clients=CONNECTIONS)
-        [(number, last)] = self._engine.rows(
-            self._url, "SELECT count(*), max(id) FROM petstore.orders WHERE status = 'cancelled'"
-        )
-        self._cancelled += found.transactions
-        if number != self._cancelled:
-            raise BenchError(f"pgbench cancelled {number:,} orders in {self._cancelled:,} transactions.")
-        self._next = last + 1
-        return Reading(found.rate)
+    ]
 
 
 def _row(kind: str, title: str, goal: Goal, readings: dict[str, list[Reading]]) -> Row:

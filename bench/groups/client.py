@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.machine import BenchError, pinned
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress, run
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
 REFERENCE = "msgspec, the same bytes in memory"
@@ -24,7 +24,7 @@ LIBRARIES = "import httpx2, msgspec"
 Read = tuple[float, float]  # seconds, and growth of memory in MB
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure every way to read a list of 1,000,000 orders, and the start of a program that imports the client."""
     orders = plan.size(1_000_000, 10_000)
     progress(f"the client reads {orders:,} orders")
@@ -41,7 +41,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         )
     reference = [seconds for seconds, _ in found["msgspec"]]
     rows = [_row(way, orders, found[way], reference) for way in TITLES]
-    return [*rows, _package(plan)], []
+    return [*rows, _package(plan)]
 
 
 def _read(plan: Plan, way: str, url: str, body: Path, orders: int, env: dict[str, str]) -> Read:

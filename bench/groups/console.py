@@ -10,7 +10,7 @@ from bench import access
 from bench.load import Connection
 from bench.machine import BenchError, this_process_on
 from bench.plan import Plan, progress
-from bench.results import Curve, Goal, Row
+from bench.results import Goal, Row
 from bench.setup import Setup, Store
 
 PAGES = (
@@ -40,7 +40,7 @@ _READINGS = 5
 _BANS = 60
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure each page several times on both engines."""
     orders, accounts = plan.size(1_000_000, 10_000), plan.size(10_000, 200)
     progress(f"the console with {orders:,} orders and {accounts:,} accounts on both engines")
@@ -63,7 +63,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             goal=Goal(300, at_most=True, absolute=True),
             note=note,
         ),
-    ], []
+    ]
 
 
 def _times(setup: Setup, store: Store, accounts: int) -> dict[str, list[float]]:

@@ -7,11 +7,11 @@ from bench.groups.cancels import MAX_PER_SECOND
 from bench.load import Reading, cancel, rated
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Row
+from bench.results import PRODUCT, Row
 from bench.setup import Setup
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure lists, unchanged lists and cancels over PostgreSQL and Redis, at several numbers of connections."""
     connections = plan.pick((32, 256), (32,))
     orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds * len(connections))
@@ -40,4 +40,4 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             {PRODUCT: found},
         )
         for (title, number), found in readings.items()
-    ], []
+    ]

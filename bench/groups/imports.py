@@ -14,7 +14,7 @@ from bench.engines import Engines
 from bench.machine import BenchError, peak_resident, pinned, this_process_on
 from bench.orders import Order, check_answers, order_file, varied_order
 from bench.plan import PETSTORE, Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup, Store
 
 EXECUTEMANY, COPY = "`executemany` into the same table", "`COPY` into the same table"
@@ -23,7 +23,7 @@ _CACHE = 256 * 1024  # KiB, so that SQLite keeps the pages of the indexes that i
 Import = tuple[float, float]  # seconds, and MB of memory at the most
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure the time of the whole command over both engines."""
     orders = plan.size(1_000_000, 10_000)
     progress(f"imports of {orders:,} orders")
@@ -52,7 +52,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     return [
         row("import", "SQLite", EXECUTEMANY, Goal(2.5, at_most=True), note),
         row("import-postgres", "PostgreSQL", COPY, None),
-    ], []
+    ]
 
 
 def _executemany(plan: Plan, folder: Path, store: Store) -> Callable[[], Import]:

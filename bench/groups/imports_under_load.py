@@ -7,7 +7,7 @@ from bench.load import Load, Successive, cancel
 from bench.machine import pinned
 from bench.orders import LIST, PAGES, order_file
 from bench.plan import PETSTORE, Plan, progress, run
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Running, Setup
 
 CONNECTIONS = 16  # that read pages, and as many that cancel
@@ -17,7 +17,7 @@ IMPORT = ("orders", "import", "--format", "jsonl")
 Latencies = dict[str, tuple[float, float]]  # by operation: the 99th percentiles without an import and during one
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure both engines with a new store in each round."""
     waiting, imported = plan.size(400_000, 60_000), plan.size(1_000_000, 100_000)
     file = order_file(plan, imported, varied=True, first=waiting + 1)
@@ -36,7 +36,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             row = f"import-{title.split()[0].lower()}-{name.lower()}"
             title = f"{title} during an import of {imported:,} orders, p99, {name}"
             rows.append(Row(row, title, "ms", samples, IDLE, Goal(3, at_most=True)))
-    return rows, []
+    return rows
 
 
 def _latencies(setup: Setup, waiting: int, engines: Engines | None, file: Path) -> Latencies:

@@ -18,7 +18,7 @@ from bench.load import CONNECTIONS
 from bench.machine import BenchError, cpu_seconds, pinned
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress, run
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Running, Setup
 from testing.redis_engine import RedisEngine
 
@@ -35,7 +35,7 @@ class Call(NamedTuple):
     arguments: list[bytes]
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure decisions per second of Redis's processor time, and per second."""
     progress("limit decisions in Redis")
     with Setup(plan) as setup:
@@ -64,7 +64,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         Row("limits", title, "decisions/s", each, REFERENCE, Goal(1.0)),
         Row("limits-http", "Requests through HTTP, the server and Redis on one core", "requests/s", rates, REFERENCE),
         Row("limits-memory", "Memory of Redis per account with open windows", "bytes", {PRODUCT: [memory]}),
-    ], []
+    ]
 
 
 def _bytes_per_account(plan: Plan, engine: RedisEngine, server: Running, keys: Path) -> float:

@@ -7,7 +7,7 @@ from bench.load import FRESH, SAME, Reading, rated
 from bench.machine import peak_resident
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
 GZIP = {"Accept-Encoding": "gzip"}
@@ -45,7 +45,7 @@ KINDS = {
 }
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure short and long lists, unchanged ones and compressed ones."""
     rows = []
     for orders in plan.pick([*KINDS], (10, 1_000)):
@@ -56,7 +56,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
                 rows += subject.rows(kind)
             if orders == HUGE:
                 rows.append(subject.memory())
-    return rows, []
+    return rows
 
 
 class _Subject:

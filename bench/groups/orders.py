@@ -7,7 +7,7 @@ from bench.engines import Postgres
 from bench.load import Reading, place, rated
 from bench.orders import LIST, PAGES
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import WRITER, Setup
 
 INSERT = "pgbench, inserting the same rows"
@@ -28,7 +28,7 @@ SELECT 1, gen_random_uuid()::text, sha256(id::text::bytea), id, extract(epoch FR
 """
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure single orders against a short list, and placed orders against pgbench."""
     orders = plan.size(1_000_000, 20_000)
     progress(f"single and placed orders among {orders:,} orders")
@@ -50,7 +50,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     for name in servers:
         readings = {PRODUCT: placed[name], INSERT: placed[INSERT]}
         rows.append(_row(f"place-{name.lower()}", f"Placed order, durable, {name}", "orders/s", INSERT, readings))
-    return rows, []
+    return rows
 
 
 def _inserts(setup: Setup, engine: Postgres, orders: int) -> Callable[[], Reading]:

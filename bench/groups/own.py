@@ -17,7 +17,7 @@ from bench.load import Connection, Reading, p99, rated
 from bench.machine import BenchError, this_process_on
 from bench.orders import LIST, PAGES, SORTS, varied_order
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import ACCOUNT, Running, Setup
 
 FIRST, UNCHANGED = "first list", "unchanged"
@@ -35,24 +35,19 @@ MANY, ONE = 32, "one account"
 Times = dict[str, list[float]]
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure lists of several sizes, pages in each sort and changes, on both engines."""
     others = plan.size(1_000_000, 2_000)
     sizes = plan.pick((10, 1_000, 100_000), (10, 100))
     owners = _owners(others, sizes)
     file = _file(plan.folder / "owned.jsonl", others + sum(sizes), owners)
     rows: list[Row] = []
-    series: dict[str, dict[int, list[float]]] = {}
     pages: dict[str, Times] = {}
     with this_process_on(plan.cores.load), Setup(plan) as setup:
         for engine, engines in {"SQLite": None, "PostgreSQL": setup.engines()}.items():
             progress(f"own lists among {others:,} orders of others on {engine}")
             subject = _Subject(setup, engines, file, owners)
-            found = subject.lists()
-            rows += _list_rows(engine, f"own list of {sizes[1]:,} orders among {others:,}", found[sizes[1]])
-            for size, times in found.items():
-                for name, readings in times.items():
-                    series.setdefault(f"{name}{'' if engine == 'SQLite' else f', {engine}'}", {})[size] = readings
+            rows += _list_rows(engine, f"own list of {sizes[1]:,} orders among {others:,}", subject.lists()[sizes[1]])
             pages[engine] = subject.pages()
             rows.append(
                 rated(
@@ -68,7 +63,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         samples = {engine: found[name] for engine, found in pages.items()}
         goal = Goal(5, at_most=True, absolute=True) if "own" in name else None
         rows.append(Row(f"own-{slug}", f"p99, {name}", "ms", samples, goal=goal))
-    return rows, [Curve("own", "Time to the first byte of an own list", "own orders", "ms", series)]
+    return rows
 
 
 def _list_rows(engine: str, title: str, times: Times) -> list[Row]:

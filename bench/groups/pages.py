@@ -15,7 +15,7 @@ from bench.load import Connection, p99
 from bench.machine import BenchError, this_process_on
 from bench.orders import ABSENT_PET, COMMON_PET, FILTERS, PAGES, SORTS, follow
 from bench.plan import Plan, progress
-from bench.results import Curve, Goal, Row
+from bench.results import Goal, Row
 from bench.setup import Setup, Store
 
 REQUESTS = 100  # at least, of each filter and each pair in a round
@@ -34,7 +34,7 @@ class Measured(NamedTuple):
     note: str
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure SQLite, PostgreSQL, and PostgreSQL of Debian's packages, which compiles plans, where it is installed."""
     engines: dict[str, Callable[[], Measured]] = {
         "SQLite": partial(_on_sqlite, plan),
@@ -67,7 +67,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     for name in sets:
         samples = {engine: each.sets[name] for engine, each in found.items()}
         rows.append(Row(f"pages-{name.replace(' ', '-')}", name, "ms", samples))
-    return rows, []
+    return rows
 
 
 def _on_sqlite(plan: Plan) -> Measured:

@@ -7,7 +7,7 @@ from bench import rivals
 from bench.load import FRESH, SAME, TRACED, Kind, Reading, rated
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
 ORDERS = 10
@@ -21,7 +21,7 @@ LOADS: dict[str, tuple[str, Kind, Goal | None]] = {
 """By the name of a row: its title, the kind of requests, and the goal."""
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Load both with the same requests, one after the other in each round."""
     progress("a peer in Go")
     with Setup(plan) as setup:
@@ -39,4 +39,4 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     return [
         rated(name, title, "/s", {service: found[name, service] for service in servers}, PEER, goal)
         for name, (title, _, goal) in LOADS.items()
-    ], []
+    ]

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from bench.engines import Postgres
 from bench.load import BATCH, Reading, cancel, rated, ship, ship_together
-from bench.machine import BenchError
 from bench.orders import PAGES
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import WRITER, Setup
 
 SCOPES = (*WRITER, "orders:manage")
@@ -34,7 +32,7 @@ SELECT extract(epoch FROM now()), 'key_bench0000001', 'ship', 'order ' || id,
 """
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure both engines, and pgbench."""
     seconds = plan.rounds * plan.seconds
     one_by_one, together = MAX_PER_SECOND * seconds, MAX_IN_BATCHES * seconds
@@ -42,7 +40,10 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     progress(f"ships among {orders:,} orders on SQLite and on PostgreSQL with Redis")
     rows = []
     with Setup(plan) as setup:
-        reference = _Pgbench(setup, setup.postgres(plan.cores.server), orders)
+        postgres = setup.postgres(plan.cores.server)
+        reference = setup.pgbench(
+            postgres, orders, PGBENCH_SHIP, "shipped", together=BATCH, connections=BATCHES_AT_ONCE
+        )
         loads: dict[tuple[str, str], Callable[[], Reading]] = {("", REFERENCE): reference}
         stores = {"sqlite": setup.store(orders, scopes=SCOPES)}
         stores["shared"] = setup.store(orders, setup.engines(), scopes=SCOPES)
@@ -58,7 +59,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         rows.append(rated(f"ship-{kind}", f"Durable ship, {engine}", "ships/s", single, CANCELS, Goal(0.9)))
         in_batches = {PRODUCT: readings[kind, "batch"], REFERENCE: readings["", REFERENCE]}
         rows.append(rated(f"batch-{kind}", f"Ships in batches, {engine}", "ships/s", in_batches, REFERENCE))
-    return rows, []
+    return rows
 
 
 def _by_order(load: Callable[[], Reading]) -> Callable[[], Reading]:
@@ -70,30 +71,3 @@ def _by_order(load: Callable[[], Reading]) -> Callable[[], Reading]:
         return Reading(found.rate * BATCH, found.p50, found.p99, found.last, costs)
 
     return measured
-
-
-class _Pgbench:
-    """A load of pgbench on the tables of a store: ships and their audit rows in one statement, a commit for each."""
-
-    def __init__(self, setup: Setup, engine: Postgres, orders: int) -> None:
-        self._plan = setup.plan
-        self._engine = engine
-        self._url = engine.url(engine.new_database())
-        self._script = setup.folder() / "ship.sql"
-        self._script.write_text(PGBENCH_SHIP)
-        self._next, self._shipped = 1, 0
-        setup.store(orders, settings={"PETSTORE_DATABASE_URL": self._url})
-        engine.execute(self._url, "VACUUM ANALYZE")
-
-    def __call__(self) -> Reading:
-        """Ship the orders that follow those of the load before; each must have been pending."""
-        settings = {"next": self._next, "clients": BATCHES_AT_ONCE}
-        found = self._engine.pgbench(self._plan, self._url, self._script, BATCHES_AT_ONCE, **settings)
-        [(number, last)] = self._engine.rows(
-            self._url, "SELECT count(*), max(id) FROM petstore.orders WHERE status = 'shipped'"
-        )
-        self._shipped += found.transactions * BATCH
-        if number != self._shipped:
-            raise BenchError(f"pgbench shipped {number:,} orders in {found.transactions:,} transactions.")
-        self._next = last + 1
-        return Reading(found.rate * BATCH)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.machine import pinned
 from bench.plan import PETSTORE, Plan, interleaved, progress, run
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup, Store
 
 ORDERS = 1_000
@@ -16,7 +16,7 @@ INTERPRETER = "`python -c pass`"
 COMMANDS = {"help": ["--help"], "list": ["orders", "list"]}
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure each several times, after one start that fills the caches of the disk."""
     progress(f"start with {ORDERS:,} orders")
     with Setup(plan) as setup:
@@ -32,7 +32,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         samples = {PRODUCT: found[name], INTERPRETER: found["interpreter"]}
         title, goal = f"`petstore {' '.join(words)}`", Goal(0.1, at_most=True, absolute=True)
         rows.append(Row(f"command-{name}", title, "s", samples, INTERPRETER, goal))
-    return rows, []
+    return rows
 
 
 def _ready(plan: Plan, store: Store) -> float:

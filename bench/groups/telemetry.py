@@ -5,7 +5,7 @@ from functools import partial
 from bench.load import Reading
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Row
+from bench.results import PRODUCT, Row
 from bench.setup import Setup, Store
 
 SETTINGS = {
@@ -16,7 +16,7 @@ SETTINGS = {
 WITHOUT = "without"
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure lists of 10 orders with an access log, written to a file, and without a usage history."""
     progress("log lines and the usage history")
     with Setup(plan) as setup:
@@ -33,7 +33,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     return [
         row("log-line", "an access log (`PETSTORE_ACCESS_LOG=all`)", "logged", "default"),
         row("usage-history", "a usage history", "default", "no history"),
-    ], []
+    ]
 
 
 def _load(plan: Plan, store: Store, settings: dict[str, str]) -> Reading:

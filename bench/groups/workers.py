@@ -7,14 +7,14 @@ from bench.groups.cancels import MAX_PER_SECOND
 from bench.load import Reading, cancel, rated
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
 ONE = "one worker"
 LISTS, CANCELS = "List of 1,000 orders, two workers", "Durable cancel, two workers"
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure lists and cancels with one worker and with two, on the cores that the load and the engines leave."""
     orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)
     progress("two workers against one")
@@ -38,7 +38,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     return [
         _row(title, {name: readings[title, name] for name in (PRODUCT, ONE)}, note if title == LISTS else "")
         for title in (LISTS, CANCELS)
-    ], []
+    ]
 
 
 def _row(title: str, readings: dict[str, list[Reading]], note: str) -> Row:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -33,7 +32,7 @@ from petstore_server.server.state import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from petstore_server.webhooks.addresses import Addresses, AddressRefused, Network
 from testing.cases import for_all
-from testing.documents import ROOT, block, headings, kubernetes_manifests, parse_yaml, read_yaml, table
+from testing.documents import ROOT, headings, kubernetes_manifests, parse_yaml, read_yaml, table
 from testing.engines import PostgresEngine
 from testing.generated_tables import REFERENCE, subcommands
 from testing.process import PETSTORE, environment, petstore
@@ -628,15 +627,6 @@ def test_the_readme_lists_every_file() -> None:
     text = (DEPLOY / "README.md").read_text()
     named = {DEPLOY / target for target in re.findall(r"\]\(([^)#]+)\)", text) if not target.startswith("../")}
     assert set(FILES) - {DEPLOY / "README.md"} == named
-
-
-@pytest.mark.parametrize(("mark", "orders"), [("simulation", None), ("simulation: 10000", 10_000)])
-def test_the_documented_simulation_matches_its_output(mark: str, orders: int | None) -> None:
-    """Only the two smaller scales: the larger ones take seconds, with the same code and seed."""
-    documented = [re.split(r"  +", line) for line in block(ROOT / "docs" / "scaling.md", mark).splitlines()]
-    simulation = runpy.run_path(str(ROOT / "bench" / "scaling_simulation.py"))
-    printed = simulation["table"]([100, 1_000], orders, True).splitlines()
-    assert [line[:3] for line in documented] == [re.split(r"  +", line) for line in printed]
 
 
 def test_nginx_sends_no_cancellation_twice_and_keeps_the_request_id() -> None:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
-from petstore_server.imports import csv_rows, files, json_rows, kinds, running
+from petstore_server.imports import bulk, csv_rows, files, json_rows, reading
 from petstore_server.imports.files import MAX_ROW_BYTES, Source, UnreadableFile, line_blocks, open_source
 from petstore_server.imports.options import ReadOptions
 from testing.allocations import traced
@@ -117,58 +116,6 @@ def test_an_export_can_be_imported_again_without_a_change(cli: CommandLine, tmp_
     assert EXPORT == other.must("orders", "export", "-").out.splitlines()
 
 
-def test_pets_come_from_every_format_and_are_compared_with_those_in_the_store(cli: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "pets.csv").write_text('id;name;tag\n1;"Søren; the ""great""";dog\n2;;\n', "utf-8")
-    cli.must("pets", "import", str(tmp_path / "pets.csv"))
-    pets = '[{"id":1,"name":"\\"Rex\\""},{"id":2},{"id":3}]'  # escaped quotes are not those of a repeated name
-    for options in (["--dry-run"], []):
-        done = cli.must("pets", "import", "-", "--json", *options, stdin=pets)
-        assert (1, 1, 1) == (done.json()["created"], done.json()["replaced"], done.json()["unchanged"])
-    assert ["pets", "pets"] == [run["kind"] for run in cli.must("imports", "list", "--json").json()]
-
-
-REFUSED: list[tuple[str, str | bytes, str]] = [
-    ("a.csv", "", "is empty"),
-    ("a.csv", "\n\r\n", "is empty"),
-    ("a.csv", "1,10,1,,,pending\n", "must name the columns"),
-    ("a.csv", "id,pet\n1,2\n", "'pet'; give --map pet=FIELD for each that is a field, and give --ignore-column '*' to"),
-    ("a.csv", "petId,status\n1,pending\n", "no column 'id'"),
-    ("a.csv", "id,petId,ID\n1,2,3\n", "the field 'id' twice"),
-    ("a.csv", b"id,\xff\n1,2\n", "--encoding"),
-    ("a.csv", "id,petId\rx\n1,2\n", "The first line has a carriage return (CR) outside of quotes"),
-    ("a.csv", 'id,"petId"\r1,2\n3,4\n', "The first line has a carriage return (CR) outside of quotes"),
-    ("a.csv", 'id,"petId"x\n1,2\n', "The first line has quotes that do not match up"),
-    ("a.csv", 'id,"petId\n1,2\n', "The first line has a quote that is not closed"),
-    ("a.csv", f"id,{'x' * 200_000}\n1,2\n", f"it has '{'x' * 50}'; give --map COLUMN=FIELD"),
-    ("a.csv", f"id,{'x' * 2_000_000}\n1,2\n", "The first line is longer than 1048576 bytes"),
-    ("a.csv", 'sep="\nid\n1\n', "must name the columns"),
-    ("a.csv", "sep=;;\nid\n1\n", "must name the columns"),
-    ("a.csv", '""\n1\n', "no column 'id'"),
-    ("a.csv", ',"",id\n1,2,3\n', "it has '', ''"),
-    ("a.csv", "id,a,b,c,d,e\n", "'d', 'e'; give"),
-    ("a.csv", "id,a,b,c,d,e,f\n", "'d', 'e' and others; give"),
-    ("a.json", '{"id":1}\n', "not a JSON array"),
-    ("a.json", "", "not a JSON array"),
-    ("a.xlsx", b"PK\x03\x04rest", "an Excel workbook"),
-    ("a.xls", b"\xd0\xcf\x11\xe0rest", "an Excel workbook"),
-    ("a.csv.gz", b"\x1f\x8b\x08rest", "zcat"),
-    ("a.pdf", b"%PDF-1.7", "a PDF document"),
-    ("a.png", b"\x89PNG\r\n", "a picture"),
-    ("a.jpg", b"\xff\xd8\xff\xe0", "a picture"),
-]
-
-
-@for_all(REFUSED)
-def test_a_file_that_cannot_be_imported_is_refused_whole(case: tuple[str, str | bytes, str]) -> None:
-    name, content, reason = case
-    with TemporaryDirectory() as folder:
-        cli, file = CommandLine(Path(folder) / "store.db"), Path(folder) / name
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-        done = cli("orders", "import", str(file))
-        assert (1, "", True) == (done.code, done.out, reason in done.err)
-        assert "" == cli.must("orders", "export", "-").out
-
-
 def read_in_pieces(content: bytes, size: int, file_format: str) -> Read:
     """The file, read from a pipe that gives at most `size` bytes at a time."""
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
@@ -237,11 +184,16 @@ def test_rows_are_read_alike_however_they_are_divided_into_blocks(
         assert whole == read_in_pieces(content, size, file_format)
 
 
-def row_by_row(content: bytes, file_format: str) -> Read:
+def row_by_row(content: bytes, options: ReadOptions | str) -> Read:
     """The file without reading in bulk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "ORDERS", None)
-        return read(content, file_format)
+        patch.setattr(bulk, "ORDERS", None)
+        return read(content, options)
+
+
+FLAGGED = ReadOptions(
+    "csv", columns=(("quantity", "shipped"), ("complete", "cancelled")), statuses=(("", "shipped"),), account="zoo"
+)
 
 
 CELL = st.one_of(
@@ -254,12 +206,19 @@ CELL = st.one_of(
 )
 
 
-@given(st.lists(st.lists(CELL, min_size=5, max_size=8).map(",".join), max_size=8), st.sampled_from(["\n", "\r\n"]))
-@example(["1,-0,1,,,,"], "\n")
-@example(['"1,2",1,1,,,,'], "\n")
-def test_reading_csv_in_bulk_finds_what_reading_row_by_row_finds(rows: list[str], end: str) -> None:
+@given(
+    st.lists(st.lists(CELL, min_size=5, max_size=8).map(",".join), max_size=8),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([ReadOptions("csv"), FLAGGED]),
+)
+@example(["1,-0,1,,,,"], "\n", ReadOptions("csv"))
+@example(['"1,2",1,1,,,,'], "\n", ReadOptions("csv"))
+@example(["1,2,x,,,,", "2,2,,,no,,", "3,2,,,,pending,"], "\n", FLAGGED)
+def test_reading_csv_in_bulk_finds_what_reading_row_by_row_finds(
+    rows: list[str], end: str, options: ReadOptions
+) -> None:
     content = end.join(["id,petId,quantity,shipDate,complete,status,reference", *rows]).encode()
-    assert row_by_row(content, "csv") == read(content, "csv")
+    assert row_by_row(content, options) == read(content, options)
 
 
 VALUE = st.one_of(
@@ -298,8 +257,8 @@ def test_plain_records_are_read_in_bulk(file_format: str, content: str, monkeypa
     def unexpected(*_: object) -> None:
         raise AssertionError("a row was read by itself")
 
-    pieces_of, _ = running._READERS[file_format]
-    monkeypatch.setitem(running._READERS, file_format, (pieces_of, unexpected))
+    monkeypatch.setattr(reading, "csv_fields", unexpected)
+    monkeypatch.setattr(reading, "json_fields", unexpected)
     assert [record["id"] for record in RECORDS] == [order.id for order in read(content.encode(), file_format).orders]
 
 

@@ -20,9 +20,10 @@ from petstore_server.domain.errors import ImportNotFound, ServiceUnavailable
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportRun, Rejected
 from petstore_server.domain.orders import CANCEL, ImportOutcome, Order, Placement
 from petstore_server.imports import running
-from petstore_server.imports.files import Rejects, Source
+from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.operations.audit import order_history, read_audit
 from petstore_server.store import Store
@@ -38,9 +39,9 @@ pytestmark = pytest.mark.anyio
 KEY = "pso_live_" + "a1B2c3D4" * 5
 
 
-async def imported(store: Store, content: str, kind: Any = ORDERS, file: str = "shop.jsonl", **more: Any) -> ImportRun:
+async def imported(store: Store, content: str, kind: Any = ORDERS, file: str = "shop.jsonl") -> ImportRun:
     """The record of an import of this text."""
-    run = FileImport(kind, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects(), file=file, **more)
+    run = FileImport(kind, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects(), file)
     async for _ in run.run(store, lambda: BY):
         pass
     return await store.imports.find(run.import_id)

@@ -8,9 +8,7 @@ from petstore_server.domain.orders import Order, Placement, Status
 from petstore_server.imports import files
 from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store
-from testing.cli import CommandLine
 from testing.import_files import imported, read
-from testing.messages import options_of
 from testing.stores import BY
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +83,7 @@ async def test_an_order_that_a_partner_placed_is_found_and_protected(shop: Store
     placed = await shop.orders.place(Placement(account.id, "k", 5, 1, None, "PO-1"), BY)
     content = "reference,account,petId,quantity\nPO-1,acme,6,1\n"
     assert 1 == (await imported(shop, content, options=CSV)).counts["rejected"]
-    assert 1 == (await imported(shop, content, options=CSV, replace_placed=True)).counts["replaced"]
+    assert 1 == (await imported(shop, content, options=ReadOptions("csv", replace_placed=True))).counts["replaced"]
     assert [Order(placed.order_id, 6, 1, reference="PO-1", account="acme")] == await orders_of(shop)
 
 
@@ -128,40 +126,6 @@ async def test_references_of_two_files_at_the_same_time_make_one_order(shop: Sto
     content = "reference,quantity\n" + "".join(f"R{number},1\n" for number in range(300))
     runs = await asyncio.gather(*[imported(shop, content, options=CSV) for _ in range(3)])
     assert 300 == sum(run.counts["created"] for run in runs) == len(await orders_of(shop))
-
-
-def test_a_text_for_a_number_is_read_as_the_message_says(cli: CommandLine) -> None:
-    rows = "Order,petId,quantity\n#1001,266,1\nS00021,65,2\n"
-    rejected = cli("orders", "import", "-", "--format", "csv", "--map", "Order=id", stdin=rows).err
-    assert "2 rows: id '#1001' is not a whole number in plain digits; give --map Order=reference instead" in rejected
-    [option] = options_of(rejected)
-    for counts in ("2 created, 0 unchanged", "0 created, 2 unchanged"):
-        assert counts in cli.must("orders", "import", "-", "--format", "csv", *option, stdin=rows).err
-    listed = cli.must("orders", "list", "--json").json_lines()
-    assert [("#1001", 266), ("S00021", 65)] == [(order["reference"], order["petId"]) for order in listed]
-
-
-def test_a_text_for_an_animal_is_rejected_and_left_out_on_request(cli: CommandLine) -> None:
-    rows = "id,petId,quantity\n1,Leash,2\n"
-    rejected = cli("orders", "import", "-", "--format", "csv", stdin=rows).err
-    [option] = options_of(rejected)
-    assert ["--ignore-column", "petId"] == option
-    cli.must("orders", "import", "-", "--format", "csv", *option, stdin=rows)
-    assert {"id": 1, "quantity": 2, "status": "pending"} == cli.must("orders", "show", "1", "--json").json()
-
-
-def test_a_row_without_number_and_reference_is_rejected(cli: CommandLine) -> None:
-    done = cli("orders", "import", "-", "--format", "csv", stdin="reference,quantity\n,1\n")
-    assert "line 2: 'id' is missing; every order needs one; give it one, or a reference." in done.err
-    assert (
-        "give --map COLUMN=id or give --map COLUMN=reference"
-        in cli("orders", "import", "-", "--format", "csv", stdin="petId,status\n").err
-    )
-
-
-def test_an_account_that_does_not_exist_is_wrong_usage_of_the_option(cli: CommandLine) -> None:
-    done = cli("orders", "import", "-", "--account", "missing", stdin='{"reference":"A"}')
-    assert (5, True) == (done.code, "There is no account 'missing'" in done.err)
 
 
 def test_rows_by_reference_are_read_in_bulk_like_row_by_row() -> None:

@@ -1,7 +1,6 @@
 """Import files with bad rows: each is reported with line, column and reason, and the others are imported (D7)."""
 
 import json
-import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -14,88 +13,20 @@ from petstore_server.domain.imports import MAX_KEPT_REJECTS
 from petstore_server.domain.orders import ORDER_FIELDS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
-from petstore_server.imports.files import Fault, Reject, Rejects, UnreadableFile
+from petstore_server.imports import rejects as rejects_module
+from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.rejects import Fault, Reject, Rejects
 from testing.cli import CommandLine
-from testing.import_files import import_text, read, reason_of
+from testing.import_files import read, reason_of
 
 OWN_NUMBER = "; give --map id=reference instead, if this is the shop's own number of the order"
-DIRTY = (
-    b"\xef\xbb\xbf"
-    + """id,petId,quantity,shipDate,complete,status
-1,10,1,2026-11-01T10:00:00Z,false,pending
-
-2,11,2,01/11/2026,false,pending
-3,12,-1,,perhaps,pending
-4,13,1,,TRUE,shipped
-4,13,1,,TRUE,shipped
-9223372036854775808,1,1,,false,pending
-"5","15","1","2026-11-01T10:00:00Z","false","pending"
-6,16,1,,false,lost
-7,17,1,,false,pending,extra
-8
-,18,1,,false,pending
-12,1,1,2026-02-30T10:00:00Z,false,pending
-13,20,1,2026-11-01T10:00:00Z,false,pending""".replace("\n", "\r\n").encode()
-)
-DIRTY_REJECTS = [
-    (4, "shipDate", "'01/11/2026'", "give --date-format %d/%m/%Y if it means 2026-11-01 or"),
-    (5, "complete", "'perhaps'", "neither true nor false"),
-    (8, "id", "'9223372036854775808'", "64-bit"),
-    (10, "status", "'lost'", "none of pending, shipped, cancelled"),
-    (11, None, "7 cells", "the header names 6 columns; name the others in"),
-    (12, None, "has 1 cell;", "the header names 6 columns."),
-    (13, "id", "'id'", "missing"),
-    (14, "shipDate", "'2026-02-30T10:00:00Z'", "not a date and time that exists"),
-]
-
-
-def test_a_row_of_totals_is_left_out_and_not_taken_for_a_reference(cli: CommandLine) -> None:
-    imported, rejects = import_text(cli, "Order,quantity\n1,2\n#2,3\nTotal,5\n", "--map", "Order=id")
-    assert [1] == imported
-    number, total = (each["reason"] for each in rejects)
-    assert number.endswith("; give --map Order=reference instead, if this is the shop's own number of the order.")
-    assert total.endswith("; leave the row out of the file, if it is not an order.")
-
-
-def test_the_good_rows_of_a_spreadsheet_are_imported_and_the_bad_ones_explained(cli: CommandLine) -> None:
-    imported, rejects = import_text(cli, DIRTY, "--format", "csv")
-    assert [1, 4, 5, 13] == imported
-    assert [row[:2] for row in DIRTY_REJECTS] == [(each["line"], each["column"]) for each in rejects]
-    lines = DIRTY.decode("utf-8-sig").splitlines()
-    for (line, _, value, problem), rejected in zip(DIRTY_REJECTS, rejects, strict=True):
-        assert value in rejected["reason"]
-        assert problem in rejected["reason"]
-        assert lines[line - 1] == rejected["raw"]
-        assert ["line", "column", "reason", "raw"] == list(rejected)
 
 
 def imported_from(content: str | bytes, options: ReadOptions | str) -> tuple[list[int], list[Reject]]:
     """The identifiers of the orders that an import of the file would store, and what it rejects."""
     found = read(content if isinstance(content, bytes) else content.encode(), options)
     return [order.id for order in found.orders], found.rejects
-
-
-@pytest.mark.parametrize(
-    ("row", "column", "reason"),
-    [
-        ('{"id":1,"petId":2,"petId":3}', "petId", "more than once"),
-        ('{"id":1,"id":1}', "id", "more than once"),
-        ('{"id":1,"quantity":NaN}', None, "not valid JSON"),
-        ('{"id":1e0}', "id", "not a whole number"),
-        ('{"id":1,"colour":"red"}', "colour", "not a field of an order"),
-        ('{"id":1,"status":"pend\\ud800"}', None, "not valid JSON"),
-        ('{"petId":1}', "id", "missing"),
-        ('{"id":1', None, "not valid JSON"),
-        ("[]", None, "not a record"),
-        ("hello", None, "not valid JSON"),
-    ],
-)
-def test_a_bad_record_is_rejected_and_its_neighbours_are_imported(row: str, column: str | None, reason: str) -> None:
-    imported, rejects = imported_from(f'{{"id":7}}\n\n  {row}\n{{"id":8}}', "jsonl")
-    assert [7, 8] == imported
-    assert [(3, column, row)] == [(each.line, each.column, each.raw) for each in rejects]
-    assert reason in reason_of(rejects[0])
 
 
 def test_a_repeated_name_is_found_among_very_many() -> None:
@@ -131,92 +62,6 @@ def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() ->
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]
 
 
-@pytest.mark.parametrize(
-    ("content", "problem", "line", "column"),
-    [
-        ('[{"id":1},\n{"id":2,,},{"id":3}]', "expected", 2, 9),
-        ('[{"id":1},\n{"id":2,\n{"id":3}]', "expected", 3, 1),
-        ('[{"id":1},\n{"status":"pend},\n{"id":3}]', "invalid character", 2, 18),
-        ('[{"id":1}\n{"id":2},{"id":3}]', "expected ',' or ']'", 2, 1),
-        ('[{"id":1},,{"id":3}]', "invalid character", 1, 11),
-        ('[{"status":"ü"},\n{"status":"Müller","id":NaN}]', "invalid character", 2, 25),
-        ('[{"id":1},\n{"id":2}', "truncated", 2, 9),
-        ('[{"id":1},\n{"id":2', "truncated", 2, 8),
-        ('[{"id":1}]\n[{"id":2}]', "trailing characters", 2, 2),
-        ('[{"id":1},]', "trailing comma", 1, 11),
-        ("[", "truncated", 1, 2),
-        ('[{"id":1},\n {"é":"日À¿\x7f"} x]', "expected ',' or ']'", 2, 15),  # counted in characters
-        ('[{"id":1},\n "\u203f", x]', "invalid character", 2, 7),
-        ('\n[{"id":1},,{"id":3}]', "invalid character", 2, 11),
-    ],
-)
-def test_a_syntax_error_in_an_array_refuses_the_file_with_its_place(
-    content: str, problem: str, line: int, column: int
-) -> None:
-    with pytest.raises(UnreadableFile, match=rf"{re.escape(problem)}.* in line {line}, column {column}\. Nothing"):
-        read(content.encode(), "json")
-
-
-@pytest.mark.parametrize(
-    ("content", "taken", "rejected"),
-    [
-        ('[{"id":1},\n7, null,\n{"id":3}]', [1, 3], [(2, "not a record", "7"), (2, "not a record", "null")]),
-        ('[{"id":1,"x":{"y":[1]}},{"id":3}]', [3], [(1, "not a field", '{"id":1,"x":{"y":[1]}}')]),
-        ('[{"id":1,"status":"}"},{"id":3}]', [3], [(1, "none of", '{"id":1,"status":"}"}')]),
-        ('[{"id":1},\n[2],\n{"id":3}]', [1, 3], [(2, "not a record", "[2]")]),
-        ('[{"id":1},\n"]{[",\n{"id":3}]', [1, 3], [(2, "not a record", '"]{["')]),
-        (f'[{{"id":1}},{"[" * 30}2{"]" * 30},{{"id":3}}]', [1, 3], [(1, "not a record", f"{'[' * 30}2{']' * 30}")]),
-        ('\n[\n{"id":1\n},\n\n{\n"id":"2"}]', [1], [(6, "not a whole number", '{\n"id":"2"}')]),
-        ("[]", [], []),
-    ],
-)
-def test_an_element_that_is_not_a_record_is_rejected_with_its_line(
-    content: str, taken: list[int], rejected: list[tuple[int, str, str]]
-) -> None:
-    found, rejects = imported_from(content, "json")
-    assert taken == found
-    assert [(line, raw) for line, _, raw in rejected] == [(each.line, each.raw) for each in rejects]
-    for (_, reason, _), reported in zip(rejected, rejects, strict=True):
-        assert reason in reason_of(reported)
-
-
-@pytest.mark.parametrize(
-    ("file_format", "content"),
-    [
-        ("jsonl", b'{"id":1}\n{"id":2,"status":"\xff"}\n{"id":3}'),
-        ("json", b'[{"id":1},\n{"id":2,"status":"\xff"},\n{"id":3}]'),
-        ("csv", b"id,status\n1,\n2,\x80\n3,"),
-        ("csv", "\ufeffid,status\n1,\n2,".encode("utf-16-le") + b"\x00\xd8" + "\n3,".encode("utf-16-le")),
-    ],
-)
-def test_bytes_that_are_not_utf_8_cost_their_own_row_only(file_format: str, content: bytes) -> None:
-    imported, rejects = imported_from(content, file_format)
-    assert [1, 3] == imported
-    assert [3 if file_format == "csv" else 2] == [each.line for each in rejects]
-    assert "not valid UTF-8" in reason_of(rejects[0])
-    assert "\\x" in rejects[0].raw
-
-
-def test_half_a_character_at_the_end_of_utf_16_is_reported() -> None:
-    imported, rejects = imported_from("\ufeffid\n1\n2".encode("utf-16-le") + b"3", "csv")
-    assert ([1], [3]) == (imported, [each.line for each in rejects])
-
-
-def test_a_quote_that_is_never_closed_costs_its_own_row_only() -> None:
-    imported, rejects = imported_from('id,status\n1,\n2,"pending\n3,\n"4",\n5,pending"x\n', "csv")
-    assert ([1, 3, 4], [3, 6]) == (imported, [each.line for each in rejects])
-    assert "quotes" in reason_of(rejects[0])
-    assert '2,"pending' == rejects[0].raw
-
-
-@pytest.mark.parametrize("row", ["2\r3,4", '2,"x"\r3,4', '"2"\r', "2,lost\r,"])
-def test_a_carriage_return_within_a_row_is_the_reason_for_its_reject(row: str) -> None:
-    imported, rejects = imported_from(f"id,status\n1,\n{row}x\n5,\n", "csv")
-    assert [1, 5] == imported
-    assert [(3, f"{row}x")] == [(each.line, each.raw) for each in rejects]
-    assert "carriage return (CR) outside of quotes" in reason_of(rejects[0])
-
-
 @pytest.mark.parametrize("rows", [1000, 101])
 def test_a_cell_may_have_a_hundred_line_feeds(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(files, "BLOCK_ROWS", rows)  # with 101, a block has the header and 100 lines of the row
@@ -236,29 +81,12 @@ def test_a_row_has_a_greatest_length(note: str) -> None:
     assert 65_536 == len(rejects[0].raw) or "\n" in note
 
 
-def test_a_row_over_several_lines_counts_from_its_first() -> None:
-    _, rejects = imported_from('id,status\n1,"pen\nding"\n2,lost\n', "csv")
-    assert [(2, '1,"pen\nding"'), (4, "2,lost")] == [(each.line, each.raw) for each in rejects]
-
-
 def test_a_json_row_of_the_greatest_length_is_read_without_the_blanks_around_it_and_a_longer_one_rejected() -> None:
     long = '{"id":3'.ljust(files.MAX_ROW_BYTES) + "}"
     rows = ['{"id":1'.ljust(files.MAX_ROW_BYTES - 1) + "}", '{"id":"x"}'.ljust(files.MAX_ROW_BYTES), long, '{"id":2}']
     imported, rejects = imported_from("\n".join(rows), "jsonl")
     assert ([1, 2], ['{"id":"x"}', long[:65_536]]) == (imported, [each.raw for each in rejects])
     assert (3, f"The row {files.TOO_LONG}.") == (rejects[1].line, reason_of(rejects[1]))
-
-
-def test_an_order_that_is_no_longer_pending_is_rejected_in_the_order_of_the_file(cli: CommandLine) -> None:
-    cli.must("orders", "import", "-", stdin='{"id":1}\n{"id":2}\n{"id":3,"status":"shipped"}')
-    cli.must("orders", "cancel", "1")
-    rows = ['{"id":2,"quantity":5}', '{"id":1,"quantity":5}', '{"id":"x"}', '{"id":3}', '{"id":4}']
-    imported, rejects = import_text(cli, "\n".join(rows), "--format", "jsonl")
-    assert [1, 2, 3, 4] == imported
-    assert [(2, None), (3, "id"), (4, None)] == [(each["line"], each["column"]) for each in rejects]
-    assert [rows[1], rows[2], rows[3]] == [each["raw"] for each in rejects]
-    assert [True, False, True] == ["no longer pending" in each["reason"] for each in rejects]
-    assert {"id": 2, "quantity": 5, "status": "pending"} == cli.must("orders", "show", "2", "--json").json()
 
 
 def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +96,7 @@ def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.M
         searched.append(len(text))
         return hide_keys(text)
 
-    monkeypatch.setattr(files, "hide_keys", counted)
+    monkeypatch.setattr(rejects_module, "hide_keys", counted)
     raw = Reject(1, "x" * 1990 + "pso_live_0aZ" + "b" * 9000, (Fault("too long"),)).recorded(phrased)["raw"]
     assert "x" * 1990 + "pso_live_[" == raw
     assert 2000 == max(searched)  # characters, while the store is locked
@@ -316,33 +144,10 @@ def test_reasons_are_counted_by_their_column_and_problem() -> None:
         "2 rows: The row is not valid JSON: Input data was truncated, first in line 1",
         f"line 3: id 'x1' is not a whole number in plain digits{OWN_NUMBER}.",
         "line 4: The row is not a record: Expected `object`, got `array`.",
-        f"line 5: {files.NOT_UTF8[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
+        f"line 5: {files.NOT_UTF8.message[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
         f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
         f"2 rows: '{'b' * 60}…' {other}; give --ignore-column '*' to leave it out, first in line 7",
     ] == list(rejects.summary())
-
-
-def test_the_first_twenty_reasons_are_shown_with_how_often_each_was_met(cli: CommandLine) -> None:
-    rows = ['{"id":"x1"}', '{"id":"y1"}', '{"id":1,"complete":"perhaps"}'] * 25
-    rows += [f'{{"id":{number},"field{number}":1}}' for number in range(28)]
-    done = cli("orders", "import", "-", stdin="\n".join(rows))
-    assert 3 == done.code
-    assert f"50 rows: id 'x1' is not a whole number in plain digits{OWN_NUMBER}, first in line 1\n" in done.err
-    assert "25 rows: complete 'perhaps' is neither true nor false, first in line 3\n" in done.err
-    assert (True, False) == ("'field17' is not a field" in done.err, "'field18' is not a field" in done.err)
-    assert "10 rows for other reasons\n" in done.err
-    assert "103 rejected" in done.err
-    assert "--rejects FILE writes every rejected row with its reason." in done.err
-
-
-@pytest.mark.parametrize("row", ["", "x", '{"id":1}'])
-def test_an_import_that_changed_nothing_says_so_and_has_an_id(cli: CommandLine, row: str) -> None:
-    cli.must("orders", "import", "-", stdin='{"id":1}')
-    name = cli("orders", "import", "-", "--format", "jsonl", "--json", stdin=row).json()["import"]
-    assert name == cli.must("imports", "show", name, "--json").json()["id"]
-    shown = cli("orders", "import", "-", "--format", "jsonl", stdin=row).err
-    assert "\nNothing was changed: 0 created," in "\n" + shown
-    assert "(import-" in shown
 
 
 def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
@@ -350,12 +155,3 @@ def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(c
     done = cli("orders", "import", "-", "--rejects", "/dev/full", stdin=f"{rows}x\n")
     assert 1 == done.code
     assert "Stopped after 4 orders; what was imported is in the store (import-" in done.err
-
-
-def test_the_rejects_file_may_not_be_the_file_that_is_imported(cli: CommandLine, tmp_path: Path) -> None:
-    file = tmp_path / "orders.jsonl"
-    file.write_text('{"id":1}\n')
-    done = cli("orders", "import", str(file), "--rejects", str(file))
-    assert 2 == done.code
-    assert done.err.endswith("\npetstore: --rejects names the file that is imported; choose another file.\n")
-    assert '{"id":1}\n' == file.read_text()

@@ -12,17 +12,6 @@ from petstore_server.imports.seen import SeenRows
 from testing.cli import CommandLine
 from testing.import_files import batches, generated
 
-EXPORTS = Path(__file__).parent / "data" / "exports"
-
-
-def test_an_order_of_several_lines_is_not_that_of_its_last_one(cli: CommandLine) -> None:
-    done = cli("orders", "import", str(EXPORTS / "23-lines.csv"))
-    assert (3, True) == (done.code, "2 created, 0 unchanged, 0 replaced, 2 rejected" in done.err)
-    assert "2 rows: Order 7 is also in line 2; an order here has one animal" in done.err
-    assert {"id": 7, "petId": 1, "quantity": 2, "status": "pending"} == cli.must("orders", "show", "7", "--json").json()
-    assert 1 == cli.must("orders", "show", "8", "--json").json()["quantity"]
-
-
 FORMS = {
     "csv": "id,quantity\n1,1\n2,1\n1,2\n1,1\n2,x\nx,9\n3,y\n3,1\n",
     "jsonl": '{"id":1,"quantity":1}\n{"id":2,"quantity":1}\n{"id":1,"quantity":2}\n{"id":1,"quantity":1}\n'
@@ -56,12 +45,6 @@ def test_a_file_that_is_imported_again_changes_nothing_and_its_followers_get_no_
     exported, changes = cli.must("orders", "export", "-").out, cli.must("audit", "--json").out
     cli("orders", "import", "-", "--format", file_format, stdin=FORMS[file_format])
     assert (exported, changes) == (cli.must("orders", "export", "-").out, cli.must("audit", "--json").out)
-
-
-def test_a_pet_of_a_file_is_not_replaced_by_a_later_row_of_it(cli: CommandLine) -> None:
-    done = cli("pets", "import", "-", "--format", "csv", stdin="id,name\n1,Rex\n1,Max\n1,Rex\n")
-    assert "line 3: Pet 1 is also in line 2; leave out one of them." in done.err
-    assert "1 created, 1 unchanged, 0 replaced, 1 rejected" in done.err
 
 
 def test_rows_are_known_in_any_order_and_beyond_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

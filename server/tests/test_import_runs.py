@@ -20,10 +20,12 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files, running
-from petstore_server.imports.files import Rejects, Source
+from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.running import FileImport, _on_thread, _read_ahead
+from petstore_server.imports.reading import _on_thread, read_ahead
+from petstore_server.imports.rejects import Rejects
+from petstore_server.imports.running import FileImport
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine
@@ -95,7 +97,7 @@ async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_en
             threads.append(threading.current_thread())
             yield number
 
-    assert [0, 1] == [item async for item in _read_ahead(items())]
+    assert [0, 1] == [item async for item in read_ahead(items())]
     assert {("petstore-read-ahead", True)} == {(thread.name, thread.daemon) for thread in threads}
 
 
@@ -214,7 +216,9 @@ async def test_an_order_that_was_placed_is_replaced_only_on_request(
         text = b'{"id":1,"petId":3}\n\n{"id":2,"petId":5}\n'
         written = io.StringIO()
         rejects = Rejects(written, phrase=phrased)
-        run = FileImport(ORDERS, Source(io.BytesIO(text), "-", None), ReadOptions(), rejects, replace_placed)
+        run = FileImport(
+            ORDERS, Source(io.BytesIO(text), "-", None), ReadOptions(replace_placed=replace_placed), rejects
+        )
         await ended(run.run(store, lambda: BY, scratch if dry else None))
         found = await store.orders.find_many([1, 2])
     expected = {"created": 0, "unchanged": 0, "replaced": 2 if replace_placed else 1}

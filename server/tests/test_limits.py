@@ -17,14 +17,13 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
-from petstore_server.limits import redis as redis_counters
 from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.settings import SETTINGS
 from testing.clock import Clock
 from testing.redis_engine import shared_redis
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import PATIENT
 
 T = TypeVar("T")
 POLICY = BanPolicy()
@@ -51,7 +50,7 @@ class InRedis(InProcess):
     def make(self, policy: BanPolicy, clock: Clock) -> tuple[Limiter, MemoryLimiter]:
         self._close_made()
         local = MemoryLimiter(policy, clock)
-        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), local, clock)
+        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock, PATIENT), local, clock)
         self.run(limiter.start())
         limiter.counters.use_store("store")
         self._made.append(limiter)
@@ -74,11 +73,8 @@ class InRedis(InProcess):
 @pytest.fixture(scope="module")
 def in_redis() -> Iterator[InRedis]:
     limiters = InRedis()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("RESPONSE_SECONDS", "CONNECT_SECONDS"):
-            patch.setattr(redis_counters, name, PATIENCE)  # Redis may have to wait for a busy processor
-        yield limiters
-        limiters.close()
+    yield limiters
+    limiters.close()
 
 
 @pytest.fixture(scope="module", params=["memory", "redis"])

@@ -14,14 +14,12 @@ import httpx2
 import psycopg
 import pytest
 
+from petstore_server import deadlines
 from petstore_server import store as store_module
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, new_key
 from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order, Placement
-from petstore_server.engines.postgres import engine as postgres_engine
-from petstore_server.engines.postgres import pool as postgres_pool
-from petstore_server.engines.postgres.connections import Options
 from petstore_server.engines.postgres.pool import CONNECTIONS
 from petstore_server.runtime.backend import run_tasks
 from petstore_server.store import Store
@@ -31,7 +29,7 @@ from testing.engines import PostgresEngine
 from testing.process import serving
 from testing.service import UNLIMITED, Service, bearer, running
 from testing.stores import BY, Stores, add_key, write_locked
-from testing.subprocesses import PATIENCE, within
+from testing.subprocesses import PATIENCE, PATIENT, within
 
 MODES = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 MAIN = ("list", "page", "get", "changes", "cancel", "place")
@@ -64,13 +62,7 @@ ACTIVE = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement waits for a lock briefly, and for a busy processor as long as that takes."""
     monkeypatch.setattr(store_module, "_PROBED_SECONDS", 0.0)
-    for name in ("READ", "SNAPSHOT", "WRITE"):
-        options: Options = getattr(postgres_engine, name)
-        begin = options.begin.replace("'1000'", "'200'").replace("'1100'", f"'{PATIENCE * 1000:.0f}'")
-        assert begin != options.begin
-        short = options._replace(begin=begin, statement=PATIENCE, total=PATIENCE)
-        for module in (postgres_engine, postgres_pool):
-            monkeypatch.setattr(module, name, short, raising=False)
+    monkeypatch.setattr(deadlines, "TIMEOUTS", PATIENT._replace(lock=0.2))
 
 
 class Partners:

@@ -14,6 +14,7 @@ import pytest
 
 from petstore_server import deadlines
 from petstore_server.api.list_cache import ListCache
+from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import (
     OrderAlreadyCancelled,
     OrderNotFound,
@@ -25,8 +26,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import opening
-from petstore_server.engines.postgres import pool as pool_module
-from petstore_server.engines.postgres.connections import BULK, EXPORT, NO_RESPONSE, READ, WRITE, Connection, Options
+from petstore_server.engines.postgres.connections import NO_RESPONSE, Connection, Options, transactions
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
@@ -53,6 +53,7 @@ from testing.stores import (
 )
 from testing.subprocesses import PATIENCE, busy, free_port, within
 
+READ, _, _, EXPORT, WRITE, BULK = transactions(Timeouts())
 SOON = 2.0
 """Seconds within which a request gets the error that the store cannot be used."""
 
@@ -279,13 +280,11 @@ async def test_a_transaction_that_fails_leaves_its_connection_to_the_next(postgr
         assert first == await number()
 
 
-async def test_no_more_connections_than_allowed_are_made_to_a_server_that_does_not_respond(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_more_connections_than_allowed_are_made_to_a_server_that_does_not_respond() -> None:
     """A request waits for less time than an attempt to connect."""
-    monkeypatch.setattr(pool_module, "_CONNECT_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
-        pool = Pool(f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/x", Timelines())
+        url = f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/x"
+        pool = Pool(url, Timelines(), Timeouts(connect=0.01))
         for _ in range(CONNECTIONS + 3):
             await time_to_refusal(partial(pool.use, lambda connection: connection.rows([Query("SELECT 1")]), READ))
         await pool.close()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from petstore_server import deadlines
+from petstore_server.deadlines import Timeouts
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
@@ -26,7 +28,7 @@ from testing.clock import Clock
 from testing.documents import ROOT, block
 from testing.proxy import Proxy
 from testing.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
-from testing.subprocesses import PATIENCE, busy, within
+from testing.subprocesses import PATIENCE, PATIENT, busy, within
 
 POLICY = BanPolicy()
 STRICT = BanPolicy(strikes=1, grace_seconds=0)
@@ -66,8 +68,7 @@ def server(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def engine(server: str, monkeypatch: pytest.MonkeyPatch) -> RedisEngine:
     # Redis may have to wait for a busy processor.
-    for name in ("RESPONSE_SECONDS", "CONNECT_SECONDS"):
-        monkeypatch.setattr(redis_counters, name, PATIENCE)
+    monkeypatch.setattr(deadlines, "TIMEOUTS", PATIENT)
     shared_redis(server).empty()
     return shared_redis(server)
 
@@ -246,7 +247,7 @@ async def exact_again(one: FallbackLimiter) -> None:
 async def test_a_process_that_was_paused_reads_the_response_that_has_arrived_meanwhile(
     own: RedisEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", 2.0)
+    monkeypatch.setattr(deadlines, "TIMEOUTS", Timeouts(counters=2.0))
     async with limiter(own.url) as one:
         with own.frozen():
             deciding = asyncio.create_task(one.admit(principal()))
@@ -284,19 +285,16 @@ async def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_by_its
 
 @pytest.mark.parametrize("first", [0, 5])
 async def test_a_response_that_comes_too_late_is_not_taken_for_that_to_the_next_call(
-    own: RedisEngine, monkeypatch: pytest.MonkeyPatch, first: int
+    own: RedisEngine, first: int
 ) -> None:
-    for name in ("RESPONSE_SECONDS", "CONNECT_SECONDS"):
-        monkeypatch.setattr(redis_counters, name, PATIENCE)
     async with Proxy(own.port) as proxy:
-        counters = RedisCounters(f"redis://127.0.0.1:{proxy.port}/0", POLICY)
+        timeouts = Timeouts(counters=1.0, counters_connect=PATIENCE)
+        counters = RedisCounters(f"redis://127.0.0.1:{proxy.port}/0", POLICY, timeouts=timeouts)
         await counters.connect()
         proxy.first = first
-        with monkeypatch.context() as patch:
-            patch.setattr(redis_counters, "RESPONSE_SECONDS", 0.1)
-            with pytest.raises(CountersUnavailable) as caught:
-                await counters.count(principal(1, limits=Limits(10, 20)), None)
-        assert "no response within 100 ms" == caught.value.reason
+        with pytest.raises(CountersUnavailable) as caught:
+            await counters.count(principal(1, limits=Limits(10, 20)), None)
+        assert "no response within 1000 ms" == caught.value.reason
         proxy.first = None
         proxy.rest.set()  # Redis has counted the request, and its response comes now
         await counters.count(principal(2), None)
@@ -354,7 +352,7 @@ async def test_a_redis_that_cannot_write_is_an_outage_and_never_an_error(server:
 async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(
     own: RedisEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", 2.0)
+    monkeypatch.setattr(deadlines, "TIMEOUTS", Timeouts(counters=2.0))
     async with limiter(own.url) as one:
         await one.admit(principal())
         with own.frozen():

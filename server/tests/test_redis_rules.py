@@ -15,7 +15,7 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.limits.counters import CountersUnavailable
-from petstore_server.limits.redis import RedisCounters, _bounded
+from petstore_server.limits.redis import RedisCounters
 from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
 
 URL = "redis://localhost:1/0"
@@ -53,7 +53,7 @@ def test_a_call_of_redis_gets_200_ms_and_a_process_that_was_held_up_20_more(time
 
     async def call() -> bool:
         try:
-            async with _bounded():
+            async with RedisCounters(URL, BanPolicy())._bounded():
                 for loop.now in times:
                     for _ in range(3):
                         await asyncio.sleep(0)

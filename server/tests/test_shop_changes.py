@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from petstore_server import deadlines
 from petstore_server.domain.changes import ChangedOrder, OrderChange, Put
 from petstore_server.domain.errors import (
     AccountMismatch,
@@ -36,7 +37,6 @@ from petstore_server.domain.orders import (
     kept_of,
     ship_on,
 )
-from petstore_server.engines.postgres import connections, engine
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from testing.stores import BY, Stores, add_key, log, reason
@@ -276,7 +276,7 @@ async def test_a_reference_moves_from_one_order_to_another(each_backend: Stores)
 async def test_a_reference_that_stays_locked_is_a_503_and_changes_nothing(
     postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "WRITE", connections.WRITE._replace(total=0.3))
+    monkeypatch.setattr(deadlines, "TIMEOUTS", deadlines.TIMEOUTS._replace(total=0.3))
     async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(1)], "import:1", BY)
         await add_key(store)

@@ -12,10 +12,11 @@ import apsw
 import psycopg
 import pytest
 
+from petstore_server.deadlines import Timeouts
 from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountClosed, KeyNotUsable, ServiceUnavailable, StatementFailed
-from petstore_server.engines.postgres import connections as postgres_connections
+from petstore_server.engines.postgres.connections import transactions
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import engine, serial
@@ -194,13 +195,13 @@ async def test_each_kind_of_method_has_its_kind_of_transaction(postgres_stores: 
 
 
 def test_postgresql_ends_a_statement_before_its_connection_is_broken() -> None:
-    begin = (
-        "BEGIN; SELECT set_config('lock_timeout', '1000', true), set_config('statement_timeout', '1100', true),"
+    read = transactions(Timeouts(lock=0.5, statement=2.0, total=3.0)).read
+    assert (2.0, 3.0) == (read.statement, read.total)
+    assert read.begin.startswith(
+        "SELECT set_config('lock_timeout', '500', true), set_config('statement_timeout', '1900', true),"
         " set_config('extra_float_digits', '1', true), set_config('array_nulls', 'on', true),"
-        " set_config('transform_null_equals', 'off', true), set_config('jit', 'off', true)"
+        " set_config('transform_null_equals', 'off', true)"
     )
-    options = postgres_connections._options("BEGIN; ", {"jit": "off"}, 1.2, 1.8)
-    assert (begin, 1.2, 1.8, postgres_connections.CONFLICT) == options
 
 
 async def test_others_can_write_between_two_bulk_transactions(

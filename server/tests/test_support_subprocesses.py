@@ -1,16 +1,19 @@
 """Processes that tests start are always ended, and what hung is reported."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.queues import Queue
 from pathlib import Path
 
 import pytest
 
+from testing import preloaded
 from testing.postgres_programs import copy_programs, wheels
 from testing.preloaded import LOADED, PipedProcess, forking
-from testing.process import environment_with_store
+from testing.process import PETSTORE, environment_with_store
 from testing.subprocesses import PATIENCE, descendants, end, running
 
 STUBBORN = """
@@ -46,6 +49,37 @@ def test_a_command_that_does_not_end_while_a_test_reads_its_output_is_killed(tmp
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=0.1)
     assert -signal.SIGKILL == process.returncode
+
+
+def _prepare() -> None:
+    os.write(1, b"prepared\n")
+
+
+@pytest.mark.parametrize(
+    ("anew", "prepare", "command", "output"),
+    [
+        (False, _prepare, "multiprocessing.forkserver", "prepared\n"),
+        (True, _prepare, "-c\0import pickle", "prepared\n"),
+        (True, None, f"{PETSTORE}\0serve", ""),
+    ],
+    ids=["forked", "prepared", "installed"],
+)
+def test_a_server_is_forked_or_started_as_a_user_does(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    anew: bool,
+    prepare: Callable[[], None] | None,
+    command: str,
+    output: str,
+) -> None:
+    monkeypatch.setattr(preloaded, "START_ANEW", anew)
+    environ = environment_with_store(tmp_path / "store.db")
+    process = PipedProcess(["serve", "--port", "0", "--admin-port", "0"], environ, prepare)
+    assert any('"event":"serving"' in line for line in process.stderr)
+    assert command in Path(f"/proc/{process.pid}/cmdline").read_text()
+    process.send_signal(signal.SIGTERM)
+    assert output == process.communicate(timeout=PATIENCE)[0]
+    assert 0 == process.returncode
 
 
 def _report_missing(reports: "Queue[list[str]]") -> None:

@@ -1,4 +1,4 @@
-"""Time limits of calls to Redis and PostgreSQL, and of changes that wait for these.
+"""Time limits of calls to Redis and PostgreSQL, and of changes that wait for these (D19).
 
 A response that has arrived is read even after a pause of this process.
 """
@@ -6,9 +6,33 @@ A response that has arrived is read even after a pause of this process.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 LAST_LOOK_SECONDS = 0.02
 """For how long a response is still read after a pause of this process."""
+
+
+class Timeouts(NamedTuple):
+    """How many seconds calls for which requests wait may take."""
+
+    lock: float = 1.0
+    """For a lock of PostgreSQL."""
+    statement: float = 1.2
+    """For one message to PostgreSQL, which ends its statement a little earlier."""
+    total: float = 1.8
+    """For a change or a read in PostgreSQL with all attempts, and for a free connection."""
+    connect: float = 1.0
+    """For a new connection to PostgreSQL."""
+    all_hosts: float = 6.0
+    """For which connecting to PostgreSQL goes on: of several hosts, the first may not respond."""
+    counters: float = 0.2
+    """For a response of Redis. Requests that wait for the next call fail with the one under way."""
+    counters_connect: float = 1.0
+    """For a new connection to Redis, and for what no request waits for."""
+
+
+TIMEOUTS = Timeouts()
+"""The limits of engines and counters that are made without others."""
 
 
 @contextmanager

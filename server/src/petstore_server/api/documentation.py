@@ -11,7 +11,6 @@ from functools import cache, partial
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
@@ -68,7 +67,7 @@ class Documents:
     """
 
     def __init__(self, settings: Settings) -> None:
-        page, swagger = files("petstore_server.api") / "page", _swagger_files()
+        page = files("petstore_server.api") / "page"
         self._documents: dict[tuple[str, ...], Callable[[], tuple[Representation, Representation]]] = {}
 
         def add(*segments: str, read: Callable[[], bytes], caching: str = _REVALIDATE) -> None:
@@ -88,7 +87,7 @@ class Documents:
         for name in _OWN_FILES:
             add("docs", name, read=(page / name).read_bytes)
         for name in _SWAGGER_FILES:
-            add("docs", name, read=(swagger / name).read_bytes, caching=_AN_HOUR)
+            add("docs", name, read=(page / "swagger" / name).read_bytes, caching=_AN_HOUR)
 
     def response(self, segments: list[str], method: str, headers: Headers) -> Response:
         """The document under these path segments, or 304; 308 if a slash follows it, as people type it.
@@ -117,14 +116,6 @@ def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representati
     headers += b"Vary: Accept-Encoding\r\n"
     zipped = represent(digest, (compressed,), content_type, headers, zipped=True)
     return represent(digest, (body,), content_type, headers), zipped
-
-
-def _swagger_files() -> Path:
-    """The static files in the installed package, which is not imported: its code is for other frameworks."""
-    found = find_spec("swagger_ui")
-    if found is None or found.origin is None:
-        raise FileNotFoundError("The package swagger-ui-py is not installed; install petstore-server's dependencies.")
-    return Path(found.origin).parent / "static"
 
 
 def _guide_page(settings: Settings, name: str) -> bytes:

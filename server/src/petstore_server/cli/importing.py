@@ -19,9 +19,10 @@ from petstore_server.cli.commands import operator, require_writable, settings_he
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.domain.errors import Choice, with_remedy
-from petstore_server.imports.files import Rejects, UnreadableFile, open_source
+from petstore_server.imports.files import UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
+from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.partial_files import TEMPORARY, require_unshared
 from petstore_server.runtime.installation import opened_store, rows_at_once
@@ -53,8 +54,6 @@ def import_file(
     name: str | None,
     bounded: bool = False,
     phrases: Mapping[str, str] | None = None,
-    replace_placed: bool = False,
-    assigned: bool = False,
     **options: Any,
 ) -> None:
     """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected.
@@ -62,7 +61,7 @@ def import_file(
     `phrases` has how a choice is made, by its name, with {} for the value; for others it is their option.
     """
     reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or STEPS)
-    known = (*kind.cells, *kind.flags)
+    known = (*kind.fields, *kind.flags)
     if unknown := [field for _, field in reading.columns if field not in known]:
         message = f"'{unknown[0]}' is not a field; the fields are {', '.join(known)}."
         raise click.BadParameter(message, param_hint="'--map'")
@@ -72,8 +71,7 @@ def import_file(
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
         collected = Rejects(rejects_file, phrase=phrase, bounded=bounded)
-        shown_name = name or Path(file).name
-        run = FileImport(kind, source, reading, collected, replace_placed, shown_name, assigned=assigned)
+        run = FileImport(kind, source, reading, collected, name or Path(file).name)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
         with _stop_reported(run, kind.noun, dry_run), shown as advance:

@@ -12,7 +12,7 @@ from petstore_server.domain.errors import Choice
 from petstore_server.domain.orders import ORDER_FIELDS, Status
 from petstore_server.imports.columns import Column
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
-from petstore_server.imports.shops import SHOPS, recognized, stands_for
+from petstore_server.imports.shops import SHOPS, export_of, recognized
 from petstore_server.imports.statuses import Statuses
 
 MAX_COLUMNS = 200
@@ -85,12 +85,12 @@ class Choices:
     def for_shop(self, shop: str, columns: Sequence[Column]) -> "Choices":
         """The choices as the shop's export needs them; without a shop, by the names of the columns."""
         names = [column.name for column in columns]
-        options = stands_for(shop, names, ReadOptions()) if shop else None
-        if options is None:
+        export = export_of(shop, names) if shop else None
+        if export is None:
             own = {plain_name(name): name for name in ORDER_FIELDS}
             found = {name: own[plain_name(name)] for name in names if plain_name(name) in own}
             return replace(self, shop="", columns=found, statuses={})
-        targets: dict[str, list[str]] = {}
+        options, targets = export.added_to(ReadOptions(), names), dict[str, list[str]]()
         for name, target in options.columns:
             targets.setdefault(plain_name(name), []).append(target)
         fields = {**self.fields, "split_lines": "yes" if options.split_lines else ""}
@@ -106,7 +106,7 @@ class Choices:
     @classmethod
     def of(cls, columns: Sequence[Column], fields: Mapping[str, str]) -> "Choices":
         """The first choices for a file: those for the shop that is recognised by its columns, if there is one."""
-        return cls(fields=fields).for_shop(recognized(column.name for column in columns) or "", columns)
+        return cls(fields=fields).for_shop(recognized([column.name for column in columns]) or "", columns)
 
     @classmethod
     def submitted(cls, form: Form, columns: Sequence[Column]) -> "Choices":

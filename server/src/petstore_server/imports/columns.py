@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, NamedTuple
 from petstore_server.domain.orders import Order
 from petstore_server.imports.csv_rows import read_csv
 from petstore_server.imports.files import Source
-from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.schema import Schema
 
 _MOST_EXAMPLES = 3
 _MAX_TEXT = 40  # characters of an example

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
 from petstore_server.imports import files
-from petstore_server.imports.files import Block, Fault, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
-from petstore_server.imports.kinds import Schema, csv_orders
+from petstore_server.imports.bulk import csv_orders
+from petstore_server.imports.files import Block, FilePart, UnreadableFile, line_blocks
+from petstore_server.imports.rejects import Fault, Row, UnreadableRow
+from petstore_server.imports.schema import Schema
 
 _DELIMITERS = ",;\t|"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
@@ -83,9 +85,9 @@ def read_csv(
 def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:
     """The fields of a row, and what is wrong with others; empty cells are absent fields. Raises UnreadableRow."""
     if isinstance(row.cells, Fault):
-        raise UnreadableRow(row.cells.message, remedy=row.cells.remedy)
+        raise UnreadableRow(row.cells)
     if any(not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text) for text in row.cells.values()):
-        raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING)
+        raise UnreadableRow(files.NOT_UTF8)
     return schema.read_cells(row.cells)
 
 
@@ -117,8 +119,7 @@ def _read_rows(block: Block, table: _Table) -> tuple[list[Row], Block]:
         begin, raw = block.number + at, b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
         if within:
             rows.append(Row(begin, raw, _SWALLOWS))
-            others = f"The row is within the quote that begins in line {begin}."
-            fault = Fault(others, _BALANCE, problem="The row is within a quote that begins before it.")
+            fault = Fault(f"The row is within the quote that begins in line {begin}.", _BALANCE)
             rows += [Row(block.number + line, block.lines[line].rstrip(b"\r"), fault) for line in within]
         elif isinstance(cells, str) or any(map(str.strip, cells)):
             rows.append(Row(begin, raw, _named(cells, table)))

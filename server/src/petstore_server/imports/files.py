@@ -1,7 +1,6 @@
-"""Import files: opening and decoding them, their format, lines and rows, and the rows that are rejected."""
+"""Import files: opening and decoding them, their format, and their lines."""
 
 import codecs
-import json
 import os
 import re
 import stat
@@ -10,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
-from petstore_server.domain.errors import Choice, DomainError, InvalidField, InvalidInput, Remedy, choose, with_remedy
-from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
-from petstore_server.domain.texts import hide_keys
+from petstore_server.domain.errors import DomainError, Remedy, choose
 from petstore_server.imports.options import STDIN
+from petstore_server.imports.rejects import Fault, Row
 
 BLOCK_ROWS = 1000
 """Rows that are read, and stored, at a time at most: storing them takes some 20 ms, so no cancel waits long (D6)."""
@@ -56,27 +54,11 @@ _ZIP, _ZIPPED_TEXT = b"PK\x03\x04", re.compile(rb"\.(csv|tsv|txt|jsonl?|ndjson)$
 _FROM_MARKUP = Remedy("open it in a spreadsheet program, and save the sheet as CSV in UTF-8")
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
-SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
-
 TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
-NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given."
-OTHER_ENCODING = choose("encoding", "NAME", "with that of the file, such as windows-1252")
-
-_MAX_KEPT_TEXT = 2000  # characters of each text of such a row
-_MOST = {
-    False: 20,
-    True: 50,
-}  # reasons that are shown: of other fields, and of the status, which has one for each value
-MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
-
-
-_Reason = tuple[str | None, str, tuple[Choice, ...]]  # column, problem and the choices of the remedy
-Phrase = Callable[[Choice], str]
-"""Writes a choice in the words of one face, such as `give --timezone UTC`."""
-
-
-def in_words(choice: Choice) -> str:
-    return f"choose {choice.name.replace('_', ' ')} {choice.value}".rstrip()
+NOT_UTF8 = Fault(
+    "The row is not valid UTF-8, or not in the encoding given.",
+    choose("encoding", "NAME", "with that of the file, such as windows-1252"),
+)
 
 
 class UnreadableFile(DomainError):
@@ -89,17 +71,6 @@ class UnreadableFile(DomainError):
         self.remedy = remedy
 
 
-class UnreadableRow(InvalidInput):
-    """A row as a whole cannot be read. `problem` is the message without positions in the row."""
-
-    field = None
-
-    def __init__(self, message: str, problem: str | None = None, remedy: Remedy | None = None) -> None:
-        super().__init__(message)
-        self.problem = problem or message
-        self.remedy = remedy
-
-
 class Source:
     """An open import file. `size` is its bytes, None where unknown; `position` is how many of them were read."""
 
@@ -108,7 +79,7 @@ class Source:
         self._name = name
         self._begin = b""
         self._end = b""  # the last byte of the text
-        self._opened = _state_of(file)
+        self._opened = _status_of(file)
         self.size = size
         self.position = 0
 
@@ -133,14 +104,17 @@ class Source:
         return self._followed(chunks)
 
     def has_changed(self) -> bool:
-        """Whether the file was written since it was opened."""
-        return self._opened is not None and self._opened != _state_of(self._file)
+        """Whether the file, if it is a regular one, was written since it was opened."""
+        then, now = self._opened, _status_of(self._file)
+        if then is None or now is None or not stat.S_ISREG(then.st_mode):
+            return False
+        return (then.st_size, then.st_mtime_ns) != (now.st_size, now.st_mtime_ns)
 
     def may_be_cut(self) -> bool:
         """Whether the text, of which all was read, has no line end at its end and may go on there."""
-        if self._end in (b"", b"\n"):
+        if self._end in (b"", b"\n") or self._opened is None:
             return False
-        return self.has_changed() or (self._opened is None and _is_stream(self._file))
+        return self.has_changed() or _is_stream(self._opened)
 
     def format(self, given: str | None) -> str:
         """The given format, else by the ending of the file's name, else by the first character that `text` has read."""
@@ -157,22 +131,17 @@ class Source:
             yield chunk
 
 
-def _state_of(file: BinaryIO) -> tuple[int, int] | None:
-    """What changes when a regular file is written; None for others."""
+def _status_of(file: BinaryIO) -> os.stat_result | None:
+    """None for a file in memory."""
     try:
-        status = os.fstat(file.fileno())
-    except (OSError, ValueError):  # it is in memory
-        return None
-    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
-
-
-def _is_stream(file: BinaryIO) -> bool:
-    """Whether the file is a pipe or a socket, whose writer may have died."""
-    try:
-        mode = os.fstat(file.fileno()).st_mode
+        return os.fstat(file.fileno())
     except (OSError, ValueError):
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        return None
+
+
+def _is_stream(status: os.stat_result) -> bool:
+    """Whether a file is a pipe or a socket, whose writer may have died."""
+    return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
 
 
 def format_of(name: str) -> str | None:
@@ -292,67 +261,6 @@ _MARK_INVALID = "petstore.mark_invalid"
 codecs.register_error(_MARK_INVALID, _mark_invalid)
 
 
-class Fault(NamedTuple):
-    """What is wrong with a field, or with a row as a whole: in a sentence, and what to do about it.
-
-    Faults are counted by their `problem`, which is the message without values and positions, and their choices.
-    """
-
-    message: str
-    remedy: Remedy | None = None
-    column: str | None = None
-    problem: str = ""
-
-    @property
-    def reason(self) -> _Reason:
-        choices = self.remedy.choices if self.remedy else ()
-        return self.column and self.column[:MAX_NAME], self.problem or self.message, choices
-
-    def text(self, phrase: Phrase) -> str:
-        return with_remedy(self.message, self.remedy, phrase)
-
-
-class Row(NamedTuple):
-    """A row of the file; `line` is the physical line, from 1, on which it begins.
-
-    `cells` are the texts of CSV by their fields, or what is wrong with the row.
-    """
-
-    line: int
-    raw: bytes
-    cells: dict[str, str] | Fault = {}  # noqa: RUF012 - not changed
-
-    def reject(self, *errors: InvalidField | UnreadableRow) -> "Reject":
-        """Reject the row; bytes that are not UTF-8 are quoted as \\xNN."""
-        raw = self.raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-        faults = [Fault(error.message, error.remedy, error.field, error.problem) for error in errors]
-        return Reject(self.line, raw, tuple(faults))
-
-
-class Reject(NamedTuple):
-    """A row that was not imported, and all that is wrong with it."""
-
-    line: int
-    raw: str
-    faults: tuple[Fault, ...]
-
-    @property
-    def column(self) -> str | None:
-        """The first field at fault, None for the whole row."""
-        return self.faults[0].column
-
-    def fields(self, phrase: Phrase) -> dict[str, object]:
-        reason = " ".join(fault.text(phrase) for fault in self.faults)
-        return {"line": self.line, "column": self.column, "reason": reason, "raw": self.raw}
-
-    def recorded(self, phrase: Phrase) -> dict[str, object]:
-        """The reject as the store keeps it: the beginning of a long row, and no API key."""
-        return {
-            name: hide_keys(value[:_MAX_KEPT_TEXT])[:_MAX_KEPT_TEXT] if isinstance(value, str) else value
-            for name, value in self.fields(phrase).items()
-        }
-
-
 class FilePart(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
@@ -364,68 +272,3 @@ class FilePart(NamedTuple):
     rows: Callable[[], list[Row]]
     lines: Callable[[], Sequence[int]] = tuple
     share: float = 1.0
-
-
-class Rejects:
-    """Collects what was rejected, in bounded memory. `phrase` writes the remedies."""
-
-    def __init__(self, file: IO[str] | None = None, *, phrase: Phrase = in_words, bounded: bool = False) -> None:
-        """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given.
-
-        If `bounded`, these are the first ones, as the store keeps them: one byte of a file can be a rejected row.
-        """
-        self.phrase = phrase
-        self._file = file
-        self._bounded = bounded
-        self._groups: dict[_Reason, tuple[int, int, Fault]] = {}  # how many, and the first one's line and fault
-        self._others = 0  # rows none of whose faults is among those that are shown
-        self.count = 0
-
-    def add(self, rejects: Iterable[Reject]) -> None:
-        """Write the rejects, and count their faults with those that have the same reason."""
-        for reject in rejects:
-            self.count += 1
-            if self._file is not None and not (self._bounded and self.count > MAX_KEPT_REJECTS):
-                fields = reject.recorded(self.phrase) if self._bounded else reject.fields(self.phrase)
-                self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            counted = [self._count(reject.line, fault) for fault in reject.faults]
-            self._others += not any(counted)
-
-    def _count(self, line: int, fault: Fault) -> bool:
-        """Whether the fault is counted, because its reason is among the first ones."""
-        count, first, shown = self._groups.get(fault.reason, (0, line, fault))
-        is_status = fault.column == "status"
-        if not count and sum((reason[0] == "status") is is_status for reason in self._groups) >= _MOST[is_status]:
-            return False
-        self._groups[fault.reason] = count + 1, first, shown
-        return True
-
-    def with_batch(self, rejects: Sequence[Reject]) -> Rejected:
-        """What the record of the import gets with these, which are not added yet."""
-        later = Rejects(phrase=self.phrase)
-        later.count, later._others, later._groups = self.count, self._others, dict(self._groups)
-        later.add(rejects)
-        first = enumerate(rejects[: max(0, MAX_KEPT_REJECTS - self.count)], self.count)
-        kept = [(number, reject.recorded(self.phrase)) for number, reject in first]
-        return Rejected(len(rejects), kept, list(map(hide_keys, later.summary())))
-
-    def summary(self) -> Iterator[str]:
-        """One line for each reason, which are bounded in number: how many rows, the reason, the first row's line."""
-        for count, line, fault in self._groups.values():
-            reason = fault.text(self.phrase)
-            yield f"line {line}: {reason}" if count == 1 else f"{count} rows: {reason[:-1]}, first in line {line}"
-        if self._others:
-            yield f"{self._others} rows for other reasons"
-
-    def problems(self) -> list[dict[str, object]]:
-        """The reasons of the summary as values, for programs."""
-        return [
-            {
-                "rows": count,
-                "line": line,
-                "column": column,
-                "problem": problem,
-                "choices": [choice._asdict() for choice in choices],
-            }
-            for (column, problem, choices), (count, line, _) in self._groups.items()
-        ]

@@ -12,8 +12,10 @@ import msgspec
 
 from petstore_server.domain.errors import InvalidField, Remedy, choose
 from petstore_server.imports import files
-from petstore_server.imports.files import Block, FilePart, Row, UnreadableFile, UnreadableRow, line_blocks
-from petstore_server.imports.kinds import Schema, json_orders
+from petstore_server.imports.bulk import json_orders
+from petstore_server.imports.files import Block, FilePart, UnreadableFile, line_blocks
+from petstore_server.imports.rejects import Fault, Row, UnreadableRow
+from petstore_server.imports.schema import Schema, named_twice
 
 MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
 
@@ -172,9 +174,9 @@ def _rows(raws: list[bytes], lines: Callable[[], Sequence[int]]) -> list[Row]:
 
 
 def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:
-    """The fields of a record, and what is wrong with others. Raises UnreadableRow, InvalidField."""
+    """The fields of a record, and what is wrong with others. Raises UnreadableRow."""
     if len(row.raw) > files.MAX_ROW_BYTES:
-        raise UnreadableRow(f"The row {files.TOO_LONG}.")
+        raise UnreadableRow(Fault(f"The row {files.TOO_LONG}."))
     try:
         fields = _decode(row.raw)
         # The decoder keeps the last of two fields with the same name. Each name and each text is enclosed in two
@@ -182,18 +184,19 @@ def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inv
         texts = list(map(type, fields.values())).count(str)
         repeated = _repeated_name(row.raw) if row.raw.count(b'"') != 2 * (len(fields) + texts) else None
     except UnicodeDecodeError:
-        raise UnreadableRow(files.NOT_UTF8, remedy=files.OTHER_ENCODING) from None
+        raise UnreadableRow(files.NOT_UTF8) from None
     except msgspec.ValidationError as error:
-        raise UnreadableRow(f"The row is not a record: {error}.") from None
+        raise UnreadableRow(Fault(f"The row is not a record: {error}.")) from None
     except msgspec.DecodeError as error:
-        raise UnreadableRow(f"The row is not valid JSON: {error}.", "The row is not valid JSON.") from None
+        message, problem = f"The row is not valid JSON: {error}.", "The row is not valid JSON."
+        raise UnreadableRow(Fault(message, problem=problem)) from None
     except RecursionError:
-        raise UnreadableRow("The row is nested too deeply.") from None
+        raise UnreadableRow(Fault("The row is nested too deeply.")) from None
     if repeated is not None:
-        raise InvalidField(repeated, "occurs more than once in the record")
+        raise named_twice(repeated)
     tables = (name for name, value in fields.items() if _is_table(value) and name not in schema.cells)
     if "id" not in fields and (around := next(tables, None)):  # else it is a record with others in it, such as items
-        raise UnreadableRow("The row is an object around an array of records.", remedy=_array_of(around))
+        raise UnreadableRow(Fault("The row is an object around an array of records.", _array_of(around)))
     return schema.adapt(fields)
 
 

@@ -41,6 +41,8 @@ class ReadOptions:
     account: str | None = None
     update_only: bool = False
     correct_shipped: bool = False
+    replace_placed: bool = False
+    assigned: bool = False
     split_lines: bool | None = None
     shop: str | None = None
 

@@ -15,8 +15,9 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from petstore_server import deadlines
 from petstore_server.batching import Batcher
-from petstore_server.deadlines import expiring
+from petstore_server.deadlines import Timeouts, expiring
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
@@ -25,11 +26,7 @@ from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count
 from petstore_server.limits.counters import STEP_ADMITTED, Counted, CountersUnavailable
 from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
 
-RESPONSE_SECONDS = 0.2
-"""Within which Redis responds to a call (D19). Requests that wait for the next call fail with the one under way."""
-
 BAN_BRIDGE_SECONDS = 10  # for which Redis holds a new ban: until the store has it and every process has read it
-CONNECT_SECONDS = 1.0
 _MAX_READ = 1000
 _MAX_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
@@ -67,10 +64,15 @@ class RedisCounters:
     """
 
     def __init__(
-        self, address: str | RedisAddress, policy: BanPolicy, clock: Callable[[], float] | None = None
+        self,
+        address: str | RedisAddress,
+        policy: BanPolicy,
+        clock: Callable[[], float] | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._address = RedisAddress(address) if isinstance(address, str) else address
         self._clock = clock
+        self._timeouts = timeouts or deadlines.TIMEOUTS
         self._rules = msgspec.msgpack.encode(_RULES | policy._asdict())
         self._prefix = "petstore"
         self._made: RedisClient | None = None
@@ -111,15 +113,15 @@ class RedisCounters:
 
     async def newest(self, name: str, number: int) -> int:
         """Note a number under a name; return the largest one that any process has noted under it, for 90 days."""
-        async with self._connected() as client, _bounded():
+        async with self._connected() as client, self._bounded():
             return int(await client.eval(_NEWEST, 1, f"petstore:{name}", number, _NEWEST_MEMORY))
 
     async def connect(self) -> None:
         """Connect again, without a trace in Redis."""
         await self.close()
         try:
-            self._made = made = make_client(self._address, CONNECT_SECONDS)
-            async with asyncio.timeout(CONNECT_SECONDS):
+            self._made = made = make_client(self._address, self._timeouts.counters_connect)
+            async with asyncio.timeout(self._timeouts.counters_connect):
                 self._primary = await made.primary()
                 cluster = (await made.redis.info("cluster")).get("cluster_enabled")
                 self._digest = await made.redis.script_load(_SCRIPT)
@@ -159,7 +161,7 @@ class RedisCounters:
         made, self._made = self._made, None
         if made is not None:
             with suppress(RedisError, OSError):  # OSError: also a TimeoutError
-                async with asyncio.timeout(RESPONSE_SECONDS):
+                async with asyncio.timeout(self._timeouts.counters):
                     await made.close()
 
     def _account_key(self, account_id: int) -> str:
@@ -167,11 +169,11 @@ class RedisCounters:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Redis]:
-        """The connection, for calls that take up to CONNECT_SECONDS."""
+        """The connection, for calls that no request waits for."""
         if self._made is None:
             raise CountersUnavailable("not connected")
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(self._timeouts.counters_connect):
                 yield self._made.redis
         except _FAILURES as error:
             raise CountersUnavailable(reason_of(error)) from error
@@ -186,25 +188,24 @@ class RedisCounters:
         timestamp = "" if self._clock is None else repr(self._clock())
         parameters: list[Any] = [len(keys), *keys, self._rules, requests, timestamp]
         try:
-            async with _bounded():
+            async with self._bounded():
                 try:
                     now, counted = _decode(await client.evalsha(self._digest, *parameters))
                 except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
                     now, counted = _decode(await client.eval(_SCRIPT, *parameters))
         except TimeoutError:  # the driver has closed the connection: no late response is taken for another
-            raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
+            raise CountersUnavailable(f"no response within {self._timeouts.counters * 1000:g} ms") from None
         except _FAILURES as error:
             raise CountersUnavailable(reason_of(error)) from error
         return [(now, result) for result in counted]
 
-
-@asynccontextmanager
-async def _bounded() -> AsyncIterator[None]:
-    """Bound a block by RESPONSE_SECONDS. Raises TimeoutError."""
-    ends = asyncio.get_running_loop().time() + RESPONSE_SECONDS
-    async with asyncio.timeout(None) as limit:
-        with expiring(ends, lambda: limit.reschedule(ends)):
-            yield
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """Bound a block by the time for a response. Raises TimeoutError."""
+        ends = asyncio.get_running_loop().time() + self._timeouts.counters
+        async with asyncio.timeout(None) as limit:
+            with expiring(ends, lambda: limit.reschedule(ends)):
+                yield
 
 
 def _usage(stored: bytes | None) -> Usage:

@@ -250,10 +250,10 @@ async def share_newest(settings: Settings, name: str, number: int) -> int:
 
     url = settings.redis_url
     if url is not None and monotonic() >= _unresponsive_until.get(url, 0.0):
-        from petstore_server.limits import redis
+        from petstore_server import deadlines
 
         try:
-            async with asyncio.timeout(2 * redis.RESPONSE_SECONDS), read_counters(settings) as counters:
+            async with asyncio.timeout(2 * deadlines.TIMEOUTS.counters), read_counters(settings) as counters:
                 return await counters.newest(name, number)
         except (Unreachable, TimeoutError):
             _unresponsive_until[url] = monotonic() + _UNRESPONSIVE_SECONDS

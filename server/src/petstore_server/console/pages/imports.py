@@ -16,7 +16,8 @@ from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
 from petstore_server.console.import_choices import FIELDS, MAX_COLUMNS, STATUSES, TARGETS, Choices, phrase
-from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, WrongField
+from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob
+from petstore_server.console.import_process import WrongField
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput, with_remedy
 from petstore_server.domain.imports import ImportPosition
@@ -209,7 +210,7 @@ async def show(visit: Visit) -> Response:
         job=job,
         form=form,
         labels=_labels(),
-        shops=[("", "None of these"), *((name, shop.title) for name, shop in SHOPS.items())],
+        shops=[("", "None of these"), *SHOPS.items()],
         targets=TARGETS,
         status_choices=STATUSES,
         statuses=sorted(job.report.statuses, key=lambda text: (job.choices.status_of(text) != "", text.casefold())),

@@ -10,13 +10,14 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors
 from psycopg.pq import TransactionStatus
 
-from petstore_server.deadlines import expiring
+from petstore_server.deadlines import Timeouts, expiring
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.store.engine import Command, Commands, Query, Result, Row, Rows, Work
 
@@ -50,6 +51,7 @@ class Options(NamedTuple):
     statement: float
     total: float
     conflicts: _Errors = CONFLICT
+    writes: bool = False
 
 
 def _assignment(settings: Mapping[str, str]) -> str:
@@ -58,16 +60,12 @@ def _assignment(settings: Mapping[str, str]) -> str:
     return f"SELECT {assigned}"
 
 
-def _options(
-    begin: str, settings: dict[str, str], statement: float, total: float, conflicts: _Errors = CONFLICT
-) -> Options:
-    """Options with PostgreSQL's own limits below ours: it ends a statement before we break the connection.
+def _limits(statement: float, lock: float) -> dict[str, str]:
+    """PostgreSQL's own limits, below ours: it ends a statement before we break the connection.
 
     A broken connection ends nothing by itself: a process of PostgreSQL that waits for a lock does not notice it.
     """
-    milliseconds = int(statement * 1000)
-    limits = {"lock_timeout": f"{milliseconds - 200}", "statement_timeout": f"{milliseconds - 100}"}
-    return Options(begin + _assignment(limits | _MEANING | settings), statement, total, conflicts)
+    return {"lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000 - 100:.0f}"}
 
 
 # What rows and parameters mean, whatever the role, the database or the server has set. No session keeps it.
@@ -81,18 +79,53 @@ _GONE = {"client_connection_check_interval": "1000"}  # ends a long statement wh
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; "  # what was committed before a lock was taken is seen after it
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
 
-WRITE = _options(_BEGIN, _RELEASE, 1.2, 1.8)
-"""A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
 
-BULK = _options(_BEGIN, _RELEASE | _GONE, 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
-"""Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
+class Transactions(NamedTuple):
+    """The options of each kind of transaction."""
 
-# Statements in one message are one transaction, so these settings end with it.
-READ = _options("", {}, 1.2, 1.8)  # one statement that an index answers
-SCAN = _options("", _GONE | _NO_JIT, 10.0, 12.0)  # one that reads much
-SNAPSHOT = _options(_BEGIN_SNAPSHOT, _NO_JIT, 1.2, 60.0)  # reads of one snapshot: each is quick
-# Reads for as long as the consumer takes.
-EXPORT = _options(_BEGIN_SNAPSHOT, _GONE | _NO_JIT | {_IDLE: "600000"}, 10.0, math.inf)
+    read: Options
+    """One statement that an index answers."""
+    scan: Options
+    """One that reads much."""
+    snapshot: Options
+    """Reads of one snapshot: each is quick."""
+    export: Options
+    """Reads for as long as the consumer takes."""
+    write: Options
+    """A change that a request waits for. After two seconds at the latest it learns that the store is unusable."""
+    bulk: Options
+    """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
+
+
+@cache
+def transactions(timeouts: Timeouts) -> Transactions:
+    """The kinds of transactions with these limits. Those for which no request waits have limits of their own."""
+
+    def options(
+        begin: str,
+        settings: dict[str, str],
+        statement: float,
+        total: float,
+        lock: float | None = None,
+        conflicts: _Errors = CONFLICT,
+    ) -> Options:
+        limits = _limits(statement, statement - 0.2 if lock is None else lock)
+        writes = begin == _BEGIN
+        return Options(begin + _assignment(limits | _MEANING | settings), statement, total, conflicts, writes)
+
+    lock, statement, total = timeouts.lock, timeouts.statement, timeouts.total
+    exported = _GONE | _NO_JIT | {_IDLE: "600000"}
+    return Transactions(
+        # Statements in one message are one transaction, so these settings end with it.
+        read=options("", {}, statement, total, lock),
+        scan=options("", _GONE | _NO_JIT, 10.0, 12.0),
+        snapshot=options(_BEGIN_SNAPSHOT, _NO_JIT, statement, max(60.0, total), lock),
+        export=options(_BEGIN_SNAPSHOT, exported, 10.0, math.inf),
+        write=options(_BEGIN, _RELEASE, statement, total, lock),
+        bulk=options(_BEGIN, _RELEASE | _GONE, 30.0, 30.0, conflicts=(*CONFLICT, errors.UniqueViolation)),
+    )
+
+
 # PostgreSQL ends the statement by itself, also if this process has given it up or was killed.
 _BRIEF = Options(_assignment({"lock_timeout": "500", "statement_timeout": "1100"}), 10.0, 10.0)
 
@@ -103,7 +136,7 @@ SET_FOR_COPY = _assignment(_MEANING | _NO_LIMITS | {"standard_conforming_strings
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
 _IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
-_BRIEFLY = _assignment({"lock_timeout": "1000"})  # as WRITE has it
+_BRIEFLY = _assignment({"lock_timeout": "1000"})  # as a change has it that a request waits for
 
 
 class Connection:

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from petstore_server import deadlines
 from petstore_server.batching import Batcher
+from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres import connections, dialect
-from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, SCAN, SNAPSHOT, WRITE, Connection
+from petstore_server.engines.postgres.connections import Connection, transactions
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
 from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
@@ -21,12 +23,14 @@ LONG_READS = 2  # exports at most, and as many statements that read much: other 
 class PostgresEngine:
     """Implements `store.engine.Engine`."""
 
-    def __init__(self, url: str, timelines: Timelines | None = None) -> None:
+    def __init__(self, url: str, timelines: Timelines | None = None, timeouts: Timeouts | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.dialect = dialect
         self._timelines = timelines or Timelines()
         self.stats = Stats(old_primaries=lambda: self._timelines.refused)
-        self._pool = Pool(url, self._timelines)
+        timeouts = timeouts or deadlines.TIMEOUTS
+        self._options = transactions(timeouts)
+        self._pool = Pool(url, self._timelines, timeouts)
         self.damage = self._pool.damage
         self._scans, self._exports = asyncio.Semaphore(LONG_READS), asyncio.Semaphore(LONG_READS)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
@@ -41,22 +45,25 @@ class PostgresEngine:
             return connection.rows([Query(sql, parameters, in_order)])
 
         if short:
-            [rows] = await self._pool.use(read, READ)
+            [rows] = await self._pool.use(read, self._options.read)
         else:
-            async with _turn(self._scans, SCAN.total):
-                [rows] = await self._pool.use(read, SCAN)
+            async with _turn(self._scans, self._options.scan.total):
+                [rows] = await self._pool.use(read, self._options.scan)
         return rows
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._pool.use_for_long(lambda connection: connection.transaction(work()), SNAPSHOT)
+        options = self._options.snapshot
+        return await self._pool.use_for_long(lambda connection: connection.transaction(work()), options)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        async with _turn(self._exports, READ.total), self._pool.long_read(EXPORT) as connection:
+        options = self._options
+        async with _turn(self._exports, options.read.total), self._pool.long_read(options.export) as connection:
             yield lambda work: connection.run(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
-        return await self._pool.use(lambda connection: connection.transaction(work()), BULK if bulk else WRITE)
+        options = self._options.bulk if bulk else self._options.write
+        return await self._pool.use(lambda connection: connection.transaction(work()), options)
 
     async def submit(self, perform: Perform[Item, Result], item: Item, flow: int) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
@@ -65,7 +72,7 @@ class PostgresEngine:
             work = partial(self._perform, perform)
             batcher = self._batchers[perform] = Batcher(work, concurrency=CONCURRENCY, separable=True)
         clock = asyncio.get_running_loop().time
-        deadline = clock() + WRITE.total
+        deadline = clock() + self._options.write.total
         reason, pause = connections.NO_RESPONSE, 0.01
         while clock() + pause < deadline:
             try:
@@ -92,7 +99,7 @@ class PostgresEngine:
 
     async def verify(self) -> None:
         self.damage.require_none()
-        await self._pool.use(lambda connection: connection.verify(self._timelines.verify), READ)
+        await self._pool.use(lambda connection: connection.verify(self._timelines.verify), self._options.read)
 
     async def close(self) -> None:
         for batcher in self._batchers.values():

@@ -11,17 +11,17 @@ from math import inf
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from petstore_server import deadlines
+from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.engines.postgres import connections
-from petstore_server.engines.postgres.connections import BULK, READ, WRITE, Connection, Driver, Options
+from petstore_server.engines.postgres.connections import Connection, Driver, Options, transactions
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Damage, Query, Result
 
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
 LONG = CONNECTIONS - 2  # of these, for reads of many orders: many requests for large pages leave some for all others
 _RECENT_SECONDS = 5.0  # for which the last failure explains why connections are busy
-_CONNECT_SECONDS = 1.0  # for which a request waits
-_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
 _ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
 
 logging.getLogger("psycopg").disabled = True  # it also logs failures that it raises
@@ -30,8 +30,10 @@ logging.getLogger("psycopg").disabled = True  # it also logs failures that it ra
 class Pool:
     """At most CONNECTIONS connections; a broken one counts until PostgreSQL has ended it."""
 
-    def __init__(self, url: str, timelines: Timelines) -> None:
+    def __init__(self, url: str, timelines: Timelines, timeouts: Timeouts | None = None) -> None:
         self._url = url
+        self._timeouts = timeouts or deadlines.TIMEOUTS
+        self._read = transactions(self._timeouts).read
         self._timelines = timelines
         self._idle: list[Driver] = []
         self._open = 0  # idle, in use, or broken while PostgreSQL may still execute a statement
@@ -48,7 +50,7 @@ class Pool:
         return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
 
     async def _note_damage(self, reason: str | None) -> None:
-        await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), READ)
+        await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), self._read)
 
     def _explain(self, connection: Connection, error: psycopg.Error) -> DomainError:
         """The error to raise for this one; one of the environment is noted for `fault`."""
@@ -66,7 +68,7 @@ class Pool:
     async def long_read(self, options: Options) -> AsyncIterator[Connection]:
         """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
         # Leaves a connection that works, if there is one.
-        await self.use(lambda connection: connection.rows([Query("SELECT 1")]), READ)
+        await self.use(lambda connection: connection.rows([Query("SELECT 1")]), self._read)
         async with self._connection(options, self._loop.time() + options.total) as connection:
             try:
                 yield connection
@@ -100,7 +102,7 @@ class Pool:
 
     async def use_for_long(self, work: Callable[[Connection], Awaitable[Result]], options: Options) -> Result:
         """Like `use`, on one of the connections for long reads: their queue does not delay short work."""
-        ready = self._loop.time() + READ.total
+        ready = self._loop.time() + self._timeouts.total
         await self._acquire(self._long, LONG, ready)
         try:
             return await self.use(work, options, ready)
@@ -110,9 +112,9 @@ class Pool:
     @asynccontextmanager
     async def _connection(self, options: Options, deadline: float, ready: float = inf) -> AsyncIterator[Connection]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
-        if options in (WRITE, BULK):
+        if options.writes:
             self.damage.require_none()
-        ready = min(deadline, ready, self._loop.time() + READ.total)
+        ready = min(deadline, ready, self._loop.time() + self._timeouts.total)
         await self._acquire(self._free, CONNECTIONS, ready)
         try:
             driver = self._idle.pop() if self._idle else await self._connect(ready)
@@ -151,13 +153,13 @@ class Pool:
 
     async def _connect(self, ready: float) -> Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
-        deadline = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        deadline = min(self._loop.time() + self._timeouts.connect, ready)
         own: asyncio.Task[Driver] | None = None
         while not self._idle:
             if self._closed:
                 raise ServiceUnavailable("the store is closed")
             if (own is None or own.done()) and self._open + len(self._connecting) < CONNECTIONS:
-                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
+                own = asyncio.create_task(connect(self._url, self._timeouts.all_hosts, self._timelines))
                 self._connecting.add(own)
                 own.add_done_callback(self._keep)
             left = deadline - self._loop.time()

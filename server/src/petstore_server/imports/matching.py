@@ -1,0 +1,124 @@
+"""Which records of a store the records of a file are, and what a dry run copies of these."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Generic
+
+from petstore_server.domain.accounts import Account
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.orders import UNASSIGNED, ImportOutcome, Order, possible_references
+from petstore_server.domain.pets import Pet
+from petstore_server.imports.kinds import ORDERS, RecordKind, T
+from petstore_server.imports.lines import Named
+from petstore_server.store import Store
+
+_MAX_PREVIEW = 5
+_MAX_LEFT = 50
+_NAMING = ("account", "reference")
+
+
+def numbers(records: Iterable[Order | Pet]) -> list[int]:
+    """The identifiers of the records that have one."""
+    return [record.id for record in records if record.id != UNASSIGNED]
+
+
+async def identified(records: Sequence[Any], stores: Iterable[Store]) -> list[Any]:
+    """The records, those that have only a reference under the identifier of the order with it, if there is one."""
+    names = {(record.account, record.reference) for record in records if record.id == UNASSIGNED}
+    ids: dict[tuple[str | None, str | None], int] = {}
+    for store in stores if names else ():
+        found = await store.orders.with_references(names - ids.keys())
+        for order in sorted(found, reverse=True):  # the first one counts
+            ids[order.account, order.reference] = order.id
+    return [
+        record._replace(id=ids.get((record.account, record.reference), UNASSIGNED))
+        if record.id == UNASSIGNED
+        else record
+        for record in records
+    ]
+
+
+async def completed(
+    kind: RecordKind[T], records: list[T], store: Store, missing: Collection[str], *, replace_placed: bool
+) -> list[T]:
+    """The records, with the fields that the file has no column for as the store has them.
+
+    Only another import may change these fields of a pending order meanwhile, and any other order is refused.
+    """
+    if not missing:
+        return records
+    same = await kind.part(store).find_many(numbers(records))
+    kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
+    if replace_placed and kept:  # these two are what names an order that was placed
+        for placed in await store.orders.placed(list(kept)):
+            kept[placed] = {name: value for name, value in kept[placed].items() if name not in _NAMING}
+    return [kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
+
+
+async def find_left(store: Store, following: Iterable[Named], known: int) -> list[str]:
+    """Orders of the store that would be the next lines of orders of a file: the first ones, `known` of which are."""
+    left, wanted = list[str](), {*following}
+    while wanted and known + len(left) < _MAX_LEFT:
+        with_references = await store.orders.with_references(wanted)
+        found = [order for order in with_references if (order.account, order.reference) in wanted]
+        left += sorted(order.reference or "" for order in found)
+        wanted = {(order.account, _next_line(order.reference or "")) for order in found}
+    return left[: _MAX_LEFT - known]
+
+
+def _next_line(reference: str) -> str:
+    number, _, line = reference.rpartition("/")
+    return f"{number}/{int(line) + 1}"
+
+
+class DryRun(Generic[T]):
+    """An import into `scratch`, an empty store, which has what the records meet in `store`, once they are copied.
+
+    `preview` has the first lines and records as they would be stored.
+    """
+
+    def __init__(self, kind: RecordKind[T], store: Store, scratch: Store, accounts: Iterable[Account]) -> None:
+        """`accounts` are those of `store`."""
+        self.scratch = scratch
+        self.preview = list[tuple[int, dict[str, Any]]]()
+        self._kind = kind
+        self._store = store
+        self._accounts = {account.name: account for account in accounts}  # that are not copied yet
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the preview is complete."""
+        return len(self.preview) == _MAX_PREVIEW
+
+    async def copy(self, records: list[Any], actor: Actor) -> None:
+        """Copy what the records meet in the store, unless it was copied before."""
+        part, ids = self._kind.part, numbers(records)
+        known, run = await part(self.scratch).find_many(ids), dict[str, Any](import_id="copied", actor=actor)
+        found = _without(known, await part(self._store).find_many(ids))
+        if self._kind is ORDERS:
+            met = {order.id: order for order in (*known, *found)}
+            same = await self._store.orders.with_references(possible_references(met, records))
+            known = await self.scratch.orders.find_many([order.id for order in same])
+            found += _without([*met.values(), *known], same)
+            for name in {order.account for order in (*records, *found)} & self._accounts.keys():
+                account = self._accounts.pop(name)
+                await self.scratch.accounts.create(name, account.plan, account.limits, actor)
+            run["as_stored"] = True
+        if found:
+            await part(self.scratch).import_batch(found, **run)
+
+    async def show(self, stored: Sequence[tuple[int, T, ImportOutcome]]) -> None:
+        """Add rows to the preview, without the identifiers that the store would assign."""
+        shown = stored[: _MAX_PREVIEW - len(self.preview)]
+        records = await identified([record for _, record, _ in shown], [self.scratch])
+        found = {each.id: each for each in await self._kind.part(self.scratch).find_many(numbers(records))}
+        for (line, record, outcome), known in zip(shown, records, strict=True):
+            fields = found.get(known.id, known).fields()
+            if record.id == UNASSIGNED and outcome is ImportOutcome.CREATED:
+                del fields["id"]
+            self.preview.append((line, fields))
+
+
+def _without(known: Iterable[T], records: Iterable[T]) -> list[T]:
+    """The records whose identifiers are not known."""
+    ids = {record.id for record in known}
+    return [record for record in records if record.id not in ids]

@@ -1,0 +1,236 @@
+"""A kind of record as one file presents it: its columns and names, what its cells mean, and the faults of its rows."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
+from typing import Any, Generic
+
+from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
+from petstore_server.domain.orders import UNASSIGNED, Order
+from petstore_server.imports import shops
+from petstore_server.imports.conversions import Timestamps
+from petstore_server.imports.files import UnreadableFile
+from petstore_server.imports.kinds import RecordKind, T
+from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.options import plain_name as _plain
+from petstore_server.imports.rejects import MAX_NAME, Fault, UnreadableRow
+from petstore_server.imports.statuses import Statuses, is_filled
+
+_MAX_FAULTS = 10  # of a row that are named
+_READ_IN_JSON = frozenset(["shipDate", "reference", "status"])  # as in CSV, if they are texts
+
+
+class Schema(Generic[T]):
+    """A kind of record as one file, with its options, presents it."""
+
+    def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
+        self.kind = kind
+        self.of_shop: ReadOptions | None = None  # what the export of a shop adds to the options
+        self.repeated = kind.repeated
+        self._use(options)
+
+    def _use(self, options: ReadOptions) -> None:
+        kind = self.kind
+        self.options = options
+        self.timestamps, self.statuses = Timestamps(options.zone, options.date_format), Statuses(options.statuses)
+        self.cells = kind.cells(options, self.statuses, self.timestamps)
+        self.missing = frozenset[str]()  # fields that no row of the file has
+        self.renames = bool(options.columns or options.ignored or options.statuses)
+        ignored = map(_plain, options.ignored)
+        self._mapped = defaultdict[str, tuple[str, ...]](tuple)
+        for name, field in options.columns:
+            self._mapped[_plain(name)] += (field,)
+        self._columns = {field: field for field in kind.fields}  # how the file names each
+        self._has_reference = False  # a column for it
+        self._order = {field: place for place, field in enumerate(kind.fields)}
+        self._known = {_plain(field): field for field in kind.fields}
+        known = {name: (field,) for name, field in self._known.items()}
+        self._fields: Mapping[str, tuple[str, ...]] = known | dict.fromkeys(ignored, ()) | self._mapped
+        self._ignores_others = EVERY_COLUMN in options.ignored
+
+    def header(self, names: list[str]) -> list[tuple[str, ...]]:
+        """The fields of each column, none for those to leave out; notes which are missing. Raises UnreadableFile."""
+        if self.options.shop is not None:
+            export = shops.export_of(self.options.shop, names)
+            if export is None:
+                raise _not_of_shop(self.options.shop, names)
+            self.of_shop = export.added_to(self.options, names)
+            self.repeated = export.remedy or self.repeated
+            self._use(shops.combined(self.options, self.of_shop))
+        try:
+            return self._header(names)
+        except UnreadableFile as error:
+            raise (_looks_like(names) if self.options.shop is None else None) or error from None
+
+    def _header(self, names: list[str]) -> list[tuple[str, ...]]:
+        columns = [self._fields.get(_plain(name), ()) for name in names]
+        fields = list(chain.from_iterable(columns))
+        if unknown := [name for name in names if not self._is_known(name)]:
+            shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
+            problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
+            raise UnreadableFile(problem, _other_columns(unknown[0]))
+        if twice := next((field for field in fields if fields.count(field) > 1), None):
+            raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
+        if absent := self._mapped.keys() - set(map(_plain, names)):
+            raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
+        if "id" not in fields and not (self.kind.has_references and "reference" in fields):
+            problem = "The header has no column 'id', which every record needs."
+            by_id = choose("map", "COLUMN=id")
+            raise UnreadableFile(problem, choose("number", "COLUMN=id") if self.kind.has_references else by_id)
+        self._columns = {field: name for name, of in zip(names, columns, strict=True) for field in of}
+        self._has_reference = "reference" in fields
+        given = {
+            *fields,
+            *(("account",) if self.options.account else ()),
+            *(("status",) if {*fields} & {*self.kind.flags} else ()),
+        }
+        self.missing = frozenset(self.kind.fields) - given
+        self.timestamps.in_utc = names == list(self.kind.fields)[: len(names)] and "shipDate" in names
+        return columns
+
+    def count_fields(self, names: Iterable[str]) -> int:
+        """How many of the names are those of fields."""
+        return sum(bool(self._fields.get(_plain(name))) for name in names)
+
+    def own_header(self, cells: list[str]) -> list[str] | None:
+        """The header of an export of the service, if the cells are a row of one without its header."""
+        names = list(self.kind.fields)[: len(cells)]
+        texts = {name: text for name, text in zip(names, cells, strict=False) if text.strip()}
+        fields, faults = self.read_cells(texts)
+        return names if len(names) == len(cells) and self.build(fields, faults) is not None else None
+
+    def read_cells(self, cells: Mapping[str, str]) -> tuple[dict[str, Any], list[InvalidField]]:
+        """The values of cells by their fields, and what is wrong with others."""
+        fields, faults = dict[str, Any](), list[InvalidField]()
+        for name, text in cells.items():
+            try:
+                fields[name] = self.cells[name](text)
+            except ValueError as error:
+                faults.append(InvalidField(name, str(error), text, getattr(error, "remedy", None)))
+        return self._with_status(fields, cells), faults
+
+    def _with_status(self, fields: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """The fields without flags, with the status that these give unless there is one."""
+        flags = [flag for flag in self.kind.flags if fields.pop(flag, False)]
+        status = flags[0] if flags else self.statuses.of_empty
+        if status is None or "status" in given or not self.kind.flags:
+            return fields
+        return {**fields, "status": status}
+
+    def adapt(self, fields: dict[str, Any]) -> tuple[dict[str, Any], list[InvalidField]]:
+        """The fields of a JSON record, given by their names in the file, and what is wrong with others.
+
+        Raises UnreadableRow if one occurs twice.
+        """
+        if self.renames:
+            fields = self._renamed(fields)
+        texts = {name: fields[name] for name in _READ_IN_JSON & self.cells.keys() if type(fields.get(name)) is str}
+        texts = {name: text for name, text in texts.items() if text.strip() or name != "status"}
+        named = [name for name in self.kind.flags if self.renames and name in fields]
+        flags = {name: str(is_filled(fields[name])) for name in named}
+        read, faults = self.read_cells(texts | flags)
+        wrong = {fault.field for fault in faults} | flags.keys()
+        return {name: value for name, value in fields.items() if name not in wrong} | read, faults
+
+    def build(self, fields: dict[str, Any], faults: list[InvalidField]) -> T | None:
+        """The record, or None if there are faults; those of other fields are added, up to a number."""
+        wrong = {fault.field for fault in faults}
+        fields = {name: value for name, value in fields.items() if name not in wrong}
+        if self.options.account and fields.get("account") is None:
+            fields["account"] = self.options.account
+        has_only_reference = self._has_only_reference(fields, wrong)
+        if has_only_reference or "id" in wrong:
+            fields["id"] = 0
+        record = None
+        while record is None and len(faults) < _MAX_FAULTS:
+            try:
+                record = self.kind.build(fields)
+            except InvalidField as error:
+                faults.append(self._advised(error))
+                fields.pop(error.field, None)
+                if error.field == "id":
+                    fields["id"] = 0
+        faults.sort(key=lambda fault: self._order.get(fault.field, len(self._order)))
+        if has_only_reference and isinstance(record, Order):
+            record = record._replace(id=UNASSIGNED)
+        return None if faults else record
+
+    def _has_only_reference(self, fields: Mapping[str, Any], wrong: Collection[str]) -> bool:
+        """Whether the record is the order of its owner with its reference."""
+        if not self.kind.has_references or "id" in wrong:
+            return False
+        return fields.get("id") is None and fields.get("reference") is not None
+
+    def _advised(self, error: InvalidField) -> InvalidField:
+        """The error, with advice if the field is not one of this kind of record."""
+        if error.field == "id" and self.kind.has_references:
+            return InvalidField(error.field, error.problem, error.value, self._without_number(error))
+        if error.field == "petId" and isinstance(error.value, str):
+            column = self._columns.get("petId", "petId")
+            remedy = Remedy("map the column of the article's number, or {}", (Choice("ignore_column", column),))
+            return InvalidField(error.field, error.problem, error.value, remedy)
+        if error.field in self.kind.fields:
+            return error
+        name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
+        if field := self._known.get(_plain(error.field)):
+            remedy = choose("map", f"{name}={field}")
+        else:
+            remedy = choose("ignore_column", name, "to leave it out")
+        return InvalidField(error.field, error.problem, remedy=remedy)
+
+    def _without_number(self, error: InvalidField) -> Remedy | None:
+        """What to do about an identifier that is not a number."""
+        if error.value is None:
+            return Remedy("give it one, or a reference")
+        if self._has_reference or not isinstance(error.value, str) or "id" not in self._columns:
+            return None
+        if not any(map(str.isdigit, error.value)):  # "Total" below the orders
+            return Remedy("leave the row out of the file, if it is not an order")
+        return choose(
+            "map", f"{self._columns['id']}=reference", "instead, if this is the shop's own number of the order"
+        )
+
+    def _leave_out_one(self, names: list[str], field: str) -> Remedy:
+        """What to do about two columns of a field."""
+        of_field = [name for name in names if field in self._fields.get(_plain(name), ())]
+        unmapped = [name for name in of_field if _plain(name) not in self._mapped]
+        if len(unmapped) == 1 and len(of_field) == 2:
+            return choose("ignore_column", unmapped[0])
+        return Remedy("rename one of them in the file")
+
+    def _is_known(self, name: str) -> bool:
+        return self._ignores_others or _plain(name) in self._fields
+
+    def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
+        renamed: dict[str, Any] = {}
+        for name, value in fields.items():
+            for field in self._fields.get(_plain(name), ()) if self._is_known(name) else (name,):
+                if field in renamed:
+                    raise named_twice(field)
+                renamed[field] = value
+        return renamed
+
+
+def named_twice(name: str) -> UnreadableRow:
+    """The error for a record with a field of this name twice."""
+    return UnreadableRow(Fault.of(InvalidField(name, "occurs more than once in the record")))
+
+
+def _not_of_shop(shop: str, names: list[str]) -> UnreadableFile:
+    problem = f"The file is not an export of {shops.SHOPS[shop]}'s orders whose columns are known."
+    return _looks_like(names) or UnreadableFile(problem, _other_columns(names[0] if names else ""))
+
+
+def _looks_like(names: list[str]) -> UnreadableFile | None:
+    """The error for a file that seems to be an export of a shop."""
+    shop = shops.recognized(names)
+    if shop is None:
+        return None
+    return UnreadableFile(f"This looks like an export of {shops.SHOPS[shop]}'s orders:", choose("shop", shop))
+
+
+def _other_columns(name: str) -> Remedy:
+    """What to do about columns that are not fields, one of which has this name."""
+    example = name if 0 < len(name) <= MAX_NAME else "COLUMN"
+    then = "{} for each that is a field, and {} to leave out the others"
+    return Remedy(then, (Choice("map", f"{example}=FIELD"), Choice("ignore_column", EVERY_COLUMN)))
