@@ -218,12 +218,13 @@ def test_the_lines_of_the_readme_turn_webhooks_on_and_let_them_reach_public_addr
         return answer
 
     webhook = ask("/v2/webhooks", '{"url": "https://8.8.8.8/"}')["id"]
-    denied = ask(f"/v2/webhooks/{webhook}/ping")["excerpt"]
     folder = "/etc/systemd/system/petstore.service.d"
     machine.run(f"mkdir {folder}\ncat > {folder}/webhooks.conf <<'EOF'\n{block(readme, 'webhooks: unit', 'ini')}EOF")
     machine.run(f"systemctl daemon-reload\nsystemctl restart petstore\n{READY}")
-    reached = ask(f"/v2/webhooks/{webhook}/ping")["excerpt"]  # a server without TLS
-    assert (False, True) == ("SSL" in denied, "SSL" in reached), (denied, reached)
+    denied = machine.run("systemctl show petstore --property=IPAddressDeny")
+    assert ("10.0.0.0/8" in denied, "0.0.0.0/0" in denied) == (True, False)
+    excerpt = ask(f"/v2/webhooks/{webhook}/ping")["excerpt"]
+    assert "SSL" in excerpt  # the server has no TLS, and was reached
     machine.run(f"rm -r {folder}\nsed -i /WEBHOOK/d {settings}\nsystemctl daemon-reload\nsystemctl restart petstore")
     machine.run(READY)
 
