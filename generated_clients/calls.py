@@ -48,6 +48,7 @@ ORDERS = (
     {"id": BIG, "quantity": BIG},
 )
 SHIPPED = ("4", "13")
+WEBHOOKS = {"PETSTORE_WEBHOOK_SECRET": "s" * 32, "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
 ONE_A_MINUTE = ("--plan", "enterprise", "--per-minute", "1", "--per-day", "1000")
 
 
@@ -69,7 +70,7 @@ def call(name: str, run: Callable[[Mapping[str, str]], str]) -> Mapping[str, str
         _fill(store)
         key, _ = new_key(store, "caller", UNLIMITED, EVERY_SCOPE)
         limited, _ = new_key(store, "limited", ONE_A_MINUTE)
-        with serving(store, PETSTORE_ACCESS_LOG="all") as server:
+        with serving(store, PETSTORE_ACCESS_LOG="all", **WEBHOOKS) as server:
             errors = " ".join(_errors())
             printed = run({"API": server.api, "KEY": key, "LIMITED": limited, "STUB": address, "ERRORS": errors})
             log = server.log.read_text()

@@ -8,6 +8,7 @@ using PetstoreV2.Model;
 using Orders1 = PetstoreV1.Api.OrdersApi;
 using Orders2 = PetstoreV2.Api.OrdersApi;
 using Usages = PetstoreV2.Api.UsageApi;
+using Webhooks = PetstoreV2.Api.WebhooksApi;
 
 public static class Calls
 {
@@ -17,6 +18,8 @@ public static class Calls
     static readonly string Stub = Environment.GetEnvironmentVariable("STUB");
     static readonly DateTime ShippedAt = new DateTime(2026, 12, 1, 9, 30, 0, DateTimeKind.Utc);
     static readonly DateTime AQuarterLater = ShippedAt.AddMilliseconds(250);
+
+    static string webhook = "wh_1"; // the identifier of the last webhook that was created
 
     static PetstoreV1.Client.Configuration Settings1(string address, string key)
     {
@@ -30,6 +33,7 @@ public static class Calls
 
     static Orders1 First(string address, string key) { return new Orders1(Settings1(address, key)); }
     static Orders2 Second(string address, string key) { return new Orders2(Settings2(address, key)); }
+    static Webhooks Hooks(string address) { return new Webhooks(Settings2(address, Key)); }
     static Usages Usage(string address, string key) { return new Usages(Settings2(address, key)); }
 
     static readonly Orders1 V1 = First(Api, Key);
@@ -62,6 +66,18 @@ public static class Calls
             case "v2.placeOrder": return Second(address, Key).PlaceOrder("k", Placement());
             case "v2.listChanges": return Second(address, Key).ListChanges(limit: 1000);
             case "v2.getUsage": return Usage(address, Key).GetUsage();
+            case "v2.createWebhook":
+                var url = "https://127.0.0.1:9/";
+                var created = Hooks(address).CreateWebhook(new WebhookCreation(url) { Url = url });
+                Same(created.Secret.Substring(0, 6), "whsec_");
+                webhook = created.Id;
+                return created;
+            case "v2.listWebhooks": return Hooks(address).ListWebhooks();
+            case "v2.getWebhook": return Hooks(address).GetWebhook(webhook);
+            case "v2.updateWebhook": return Hooks(address).UpdateWebhook(webhook, new WebhookChange(state: "paused"));
+            case "v2.pingWebhook": return Hooks(address).PingWebhook(webhook);
+            case "v2.rotateWebhook": return Hooks(address).RotateWebhook(webhook);
+            case "v2.deleteWebhook": Hooks(address).DeleteWebhook(webhook); return null;
             default: throw new ArgumentException(name);
         }
     }
@@ -205,6 +221,7 @@ public static class Calls
     {
         foreach (var name in "listOrders getPet".Split(' ')) Call("v1", Api, name);
         foreach (var name in "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder".Split(' ')) Call("v2", Api, name);
+        foreach (var name in "createWebhook listWebhooks getWebhook updateWebhook pingWebhook rotateWebhook deleteWebhook".Split(' ')) Call("v2", Api, name);
     }
 
     static void EveryError()

@@ -14,6 +14,8 @@ import petstore.v2.model.OrderPlacement;
 import petstore.v2.model.OrderReplacement;
 import petstore.v2.model.OrderSort;
 import petstore.v2.model.StatusFilter;
+import petstore.v2.model.WebhookChange;
+import petstore.v2.model.WebhookCreation;
 
 public final class Calls {
     private static final String API = System.getenv("API"), KEY = System.getenv("KEY");
@@ -21,6 +23,9 @@ public final class Calls {
     private static final long BIG = 9007199254740993L;
     private static final OffsetDateTime SHIPPED_AT = OffsetDateTime.parse("2026-12-01T09:30:00Z");
     private static final OffsetDateTime A_QUARTER_LATER = SHIPPED_AT.plusNanos(250_000_000);
+
+    /** The identifier of the last webhook that was created. */
+    private static String webhook = "wh_1";
 
     private interface Call {
         Object make() throws Exception;
@@ -69,6 +74,7 @@ public final class Calls {
             }
         }
         petstore.v2.api.OrdersApi orders = new petstore.v2.api.OrdersApi(second(base, KEY));
+        petstore.v2.api.WebhooksApi webhooks = new petstore.v2.api.WebhooksApi(second(base, KEY));
         switch (name) {
             case "listOrders": return list(orders);
             case "getOrder": return orders.getOrder(7L, null);
@@ -82,6 +88,16 @@ public final class Calls {
             case "placeOrder": return orders.placeOrder("k", placement());
             case "listChanges": return orders.listChanges(null, 1000L, null);
             case "getUsage": return usage(base, KEY);
+            case "createWebhook":
+                var created = webhooks.createWebhook(new WebhookCreation().url("https://127.0.0.1:9/"));
+                same(created.getSecret().substring(0, 6), "whsec_");
+                return webhook = created.getId();
+            case "listWebhooks": return webhooks.listWebhooks(null);
+            case "getWebhook": return webhooks.getWebhook(webhook, null);
+            case "updateWebhook": return webhooks.updateWebhook(webhook, new WebhookChange().state("paused"));
+            case "pingWebhook": return webhooks.pingWebhook(webhook);
+            case "rotateWebhook": return webhooks.rotateWebhook(webhook, null);
+            case "deleteWebhook": webhooks.deleteWebhook(webhook); return null;
             default: throw new IllegalArgumentException(name);
         }
     }
@@ -234,7 +250,8 @@ public final class Calls {
     private static void everyOperation() throws Exception {
         for (String name : List.of("listOrders", "getPet")) call("v1", API, name);
         String names = "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage";
-        for (String name : (names + " getOrder").split(" ")) call("v2", API, name);
+        String ofWebhooks = "createWebhook listWebhooks getWebhook updateWebhook pingWebhook rotateWebhook deleteWebhook";
+        for (String name : (names + " getOrder " + ofWebhooks).split(" ")) call("v2", API, name);
     }
 
     private static void everyError() throws Exception {

@@ -24,6 +24,7 @@ var (
 	ctx                     = context.Background()
 	shippedAt               = time.Date(2026, 12, 1, 9, 30, 0, 0, time.UTC)
 	aQuarterLater           = shippedAt.Add(250 * time.Millisecond)
+	webhook                 = "wh_1" // the identifier of the last webhook that was created
 )
 
 func first(base, key string) *v1.APIClient {
@@ -94,6 +95,35 @@ func call(version, base, name string) (*http.Response, error) {
 	case "getUsage":
 		_, response, err := client.UsageAPI.GetUsage(ctx).Execute()
 		return response, err
+	case "createWebhook":
+		creation := *v2.NewWebhookCreation("https://127.0.0.1:9/")
+		created, response, err := client.WebhooksAPI.CreateWebhook(ctx).WebhookCreation(creation).Execute()
+		if err == nil {
+			webhook = created.GetId()
+			if !strings.HasPrefix(created.GetSecret(), "whsec_") {
+				err = errors.New("no secret")
+			}
+		}
+		return response, err
+	case "listWebhooks":
+		_, response, err := client.WebhooksAPI.ListWebhooks(ctx).Execute()
+		return response, err
+	case "getWebhook":
+		_, response, err := client.WebhooksAPI.GetWebhook(ctx, webhook).Execute()
+		return response, err
+	case "updateWebhook":
+		change := *v2.NewWebhookChange()
+		change.SetState("paused")
+		_, response, err := client.WebhooksAPI.UpdateWebhook(ctx, webhook).WebhookChange(change).Execute()
+		return response, err
+	case "pingWebhook":
+		_, response, err := client.WebhooksAPI.PingWebhook(ctx, webhook).Execute()
+		return response, err
+	case "rotateWebhook":
+		_, response, err := client.WebhooksAPI.RotateWebhook(ctx, webhook).Execute()
+		return response, err
+	case "deleteWebhook":
+		return client.WebhooksAPI.DeleteWebhook(ctx, webhook).Execute()
 	}
 	return nil, errors.New("no operation " + name)
 }
@@ -317,7 +347,8 @@ func newField() error {
 }
 
 func everyOperation() error {
-	const second = "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder"
+	const second = "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder " +
+		"createWebhook listWebhooks getWebhook updateWebhook pingWebhook rotateWebhook deleteWebhook"
 	for version, names := range map[string]string{"v1": "listOrders getPet", "v2": second} {
 		for _, name := range strings.Fields(names) {
 			if _, err := call(version, api, name); err != nil {

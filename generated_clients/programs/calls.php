@@ -22,6 +22,8 @@ use Petstore\v2 as V2;
 const BIG = 9007199254740993;
 const SHIPPED_AT = '2026-12-01T09:30:00.000+00:00';
 const A_QUARTER_LATER = '2026-12-01T09:30:00.250+00:00';
+const RECEIVER = 'https://127.0.0.1:9/';
+$webhook = 'wh_1'; // the identifier of the last webhook that was created
 [$API, $KEY, $LIMITED, $STUB] = array_map('getenv', ['API', 'KEY', 'LIMITED', 'STUB']);
 
 function api(string $class, string $base, string $key): object
@@ -37,7 +39,7 @@ $two = api(V2\Api\OrdersApi::class, $API, $KEY);
 
 function call(string $version, string $base, string $name): mixed
 {
-    global $KEY;
+    global $KEY, $webhook;
     if ($version === 'v1') {
         $orders = api(V1\Api\OrdersApi::class, $base, $KEY);
         return match ($name) {
@@ -47,6 +49,13 @@ function call(string $version, string $base, string $name): mixed
         };
     }
     $orders = api(V2\Api\OrdersApi::class, $base, $KEY);
+    $webhooks = api(V2\Api\WebhooksApi::class, $base, $KEY);
+    if ($name === 'createWebhook') {
+        $created = $webhooks->createWebhook(new V2\Model\WebhookCreation(['url' => RECEIVER]));
+        same(substr($created->getSecret(), 0, 6), 'whsec_');
+        $webhook = $created->getId();
+        return $created;
+    }
     return match ($name) {
         'listOrders' => $orders->listOrders(),
         'getOrder' => $orders->getOrder(7),
@@ -61,6 +70,12 @@ function call(string $version, string $base, string $name): mixed
         'placeOrder' => $orders->placeOrder('k', new V2\Model\OrderPlacement(['pet_id' => 1, 'quantity' => 1])),
         'listChanges' => $orders->listChanges(limit: 1000),
         'getUsage' => api(V2\Api\UsageApi::class, $base, $KEY)->getUsage(),
+        'listWebhooks' => $webhooks->listWebhooks(),
+        'getWebhook' => $webhooks->getWebhook($webhook),
+        'updateWebhook' => $webhooks->updateWebhook($webhook, new V2\Model\WebhookChange(['state' => 'paused'])),
+        'pingWebhook' => $webhooks->pingWebhook($webhook),
+        'rotateWebhook' => $webhooks->rotateWebhook($webhook),
+        'deleteWebhook' => $webhooks->deleteWebhook($webhook),
     };
 }
 
@@ -180,6 +195,7 @@ $cases = [
     'every operation' => function () use ($API): void {
         array_map(fn ($name) => call('v1', $API, $name), ['listOrders', 'getPet']);
         $names = 'listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder';
+        $names .= ' createWebhook listWebhooks getWebhook updateWebhook pingWebhook rotateWebhook deleteWebhook';
         array_map(fn ($name) => call('v2', $API, $name), explode(' ', $names));
     },
     'every error' => function () use ($STUB): void {

@@ -12,6 +12,8 @@ import petstore_v2
 API, KEY, LIMITED, STUB = (os.environ[name] for name in ("API", "KEY", "LIMITED", "STUB"))
 BIG = 9007199254740993
 SHIPPED_AT = datetime(2026, 12, 1, 9, 30, tzinfo=UTC)
+RECEIVER = "https://127.0.0.1:9/"
+webhook = ["wh_1"]  # the identifier of the last webhook that was created
 
 
 def client(package: Any, version: str, base: str = API, key: str = KEY) -> Any:
@@ -31,7 +33,13 @@ def calls(version: str, base: str = API, key: str = KEY) -> dict[str, Callable[[
             "getPet": lambda: pets.get_pet(1),
         }
     made = client(petstore_v2, version, base, key)
-    orders, usage = petstore_v2.OrdersApi(made), petstore_v2.UsageApi(made)
+    orders, usage, webhooks = petstore_v2.OrdersApi(made), petstore_v2.UsageApi(made), petstore_v2.WebhooksApi(made)
+
+    def create_webhook() -> None:
+        created = webhooks.create_webhook(petstore_v2.WebhookCreation(url=RECEIVER))
+        assert created.secret.startswith("whsec_")
+        webhook[:] = [created.id]
+
     return {
         "listOrders": orders.list_orders,
         "getOrder": lambda: orders.get_order(7),
@@ -44,6 +52,13 @@ def calls(version: str, base: str = API, key: str = KEY) -> dict[str, Callable[[
         "placeOrder": lambda: orders.place_order("k", petstore_v2.OrderPlacement(pet_id=1, quantity=1)),
         "listChanges": lambda: orders.list_changes(limit=1000),
         "getUsage": usage.get_usage,
+        "createWebhook": create_webhook,
+        "listWebhooks": webhooks.list_webhooks,
+        "getWebhook": lambda: webhooks.get_webhook(*webhook),
+        "updateWebhook": lambda: webhooks.update_webhook(*webhook, petstore_v2.WebhookChange(state="paused")),
+        "pingWebhook": lambda: webhooks.ping_webhook(*webhook),
+        "rotateWebhook": lambda: webhooks.rotate_webhook(*webhook),
+        "deleteWebhook": lambda: webhooks.delete_webhook(*webhook),
     }
 
 

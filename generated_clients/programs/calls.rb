@@ -9,6 +9,8 @@ API, KEY, LIMITED, STUB = ENV.values_at('API', 'KEY', 'LIMITED', 'STUB')
 BIG = 9_007_199_254_740_993
 SHIPPED_AT = Time.utc(2026, 12, 1, 9, 30)
 A_QUARTER_LATER = SHIPPED_AT + Rational(1, 4)
+RECEIVER = 'https://127.0.0.1:9/'.freeze
+WEBHOOK = ['wh_1'] # the identifier of the last webhook that was created
 
 def client(package, version, base = API, key = KEY)
   address = URI(base)
@@ -31,6 +33,10 @@ end
 
 def usage(base = API, key = KEY)
   PetstoreV2::UsageApi.new(client(PetstoreV2, 'v2', base, key))
+end
+
+def webhooks(base)
+  PetstoreV2::WebhooksApi.new(client(PetstoreV2, 'v2', base))
 end
 
 def call(version, base, name)
@@ -56,6 +62,17 @@ def call(version, base, name)
     when 'placeOrder' then second(base).place_order('k', placement)
     when 'listChanges' then second(base).list_changes(limit: 1000)
     when 'getUsage' then usage(base).get_usage
+    when 'createWebhook'
+      created = webhooks(base).create_webhook(PetstoreV2::WebhookCreation.new(url: RECEIVER))
+      raise 'no secret' unless created.secret.start_with?('whsec_')
+
+      WEBHOOK.replace([created.id])
+    when 'listWebhooks' then webhooks(base).list_webhooks
+    when 'getWebhook' then webhooks(base).get_webhook(*WEBHOOK)
+    when 'updateWebhook' then webhooks(base).update_webhook(*WEBHOOK, PetstoreV2::WebhookChange.new(state: 'paused'))
+    when 'pingWebhook' then webhooks(base).ping_webhook(*WEBHOOK)
+    when 'rotateWebhook' then webhooks(base).rotate_webhook(*WEBHOOK)
+    when 'deleteWebhook' then webhooks(base).delete_webhook(*WEBHOOK)
     else raise "no operation #{name}"
     end
   end
@@ -161,6 +178,7 @@ CASES = {
   'every operation' => lambda {
     %w[listOrders getPet].each { |name| call('v1', API, name) }
     %w[listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder].each { |name| call('v2', API, name) }
+    %w[createWebhook listWebhooks getWebhook updateWebhook pingWebhook rotateWebhook deleteWebhook].each { |name| call('v2', API, name) }
   },
   'every error' => lambda {
     ENV['ERRORS'].split.each do |error|

@@ -7,7 +7,10 @@ export const REFERENCE = "Summer order + 2";
 export const OPERATIONS = [
   "listOrders", "putOrder", "updateOrder", "shipOrder", "completeOrder", "batchOrders", "placeOrder", "listChanges",
   "getUsage", "getOrder",
+  "createWebhook", "listWebhooks", "getWebhook", "updateWebhook", "pingWebhook", "rotateWebhook", "deleteWebhook",
 ];
+
+export const RECEIVER = "https://127.0.0.1:9/";
 
 export type Refusal = { status: number; code: string; retryAfter: string | null };
 

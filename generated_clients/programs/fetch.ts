@@ -1,5 +1,5 @@
 // Calls of the TypeScript clients that openapi-generator makes (typescript-fetch).
-import { A_QUARTER_LATER, API, KEY, LIMITED, OPERATIONS, REFERENCE, SHIPPED_AT, STUB, everyError, run, same } from "./cases";
+import { A_QUARTER_LATER, API, KEY, LIMITED, OPERATIONS, RECEIVER, REFERENCE, SHIPPED_AT, STUB, everyError, run, same } from "./cases";
 import type { Refusal } from "./cases";
 import * as v1 from "./v1";
 import * as v2 from "./v2";
@@ -26,6 +26,14 @@ async function refused(call: Promise<unknown>): Promise<Refusal> {
 const V1 = orders1();
 const V2 = new v2.OrdersApi(configuration());
 
+let webhookId = "wh_1"; // of the last webhook that was created
+
+async function createWebhook(webhooks: v2.WebhooksApi): Promise<void> {
+  const created = await webhooks.createWebhook({ webhookCreation: { url: RECEIVER } });
+  same(created.secret?.startsWith("whsec_"), true);
+  webhookId = created.id;
+}
+
 function call(version: string, base: string, name: string): Promise<unknown> {
   if (version === "v1") {
     const pets = new v1.PetsApi(new v1.Configuration({ basePath: `${base}/v1`, accessToken: KEY }));
@@ -37,6 +45,7 @@ function call(version: string, base: string, name: string): Promise<unknown> {
     return calls[name]();
   }
   const orders = new v2.OrdersApi(configuration(base));
+  const webhooks = new v2.WebhooksApi(configuration(base));
   const calls: Record<string, () => Promise<unknown>> = {
     listOrders: () => orders.listOrders(),
     getOrder: () => orders.getOrder({ orderId: 7 }),
@@ -49,6 +58,13 @@ function call(version: string, base: string, name: string): Promise<unknown> {
     placeOrder: () => orders.placeOrder({ idempotencyKey: "k", orderPlacement: { petId: 1, quantity: 1 } }),
     listChanges: () => orders.listChanges({ limit: 1000 }),
     getUsage: () => new v2.UsageApi(configuration(base)).getUsage(),
+    createWebhook: () => createWebhook(webhooks),
+    listWebhooks: () => webhooks.listWebhooks(),
+    getWebhook: () => webhooks.getWebhook({ webhookId }),
+    updateWebhook: () => webhooks.updateWebhook({ webhookId, webhookChange: { state: "paused" } }),
+    pingWebhook: () => webhooks.pingWebhook({ webhookId }),
+    rotateWebhook: () => webhooks.rotateWebhook({ webhookId }),
+    deleteWebhook: () => webhooks.deleteWebhook({ webhookId }),
   };
   return calls[name]();
 }

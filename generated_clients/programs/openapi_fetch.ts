@@ -1,6 +1,6 @@
 // Calls with openapi-fetch and the types that openapi-typescript makes of the contracts.
 import createClient from "openapi-fetch";
-import { A_QUARTER_LATER, API, KEY, LIMITED, OPERATIONS, REFERENCE, SHIPPED_AT, STUB, everyError, run, same } from "./cases.js";
+import { A_QUARTER_LATER, API, KEY, LIMITED, OPERATIONS, RECEIVER, REFERENCE, SHIPPED_AT, STUB, everyError, run, same } from "./cases.js";
 import type { Refusal } from "./cases.js";
 import type { paths as Paths1 } from "./v1.js";
 import type { paths as Paths2 } from "./v2.js";
@@ -25,6 +25,15 @@ const V1 = first();
 const V2 = second();
 const order = (orderId: number) => ({ params: { path: { orderId } } });
 
+let webhookId = "wh_1"; // of the last webhook that was created
+
+async function createWebhook(client: ReturnType<typeof second>): Promise<Result> {
+  const created = await client.POST("/webhooks", { body: { url: RECEIVER } });
+  if (created.data) same(created.data.secret?.startsWith("whsec_"), true);
+  webhookId = created.data?.id ?? webhookId;
+  return created;
+}
+
 function call(version: string, base: string, name: string): Promise<Result> {
   if (version === "v1") {
     const client = first(base);
@@ -36,6 +45,7 @@ function call(version: string, base: string, name: string): Promise<Result> {
     return calls[name]();
   }
   const client = second(base);
+  const webhook = { params: { path: { webhookId } } };
   const placement = { params: { header: { "Idempotency-Key": "k" } }, body: { petId: 1, quantity: 1 } };
   const calls: Record<string, () => Promise<Result>> = {
     listOrders: () => client.GET("/store/orders"),
@@ -49,6 +59,13 @@ function call(version: string, base: string, name: string): Promise<Result> {
     placeOrder: () => client.POST("/store/orders", placement),
     listChanges: () => client.GET("/store/changes", { params: { query: { limit: 1000 } } }),
     getUsage: () => client.GET("/usage"),
+    createWebhook: () => createWebhook(client),
+    listWebhooks: () => client.GET("/webhooks"),
+    getWebhook: () => client.GET("/webhooks/{webhookId}", webhook),
+    updateWebhook: () => client.PATCH("/webhooks/{webhookId}", { ...webhook, body: { state: "paused" } }),
+    pingWebhook: () => client.POST("/webhooks/{webhookId}/ping", webhook),
+    rotateWebhook: () => client.POST("/webhooks/{webhookId}/rotate", webhook),
+    deleteWebhook: () => client.DELETE("/webhooks/{webhookId}", webhook),
   };
   return calls[name]();
 }

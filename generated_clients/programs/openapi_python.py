@@ -25,6 +25,15 @@ from petstore_v2.api.orders import (
     update_order,
 )
 from petstore_v2.api.usage import get_usage
+from petstore_v2.api.webhooks import (
+    create_webhook,
+    delete_webhook,
+    get_webhook,
+    list_webhooks,
+    ping_webhook,
+    rotate_webhook,
+    update_webhook,
+)
 from petstore_v2.models import (
     BatchOperation,
     BatchOperationOperation,
@@ -34,6 +43,8 @@ from petstore_v2.models import (
     OrderReplacement,
     OrderSort,
     StatusFilter,
+    WebhookChange,
+    WebhookCreation,
 )
 from petstore_v2.types import UNSET
 
@@ -52,8 +63,18 @@ def second(base: str = API, key: str = KEY) -> Any:
 
 V1, V2 = first(), second()
 V2_OPERATIONS = (
-    "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder"
+    "listOrders putOrder updateOrder shipOrder completeOrder batchOrders placeOrder listChanges getUsage getOrder "
+    "createWebhook listWebhooks getWebhook updateWebhook pingWebhook rotateWebhook deleteWebhook"
 )
+webhook = ["wh_1"]  # the identifier of the last webhook that was created
+
+
+def new_webhook(base: str) -> Any:
+    created = create_webhook.sync_detailed(client=second(base), body=WebhookCreation(url="https://127.0.0.1:9/"))
+    if created.status_code == 201:
+        assert created.parsed.secret.startswith("whsec_")
+        webhook[:] = [created.parsed.id]
+    return created
 
 
 def call(version: str, base: str, name: str) -> Any:
@@ -80,6 +101,15 @@ def call(version: str, base: str, name: str) -> Any:
         "placeOrder": lambda: place_order.sync_detailed(client=second(base), body=placement, idempotency_key="k"),
         "listChanges": lambda: list_changes.sync_detailed(client=second(base), limit=1000),
         "getUsage": lambda: get_usage.sync_detailed(client=second(base)),
+        "createWebhook": lambda: new_webhook(base),
+        "listWebhooks": lambda: list_webhooks.sync_detailed(client=second(base)),
+        "getWebhook": lambda: get_webhook.sync_detailed(*webhook, client=second(base)),
+        "updateWebhook": lambda: update_webhook.sync_detailed(
+            *webhook, client=second(base), body=WebhookChange(state="paused")
+        ),
+        "pingWebhook": lambda: ping_webhook.sync_detailed(*webhook, client=second(base)),
+        "rotateWebhook": lambda: rotate_webhook.sync_detailed(*webhook, client=second(base)),
+        "deleteWebhook": lambda: delete_webhook.sync_detailed(*webhook, client=second(base)),
     }
     return operations[name]()
 
