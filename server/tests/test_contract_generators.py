@@ -178,6 +178,16 @@ def unmarked_alternatives(contract: Node) -> list[str]:
     return several + [shown(place) for place, kinds in types if len(set(kinds) - {"null"}) != 1]
 
 
+def several_bodies(contract: Node) -> list[str]:
+    """Operations with a body of several media types, of which no parameter is optional."""
+    found = [each for each in operations(contract) if len(each.get("requestBody", {}).get("content", {})) > 1]
+    return [
+        each["operationId"]
+        for each in found
+        if all(resolved(part, contract).get("required") for part in each.get("parameters", []))
+    ]
+
+
 def schema(contract: Node, name: str) -> Node:
     found: Node = contract["components"]["schemas"][name]
     return found
@@ -234,6 +244,19 @@ RULES = {
         "openapi-generator 7.26: it is int32 in Go, Integer in Java and int in C#, which cannot hold it.",
         narrow_integers,
         lambda c: schema(c, "Order")["properties"]["id"].pop("format"),
+    ),
+    "several media types where all parameters are required": Rule(
+        "openapi-python-client 0.29: the module of the operation uses Unset without importing it, and fails.",
+        several_bodies,
+        lambda c: c["paths"]["/webhooks/{webhookId}"]["patch"]["requestBody"]["content"].update(
+            {"application/json": {}}
+        ),
+    ),
+    "requests that the service sends, outside of operations": Rule(
+        "openapi-generator 7.26: these become methods of the client, in an API of their tag that does not compile in "
+        "typescript-fetch. Callbacks of an operation are left out.",
+        lambda c: list(c.get("webhooks", [])),
+        lambda c: c.update(webhooks={"ping": {"post": {}}}),
     ),
     "alternatives without a discriminator": Rule(
         "openapi-generator 7.26, go: a value that fits two is refused ('data matches more than one schema in oneOf').",
