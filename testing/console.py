@@ -189,7 +189,7 @@ async def running_console(
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
         defaults: Any = Cached.__init__.__kwdefaults__
         with patch.dict(defaults, waits):
-            webhooks, _ = await opened.enter_async_context(webhook_service(settings, store, clock))
+            webhooks, _ = webhook_service(settings, store, clock)
             console = make_console(settings, store, service, webhooks, clock)
         application = Starlette(routes=console.routes)
         browser = Browser(application, store, clock)

@@ -260,7 +260,6 @@ async def delivering(
     addresses = addresses or Addresses(networks)
     async with AsyncExitStack() as stack:
         sender = Sender(SigningSecrets(SECRET), addresses, None, clock)
-        stack.push_async_callback(sender.close)
         deliveries = Deliveries(store, sender, holder, lambda: 0.0)
         stack.push_async_callback(deliveries.close)
         yield Delivering(store, clock, sender, WebhookService(store, addresses, sender), deliveries, holder)

@@ -1,20 +1,23 @@
 """Sending a message: names, addresses, certificates, proxies, and what comes back (D24)."""
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import pytest
 
 from petstore_server.domain.webhooks import Attempt, SigningSecrets, Webhook
+from petstore_server.webhooks import sending
 from petstore_server.webhooks.addresses import Addresses
-from petstore_server.webhooks.sending import Exchange, Sender
+from petstore_server.webhooks.sending import Exchange, Sender, _Stream
 from testing.clock import START, Clock
 from testing.subprocesses import free_port
-from testing.webhooks import LOOPBACK, SECRET, Receiver, failure, head, named, reply, server_tls, write
+from testing.webhooks import LOOPBACK, SECRET, Receiver, endless, failure, head, named, reply, server_tls, write
 
 BODY = b'{"type":"ping"}'
 
@@ -27,11 +30,8 @@ async def send(url: str, networks: Sequence[Any] = LOOPBACK, proxy: str | None =
 async def exchange(url: str, networks: Sequence[Any] = LOOPBACK, proxy: str | None = None, times: int = 1) -> Exchange:
     sender = Sender(SigningSecrets(SECRET), Addresses(networks), proxy, Clock())
     webhook = Webhook("wh_one", 1, "zoo", url, START)
-    try:
-        for _ in range(times):
-            found = await sender.send(webhook, "msg_one", BODY)
-    finally:
-        await sender.close()
+    for _ in range(times):
+        found = await sender.send(webhook, "msg_one", BODY)
     return found
 
 
@@ -69,9 +69,14 @@ async def test_nothing_is_sent_to_a_name_of_which_one_address_is_not_public(
 
 
 async def test_an_address_that_does_not_respond_is_followed_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    named(monkeypatch, ["127.0.0.2", "127.0.0.1"])  # only the second one has a server
+    named(monkeypatch, ["127.0.0.2", "127.0.0.3", "127.0.0.1"])  # the first one refuses, the second one is silent
+    monkeypatch.setattr(sending, "ATTEMPT_SECONDS", 4.0)
     async with Receiver() as receiver:
-        assert 204 == (await send(f"http://shop.example:{receiver.port}/")).status
+        with socket.socket() as silent, socket.socket() as filling:
+            silent.bind(("127.0.0.3", receiver.port))
+            silent.listen(0)
+            filling.connect(silent.getsockname())
+            assert 204 == (await send(f"http://shop.example:{receiver.port}/")).status
 
 
 @failure("leads to a server with another certificate")
@@ -191,6 +196,28 @@ async def test_the_excerpt_has_neither_control_characters_nor_keys(body: bytes) 
     assert "a" * 33 not in excerpt
 
 
-async def test_a_name_that_cannot_be_sent_to_is_a_failed_attempt() -> None:
-    attempt = await send("https://xn--shp-sna.example_/")
-    assert (None, True) == (attempt.status, attempt.excerpt.startswith("no response: "))
+async def test_a_response_is_read_in_small_parts_up_to_its_limit() -> None:
+    """A hostile receiver sends thousands of chunks or interim responses: others need the event loop too."""
+    asked: list[int] = []
+
+    class Endless(httpcore2.AsyncNetworkStream):
+        async def read(self, max_bytes: int, *_: Any, **__: Any) -> bytes:
+            asked.append(max_bytes)
+            return b"a" * min(max_bytes, 3_000)
+
+    stream = _Stream(Endless())
+    received = 0
+    while received < sending.MAX_RESPONSE:
+        received += len(await stream.read(1_000_000))
+    assert (sending.MAX_RESPONSE, 4096) == (received, max(asked))
+    with pytest.raises(httpcore2.ReadError, match="more than 65536 bytes"):
+        await stream.read(1)
+
+
+async def test_a_response_of_many_parts_ends_at_the_limit() -> None:
+    interim = Receiver(endless(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000))
+    chunked = head(200, "Transfer-Encoding: chunked")
+    async with interim as receiver, Receiver(write(chunked, then=endless(b"1\r\nx\r\n" * 9_000))) as tiny:
+        assert "no response: the response has more than 65536 bytes" == (await send(receiver.url)).excerpt
+        attempt = await send(tiny.url)
+        assert (200, "x" * 200) == (attempt.status, attempt.excerpt)

@@ -215,8 +215,8 @@ def _with_service(work: Callable[[WebhookService], Awaitable[T]], *, signs: bool
     async def run(store: Store) -> T:
         if not signs:
             return await work(WebhookService(store, Addresses(settings.webhook_networks), None))
-        async with webhook_service(settings, store, time.time) as (service, _):
-            return await work(service)
+        service, _ = webhook_service(settings, store, time.time)
+        return await work(service)
 
     return with_store(run, concurrent=True)
 

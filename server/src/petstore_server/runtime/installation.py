@@ -150,11 +150,10 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
         raise SettingsError(f"{setting} {problem}.")
 
 
-@asynccontextmanager
-async def webhook_service(
+def webhook_service(
     settings: Settings, store: Store, clock: Callable[[], float]
-) -> AsyncIterator[tuple["WebhookService", "Sender | None"]]:
-    """The webhooks of a store, and what sends their messages, if there are any; closed at the end.
+) -> tuple["WebhookService", "Sender | None"]:
+    """The webhooks of a store, and what sends their messages, if there are any.
 
     `clock` gives Unix seconds. Raises SettingsError.
     """
@@ -163,18 +162,14 @@ async def webhook_service(
 
     checked = Addresses(settings.webhook_networks, _CHECKED_URLS)
     if settings.webhook_secret is None:
-        yield WebhookService(store, checked, None), None
-        return
+        return WebhookService(store, checked, None), None
     require_installed("httpx2", "PETSTORE_WEBHOOK_SECRET is set")
     from petstore_server.domain.webhooks import SigningSecrets
     from petstore_server.webhooks.sending import Sender
 
     addresses = Addresses(settings.webhook_networks)  # others, so that new URLs do not delay deliveries
     sender = Sender(SigningSecrets(settings.webhook_secret), addresses, settings.webhook_proxy, clock)
-    try:
-        yield WebhookService(store, checked, sender), sender
-    finally:
-        await sender.close()
+    return WebhookService(store, checked, sender), sender
 
 
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:

@@ -281,7 +281,7 @@ async def serve_with_workers(
             if settings.console:
                 store = await opened.enter_async_context(named_store(settings))
                 group = await opened.enter_async_context(asyncio.TaskGroup())
-                hooks, _ = await opened.enter_async_context(webhook_service(settings, store, time.time))
+                hooks, _ = webhook_service(settings, store, time.time)
                 console = make_console(settings, store, workers, hooks, time.time)
                 opened.callback(group.create_task(run_console(console)).cancel)
                 routes = console.routes

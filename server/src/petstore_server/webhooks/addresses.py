@@ -40,11 +40,15 @@ class AddressRefused(Exception):
 
 
 class Destination(NamedTuple):
-    """Where a URL leads: its scheme, and the host and port of its server. `host` has no brackets."""
+    """Where a URL leads: its scheme, the host and port of its server, and the target of the request (RFC 9112).
+
+    `host` has no brackets.
+    """
 
     scheme: str
     host: str
     port: int
+    target: str
 
 
 class Addresses:
@@ -68,7 +72,8 @@ class Addresses:
             raise AddressRefused("it must have no user name or password; messages are signed")
         if parts.fragment or url.endswith("#"):
             raise AddressRefused("it must have no fragment")
-        destination = Destination(parts.scheme, parts.hostname or "", port or _PORTS[parts.scheme])
+        target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        destination = Destination(parts.scheme, parts.hostname or "", port or _PORTS[parts.scheme], target)
         self._check_host(destination)
         return destination
 
@@ -129,11 +134,11 @@ class Addresses:
             address = address.ipv4_mapped
         if any(address in network for network in self._networks):
             return
-        if scheme != "https":
-            raise AddressRefused(f"{name} is of no network that the operator allows, so it must begin with https://")
         special = address.is_multicast or any(address in network for network in _NEVER)
         if special or not address.is_global or (address.version == 6 and address not in _IPV6):
             raise AddressRefused(f"{name} is not public")
+        if scheme != "https":
+            raise AddressRefused(f"{name} is of no network that the operator allows, so it must begin with https://")
 
 
 def _parsed(url: str) -> tuple[SplitResult, int | None]:

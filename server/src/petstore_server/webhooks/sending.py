@@ -2,14 +2,15 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import perf_counter
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-import httpx2
+import httpcore2
 
 from petstore_server import __version__
 from petstore_server.domain.texts import escape_unsafe, hide_keys
@@ -17,9 +18,17 @@ from petstore_server.domain.webhooks import MAX_EXCERPT, Attempt, SigningSecrets
 from petstore_server.webhooks.addresses import Addresses, AddressRefused
 
 ATTEMPT_SECONDS = 15.0  # for the look-up, the connection, the request and the response together
-MAX_RESPONSE = 64 * 1024  # bytes that are read
+MAX_RESPONSE = 64 * 1024  # bytes that are read, with its header
 
+_READ_BYTES = 4096
 _MAX_ADDRESSES = 4  # of a name that are tried
+_ERRORS = (
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.ProxyError,
+    httpcore2.TimeoutException,
+    httpcore2.UnsupportedProtocol,
+)
 _TOO_LATE = f"no response within {ATTEMPT_SECONDS:g} seconds"
 
 
@@ -33,7 +42,7 @@ class Exchange(NamedTuple):
 
 
 class Sender:
-    """Sends messages, each over a connection of its own. `clock` gives Unix seconds. Close it."""
+    """Sends messages, each over a connection of its own. `clock` gives Unix seconds."""
 
     def __init__(
         self, secrets: SigningSecrets, addresses: Addresses, proxy: str | None, clock: Callable[[], float]
@@ -42,11 +51,8 @@ class Sender:
         self.secrets = secrets
         self.addresses = addresses
         self._clock = clock
-        trust = ssl.create_default_context()
-        limits = httpx2.Limits(max_keepalive_connections=0)
-        inner = httpx2.AsyncHTTPTransport(verify=trust, trust_env=False, limits=limits, proxy=proxy)
-        # No client around it: that would keep the cookies of receivers, and send them to others.
-        self._transport = inner if proxy else _CheckedTransport(inner, addresses)
+        self._trust = ssl.create_default_context()
+        self._proxy = None if proxy is None else _proxy(proxy, self._trust)
 
     async def send(self, webhook: Webhook, message_id: str, body: bytes) -> Exchange:
         """Make one attempt. It does not raise: what prevents a response is in the attempt's excerpt."""
@@ -64,79 +70,92 @@ class Sender:
         response = _Response()
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
-                self.addresses.destination(webhook.url)  # what is allowed may have changed
                 await self._exchange(webhook.url, headers, body, response)
         except TimeoutError:
             response.problem = _TOO_LATE
         except AddressRefused as error:
             response.problem = f"not sent: the URL is refused, because {error}"
-        except (
-            httpx2.HTTPError,
-            httpx2.InvalidURL,
-            OSError,
-            ValueError,
-        ) as error:  # TLS: OSError; Punycode: ValueError
+        except (*_ERRORS, OSError) as error:
             response.problem = f"no response: {_in_words(error)}"
         milliseconds = round((perf_counter() - began) * 1000)
         attempt = Attempt(at, response.status, milliseconds, _excerpt(response))
         return Exchange(attempt, headers, body, _retry_after(response.retry_after, at))
 
-    async def close(self) -> None:
-        """End all connections."""
-        await self._transport.aclose()
-
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes, response: "_Response") -> None:
-        request = httpx2.Request("POST", url, headers=headers, content=body)
-        received = await self._transport.handle_async_request(request)
-        try:
-            response.status = received.status_code
-            response.retry_after = received.headers.get("Retry-After")
-            async for chunk in received.aiter_raw():
-                response.text += chunk[: MAX_RESPONSE - len(response.text)]
-                if len(response.text) >= MAX_RESPONSE:
-                    break
-        finally:
-            await received.aclose()
+        destination = self.addresses.destination(url)  # what is allowed may have changed
+        found = None if self._proxy else await self.addresses.resolve(destination)
+        target = httpcore2.URL(
+            scheme=destination.scheme, host=destination.host, port=destination.port, target=destination.target
+        )
+        name = {"sni_hostname": destination.host.rstrip(".")}
+        async with (
+            httpcore2.AsyncConnectionPool(self._trust, self._proxy, network_backend=_Backend(found)) as connections,
+            connections.stream("POST", target, headers=[*headers.items()], content=body, extensions=name) as received,
+        ):
+            response.status = received.status
+            values = (value for header, value in received.headers if header.lower() == b"retry-after")
+            response.retry_after = next(values, b"").decode("latin-1")
+            async for chunk in received.aiter_stream():
+                response.text += chunk
 
 
 class _Response:
     """As much of a response as has arrived; `problem` is why there is no more."""
 
     status: int | None = None
-    retry_after: str | None = None
+    retry_after = ""
     text = b""
     problem = ""
 
 
-class _CheckedTransport(httpx2.AsyncBaseTransport):
-    """Connects to addresses that were checked, and verifies the certificate for the name in the URL."""
+class _Backend(httpcore2.AsyncNetworkBackend):
+    """Connects to one of the addresses that were found for a name; without any, to the name."""
 
-    def __init__(self, inner: httpx2.AsyncHTTPTransport, addresses: Addresses) -> None:
+    def __init__(self, found: Sequence[str] | None) -> None:
+        self._found = found
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        *others, last = (self._found or [host])[:_MAX_ADDRESSES]
+        for address in others:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return _Stream(await self._inner.connect_tcp(address, port, ATTEMPT_SECONDS / _MAX_ADDRESSES))
+        return _Stream(await self._inner.connect_tcp(last, port))
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """A connection from which at most MAX_RESPONSE bytes are read, and few at a time.
+
+    A response may have thousands of tiny parts. Other tasks run after each reading.
+    """
+
+    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
         self._inner = inner
-        self._addresses = addresses
+        self._left = MAX_RESPONSE
+        self.write, self.aclose, self.get_extra_info = inner.write, inner.aclose, inner.get_extra_info  # type: ignore[method-assign]
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url = request.url
-        destination = self._addresses.destination(str(url))
-        found = await self._addresses.resolve(destination)
-        request.extensions = {**request.extensions, "sni_hostname": destination.host.rstrip(".")}
-        for address in found[:_MAX_ADDRESSES]:
-            request.url = url.copy_with(host=address)  # the header Host keeps the name
-            try:
-                return await self._inner.handle_async_request(request)
-            except httpx2.ConnectError as error:
-                failure = error
-        raise failure
+    async def read(self, max_bytes: int, *_: Any, **__: Any) -> bytes:
+        if not self._left:
+            raise httpcore2.ReadError(f"the response has more than {MAX_RESPONSE} bytes")
+        part = await self._inner.read(min(max_bytes, _READ_BYTES, self._left))
+        self._left -= len(part)
+        return part
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    async def start_tls(self, *arguments: Any, **options: Any) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await self._inner.start_tls(*arguments, **options))
+
+
+def _proxy(url: str, trust: ssl.SSLContext) -> httpcore2.Proxy:
+    parts = urlsplit(url)
+    auth = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    return httpcore2.Proxy(url, auth, ssl_context=trust if parts.scheme == "https" else None)
 
 
 def _in_words(error: Exception) -> str:
     match error:
-        case httpx2.ConnectError():
+        case httpcore2.ConnectError():
             return f"no connection ({error})"
-        case httpx2.RemoteProtocolError():
+        case httpcore2.RemoteProtocolError():
             return f"the connection ended, or the response is not HTTP ({error})"
     return str(error) or "the connection ended"
 
@@ -148,10 +167,8 @@ def _excerpt(response: _Response) -> str:
     return escape_unsafe(hide_keys(text[:MAX_EXCERPT]))[:MAX_EXCERPT]
 
 
-def _retry_after(text: str | None, now: float) -> float | None:
+def _retry_after(text: str, now: float) -> float | None:
     """The seconds that Retry-After asks for (RFC 9110 section 10.2.3); None if it has neither of its forms."""
-    if text is None:
-        return None
     if text.isascii() and text.isdecimal():
         return float(text[:9])
     try:
