@@ -11,6 +11,7 @@ import httpx2
 
 from petstore_client import AsyncClient, Client, Clock, Order
 from petstore_client._versions import AsyncV2
+from petstore_client._webhooks import AsyncWebhooks
 from petstore_client.testing import FakeClock, FakePetstore, Fault, Raw, Serve
 
 T = TypeVar("T")
@@ -68,15 +69,17 @@ class Held(httpx2.BaseTransport):
 
 
 class Synchronous:
-    """An AsyncClient, or its `v2`, whose calls are run to their end, on the fake's clock."""
+    """An AsyncClient, its `v2`, or the `webhooks` of that, whose calls are run to their end, on the fake's clock."""
 
-    def __init__(self, inner: AsyncClient | AsyncV2, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(
+        self, inner: AsyncClient | AsyncV2 | AsyncWebhooks, run: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
         self._inner = inner
         self._run = run
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if isinstance(found, AsyncV2):
+        if isinstance(found, AsyncV2 | AsyncWebhooks):
             return Synchronous(found, self._run)
         return partial(self._call, found) if callable(found) else found
 

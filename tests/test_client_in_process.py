@@ -8,7 +8,17 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import AsyncClient, AsyncV2, ConflictError, KeyBannedError, Order, PreconditionFailedError, v2
+from petstore_client import (
+    APIConnectionError,
+    APIStatusError,
+    AsyncClient,
+    AsyncV2,
+    ConflictError,
+    KeyBannedError,
+    Order,
+    PreconditionFailedError,
+    v2,
+)
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
@@ -190,3 +200,30 @@ class Following(Clock):
     def __call__(self) -> float:
         self.now = self._clock.now()
         return self.now
+
+
+@pytest.mark.settings(PETSTORE_WEBHOOK_SECRET="the text from which all secrets are derived")
+async def test_webhooks_are_managed_whatever_responses_are_lost(service: Service, connected: Connected) -> None:
+    account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+    key = await service.key(account, scopes=frozenset({Scope.ORDERS_READ, Scope.WEBHOOKS_MANAGE}))
+    async with connected(key, jitter=lambda: 0.0) as petstore:
+        webhooks = petstore.v2.webhooks
+        created = await webhooks.create("https://8.8.8.8/hook", statuses="cancelled", state="paused", after="beginning")
+        assert (["cancelled"], "paused") == (created.statuses, created.state)
+        connected.lost = 1
+        with pytest.raises(APIConnectionError) as caught:
+            await webhooks.create("https://8.8.8.8/hook")
+        assert caught.value.may_have_been_applied
+        (lost,) = [each for each in await webhooks.list() if each.id != created.id]
+        connected.lost = 2
+        await webhooks.delete(lost.id)
+        connected.lost = 2
+        updated = await webhooks.update(created.id, statuses=["pending", "shipped"], after="now")
+        assert ["pending", "shipped"] == updated.statuses
+        assert updated == await webhooks.get(created.id)
+        rotated = await webhooks.rotate(created.id, grace=60)
+        assert rotated.secret != created.secret
+        with pytest.raises(APIStatusError, match="not public"):
+            await webhooks.update(created.id, url="https://127.0.0.1/hook")
+        await webhooks.delete(created.id)
+        assert [] == await webhooks.list()

@@ -1,12 +1,17 @@
 """The fake service of the client next to the real one: the same requests get the same responses."""
 
+import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -18,8 +23,12 @@ from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
-from testing.checked_clients import checked_async_client
+from petstore_server.engines.sqlite.maintenance import backup, restore
+from testing.checked_clients import check_message, checked_async_client
+from testing.deployment import Deployment
+from testing.served_fake import serving
 from testing.service import UNLIMITED, Service, bearer
+from testing.stores import BY
 
 SHOP = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.ORDERS_WRITE, Scope.ORDERS_MANAGE})
 ORDERS = "/v2/store/orders"
@@ -35,15 +44,26 @@ TIMES = "createdAt", "updatedAt"
 
 @dataclass
 class Side:
-    """One of the two services, as a key sees it, with the ETags and the last changes that it has shown."""
+    """One of the two services, as a key sees it, with the ETags and the last changes that it has shown.
+
+    `hook` is the URL of a receiver, `webhooks` are the identifiers that the service has shown, and `tokens` those of
+    changes.
+    """
 
     client: httpx2.AsyncClient
     key: str
+    hook: str = ""
     etags: dict[int, list[str]] = field(default_factory=dict)
     changed: dict[int, str] = field(default_factory=dict)
+    webhooks: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
 
     async def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> dict[str, Any]:
-        """Send a request, and return what both services must agree on; `@3-1` is the latest ETag but one of order 3."""
+        """Send a request, and return what both services must agree on; `@3-1` is the latest ETag but one of order 3.
+
+        `wh@0` is the identifier of the first webhook, `token@0` the first token, and `hook@` the URL of the receiver.
+        """
+        path, body = self._with_own(path), self._with_own(body)
         given = {name: re.sub(r"@(-?\d+)-(\d)", self._etag, value) for name, value in headers.items()}
         names = {name.replace("_", "-"): value for name, value in given.items()}
         options = {} if body is None else {"json": self._with_etags(body)}
@@ -53,7 +73,17 @@ class Side:
         content = response.json() if response.content else None
         if found["status"] < 300 and isinstance(content, dict) and "id" in content and "etag" in response.headers:
             self.etags.setdefault(content["id"], []).append(response.headers["etag"])
-        return {**found, "body": self._agreed(content)}
+        agreed = {**found, "body": self._agreed(content)}
+        if "webhook" in (found["location"] or ""):
+            agreed["location"] = found["location"].replace(self.webhooks[-1], "wh@")
+        return agreed
+
+    def _with_own(self, content: Any) -> Any:
+        text = re.sub(r"(wh|token)@(\d)", self._named, json.dumps(content))
+        return json.loads(text.replace("hook@", self.hook))
+
+    def _named(self, found: re.Match[str]) -> str:
+        return (self.webhooks if found[1] == "wh" else self.tokens)[int(found[2])]
 
     def _etag(self, found: re.Match[str]) -> str:
         known = self.etags.get(int(found[1]), ['"none"'])
@@ -70,10 +100,23 @@ class Side:
         if not isinstance(content, dict):
             return content
         found = {name: self._agreed(value) for name, value in content.items() if name not in (*TIMES, "message")}
+        if "lag" in content:
+            found |= self._webhook(content)
+        if "milliseconds" in content:
+            found = {"status": content["status"], "excerpt": content["excerpt"]} if "status" in content else {}
+        if "next" in content:
+            self.tokens.append(content["next"])
+            found["next"] = len(set(self.tokens))
         if "updatedAt" in content:
             found["moved"] = self.changed.get(content["id"]) != content["updatedAt"]
             self.changed[content["id"]] = content["updatedAt"]
         return found
+
+    def _webhook(self, content: dict[str, Any]) -> dict[str, Any]:
+        if content["id"] not in self.webhooks:
+            self.webhooks.append(content["id"])
+        found = {"id": self.webhooks.index(content["id"]), "url": content["url"].replace(self.hook, "hook@")}
+        return found | {name: True for name in ("failingSince", "secret") if name in content}
 
 
 @dataclass
@@ -82,6 +125,7 @@ class Both:
 
     sides: tuple[Side, Side]
     accounts: list[str]
+    fake: FakePetstore
 
     async def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> dict[str, Any]:
         """The response of both. Raises AssertionError if they differ."""
@@ -100,20 +144,21 @@ async def both_services(
     service: Service, stack: AsyncExitStack, scopes: frozenset[Scope] = SHOP, **options: Any
 ) -> Both:
     """Both services with the same orders, accounts and scopes, each behind a client that checks every exchange."""
+    now = datetime.fromtimestamp(service.clock.now, UTC)
     accounts = [await service.account(Plan.ENTERPRISE, UNLIMITED) for _ in range(2)]
     await service.orders(*SEEDED, Stored(5, 7, 1, reference="A", account=accounts[1]))
     fake = FakePetstore(
         [
             v2.Order(
                 id=each.id, pet_id=each.pet_id, quantity=each.quantity, complete=each.complete, status=each.status,
-                ship_date=NOON if each.ship_date else None, reference=each.reference, created_at=NOON, updated_at=NOON,
+                ship_date=NOON if each.ship_date else None, reference=each.reference, created_at=now, updated_at=now,
             )
             for each in SEEDED
         ]
         + [
             v2.Order(
-                id=5, pet_id=7, quantity=1, reference="A", account=accounts[1], status="pending", created_at=NOON,
-                updated_at=NOON,
+                id=5, pet_id=7, quantity=1, reference="A", account=accounts[1], status="pending", created_at=now,
+                updated_at=now,
             )
         ],
         scopes=sorted(scopes),
@@ -123,7 +168,7 @@ async def both_services(
     )  # fmt: skip
     client = await stack.enter_async_context(checked_async_client(fake))
     key = await service.key(accounts[0], scopes=scopes)
-    both = Both((Side(service.client, key), Side(client, fake.api_key)), accounts)
+    both = Both((Side(service.client, key), Side(client, fake.api_key)), accounts, fake)
     for order_id in range(1, 6):
         await both("GET", f"{ORDERS}/{order_id}")
     return both
@@ -274,3 +319,237 @@ async def test_each_scope_allows_the_same(service: Service, stack: AsyncExitStac
 async def test_a_batch_is_read_the_same(service: Service, stack: AsyncExitStack, body: Any) -> None:
     both = await both_services(service, stack)
     await both("POST", f"{ORDERS}/batch", body)
+
+
+WEBHOOKS = "/v2/webhooks"
+WITH_WEBHOOKS = SHOP | {Scope.WEBHOOKS_MANAGE}
+with_webhooks = pytest.mark.settings(
+    PETSTORE_WEBHOOK_SECRET="the text from which all secrets are derived", PETSTORE_WEBHOOK_NETWORKS="127.0.0.0/8"
+)
+Answer = tuple[int, dict[str, str], bytes]
+Message = tuple[Mapping[str, str], bytes]
+
+
+@dataclass
+class Receivers:
+    """A receiver of each service: the responses that it gives next, and the messages that it has received."""
+
+    both: Both
+    service: Service
+    fake: FakePetstore
+    answers: tuple[deque[Answer], deque[Answer]] = field(default_factory=lambda: (deque(), deque()))
+    received: tuple[list[Message], list[Message]] = field(default_factory=lambda: ([], []))
+    numbers: tuple[dict[str, int], dict[str, int]] = field(default_factory=lambda: ({}, {}))
+
+    def receive(self, side: int, headers: Mapping[str, str], body: bytes) -> Answer:
+        self.received[side].append((headers, body))
+        return self.answers[side].popleft() if self.answers[side] else (204, {}, b"")
+
+    def receive_of_fake(self, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
+        status, more, text = self.receive(1, headers, body)
+        return httpx2.Response(status, headers=more, content=text)
+
+    def next(self, *answers: Answer) -> None:
+        for side in self.answers:
+            side.extend(answers)
+
+    def wait(self, seconds: float) -> None:
+        self.service.clock.now += seconds
+        assert isinstance(self.fake.clock, FakeClock)
+        self.fake.clock.advance(seconds)
+
+    async def deliver(self) -> list[Any]:
+        """What both receivers have got since the last time: the messages, and which have the same identifiers."""
+        deliveries = self.service.backend.deliveries
+        assert deliveries is not None
+        deliveries._looked_at = -inf
+        await deliveries.look(self.service.clock.now)
+        while deliveries.under_way:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.005)
+        self.fake.deliver()
+        return self.messages()
+
+    def messages(self) -> list[Any]:
+        real, fake = [self._agreed(side) for side in (0, 1)]
+        assert real == fake
+        return real
+
+    def _agreed(self, side: int) -> list[Any]:
+        agreed, numbers = [], self.numbers[side]
+        for headers, body in self.received[side]:
+            number = numbers.setdefault(headers["webhook-id"], len(numbers))
+            names = {name for name in map(str.lower, headers) if name.startswith(("webhook", "content-type"))}
+            signatures = re.sub("[A-Za-z0-9+/]{43}=", "HMAC", headers["webhook-signature"])
+            check_message({name.lower(): value for name, value in headers.items()}, body)
+            message = self.both.sides[side]._agreed(json.loads(body))
+            agreed.append((number, sorted(names), signatures, {**message, "timestamp": None}))
+        self.received[side].clear()
+        return agreed
+
+
+@asynccontextmanager
+async def both_receivers(service: Service, stack: AsyncExitStack, **options: Any) -> AsyncIterator[Receivers]:
+    """Both services, with webhooks, and a receiver of each."""
+    both = await both_services(service, stack, **{"scopes": WITH_WEBHOOKS, **options})
+    found = Receivers(both, service, both.fake)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, headers, text = found.receive(0, dict(self.headers.items()), body)
+            self.send_response_only(status)
+            for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    assert service.backend.deliveries is not None
+    service.backend.deliveries._uniform = lambda: 0.0
+    with serving(Handler) as port:
+        both.sides[0].hook, both.sides[1].hook = f"http://127.0.0.1:{port}/hook", "https://shop.example/hook"
+        both.fake.receivers[both.sides[1].hook] = found.receive_of_fake
+        yield found
+
+
+@with_webhooks
+async def test_webhooks_are_managed_the_same(service: Service, stack: AsyncExitStack) -> None:
+    async with both_receivers(service, stack) as receivers:
+        both, seen = receivers.both, set()
+        await both("GET", "/v2/store/changes")  # token@0
+        requests: list[tuple[str, str, Any]] = [
+            ("POST", "", {"url": "hook@"}),
+            ("POST", "", {"url": "hook@", "statuses": ["shipped", "cancelled"], "state": "paused", "after": "token@0"}),
+            ("POST", "", {"url": "hook@", "statuses": None, "state": None, "after": "beginning"}),
+            *(("POST", "", body) for body in WRONG_BODIES),
+            *(("POST", "", {"url": "hook@", **more}) for more in WRONG),
+            ("POST", "", {"url": "hook@", "statuses": []}),
+            ("GET", "", None),
+            ("GET", "/wh@1", None),
+            *((method, "/wh_unknown", body) for method, body in (("GET", None), ("DELETE", None), ("PATCH", {}))),
+            *(("POST", f"/wh_unknown/{name}", None) for name in ("ping", "rotate")),
+            *(("PATCH", "/wh@0", more) for more in (*WRONG, *WRONG_BODIES[2:], {"state": None}, {"after": None})),
+            ("PATCH", "/wh@1", {}),
+            ("PATCH", "/wh@1", {"state": "active", "statuses": None, "after": "now", "url": "hook@"}),
+            ("PATCH", "/wh@1", {"statuses": ["pending"]}),
+            *(("POST", "/wh@1/rotate", body) for body in ROTATIONS),
+            ("POST", "/wh@1/ping", None),
+            ("DELETE", "/wh@1", None),
+            ("GET", "", None),
+            *[("POST", "", {"url": "hook@"})] * 19,
+        ]
+        for method, path, body in requests:
+            response = await both(method, WEBHOOKS + path, body)
+            seen.add((response["status"], (response["body"] or {}).get("code")))
+            receivers.wait(0.01)  # so that one webhook is older than the next
+        errors = {
+            (400, "invalid_body"),
+            (400, "invalid_cursor"),
+            (404, "webhook_not_found"),
+            (409, "too_many_webhooks"),
+        }
+        assert seen == {(200, None), (201, None), (204, None), *errors}
+        [(_, _, signatures, ping)] = receivers.messages()
+        assert ("v1,HMAC v1,HMAC", "ping") == (signatures, ping["type"])
+
+
+WRONG_BODIES: list[Any] = [[], {}, {"url": None}, {"url": ""}, {"url": "ftp://x"}, {"url": "hook@", "more": 1}]
+ROTATIONS: list[Any] = [
+    *(None, {}, {"grace": 0}, {"grace": None}, {"grace": 86_400}),
+    *([], {"grace": 86_401}, {"grace": -1}, {"grace": "1"}),
+]
+WRONG: list[dict[str, Any]] = [
+    {"statuses": ["lost"]}, {"statuses": "shipped"}, {"state": "stopped"}, {"state": 1}, {"after": "then"},
+    {"after": 1}, {"secret": "x"},
+]  # fmt: skip
+
+
+@with_webhooks
+@pytest.mark.parametrize(
+    "scopes", [WITH_WEBHOOKS - {Scope.WEBHOOKS_MANAGE}, WITH_WEBHOOKS - {Scope.ORDERS_READ}], ids=["none", "no orders"]
+)
+async def test_webhooks_need_the_same_scopes(service: Service, stack: AsyncExitStack, scopes: frozenset[Scope]) -> None:
+    async with both_receivers(service, stack, scopes=scopes) as receivers:
+        found = [
+            (await receivers.both(method, WEBHOOKS + path, body))["status"]
+            for method, path, body in (("POST", "", {"url": "hook@"}), ("GET", "", None), ("DELETE", "/wh_1", None))
+        ]
+        assert found in ([403, 403, 403], [403, 200, 404])
+
+
+@with_webhooks
+async def test_messages_are_the_same_through_failures_a_replay_and_an_end(
+    service: Service, stack: AsyncExitStack
+) -> None:
+    async with both_receivers(service, stack) as receivers:
+        both = receivers.both
+        await both("POST", WEBHOOKS, {"url": "hook@", "after": "beginning"})
+        receivers.next((500, {}, b"broken"), (429, {"Retry-After": "60"}, b"x" * 500), (302, {"Location": "/"}, b""))
+        ((first, *_),) = await receivers.deliver()
+        for wait, delivered in ((4.25, 0), (1.25, 1), (30.5, 0), (30.5, 1), (120.5, 1)):
+            receivers.wait(wait)
+            assert [first] * delivered == [number for number, *_ in await receivers.deliver()]
+            await both("GET", f"{WEBHOOKS}/wh@0")
+        await both("DELETE", f"{ORDERS}/4")
+        await both("POST", f"{ORDERS}/1/ship")
+        receivers.wait(5.5)
+        await both("GET", f"{WEBHOOKS}/wh@0")
+        ((_, _, _, changed),) = await receivers.deliver()
+        assert [4, 1] == [order["id"] for order in changed["data"]["orders"]]
+        await both("PATCH", f"{WEBHOOKS}/wh@0", {"after": "token@0", "statuses": ["cancelled"]})
+        ((_, _, _, again),) = await receivers.deliver()
+        assert [4] == [order["id"] for order in again["data"]["orders"]]
+        receivers.next((410, {}, b"gone"))
+        await both("PATCH", f"{WEBHOOKS}/wh@0", {"after": "beginning"})
+        assert 1 == len(await receivers.deliver())
+        for method, path, body in (("PATCH", "", {}), ("POST", "/ping", None), ("POST", "/rotate", None)):
+            response = await both(method, f"{WEBHOOKS}/wh@0{path}", body)
+            assert (409, "webhook_ended") == (response["status"], response["body"]["code"])
+        assert [204, 410] == [each["status"] for each in (await both("GET", f"{WEBHOOKS}/wh@0"))["body"]["attempts"]][
+            -2:
+        ]
+        await both("DELETE", f"{WEBHOOKS}/wh@0")
+
+
+@with_webhooks
+async def test_after_a_restore_both_begin_again(
+    deployment: Deployment, service: Service, stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    async with both_receivers(service, stack) as receivers:
+        await receivers.both("POST", WEBHOOKS, {"url": "hook@", "after": "beginning"})
+        (before,) = await receivers.deliver()
+        backup(deployment.store, tmp_path / "backup.db")
+        restore(deployment.store, tmp_path / "backup.db", BY)
+        receivers.both.fake.restore()
+        reset, again = await receivers.deliver()
+        assert ("orders.reset", before[3]["data"]["orders"]) == (reset[3]["type"], again[3]["data"]["orders"])
+
+
+STATUSES = None, ["cancelled", "shipped"], ["pending"]
+
+
+@with_webhooks
+@pytest.mark.parametrize("seed", range(6))
+async def test_random_changes_are_delivered_the_same(service: Service, stack: AsyncExitStack, seed: int) -> None:
+    async with both_receivers(service, stack) as receivers:
+        both, source = receivers.both, random.Random(seed)
+        requests, sent = Requests(seed, both.accounts), 0
+        await both("POST", WEBHOOKS, {"url": "hook@", "statuses": STATUSES[seed % 3], "after": "beginning"})
+        for _ in range(60):
+            method, path, body, headers = request_of(requests.operation())  # a batch has one time for all its orders
+            await both(method, path, body, **headers)
+            if source.random() < 0.3:
+                status = source.choice([200, 202, 500, 429])
+                receivers.next((status, source.choice([{}, {"Retry-After": "10"}]), b"text"))
+            if source.random() < 0.5:
+                receivers.wait(source.choice([1.25, 5.5, 40]))
+            if source.random() < 0.2:
+                changes = [{"state": "paused"}, {"state": "active"}, {"statuses": None}, {"statuses": ["pending"]}]
+                change = source.choice([*changes, {"after": "now"}, {"after": "beginning"}])
+                await both("PATCH", f"{WEBHOOKS}/wh@0", change)
+            if source.random() < 0.5:
+                sent += len(await receivers.deliver())
+                await both("GET", WEBHOOKS)
+        assert sent > 0

@@ -124,7 +124,7 @@ def test_nothing_is_asked_in_a_tight_loop(connect: Connect, wait: int, deadline:
 def test_a_service_that_holds_nothing_is_asked_once_a_second(connect: Connect) -> None:
     clock = Eventful()
     fake = FakePetstore(ORDERS, clock=clock)
-    empty = json.dumps({"data": [], "next": "1.0.0.0", "more": False}).encode()
+    empty = json.dumps({"data": [], "next": "1_0_0_0", "more": False}).encode()
     with connect(fake) as petstore:
         pages = petstore.v2.follow_changes()
         next(pages)

@@ -16,6 +16,7 @@ import pytest
 import petstore_client
 from petstore_client import V2, AsyncClient, AsyncV2, CallOptions, Client, NotFoundError, Pet, errors, testing, v2
 from petstore_client._options import Options
+from petstore_client._webhooks import AsyncWebhooks, Webhooks
 from petstore_client.testing import FakeClock, FakePetstore
 from testing.documents import read_yaml
 
@@ -34,7 +35,7 @@ def test_all_exported_names_exist_and_of_the_package_are_all(module: object) -> 
 @pytest.mark.parametrize("name", [n for n in [*petstore_client.__all__, *testing.__all__] if n[0] != "_"])
 def test_every_exported_name_has_a_docstring_and_can_get_more_fields(name: str) -> None:
     thing = getattr(petstore_client, name, None) or getattr(testing, name)
-    assert thing.__doc__ or name in ("ErrorCode", "Serve")
+    assert thing.__doc__ or name in ("ErrorCode", "Receiver", "Serve")
     assert not isinstance(thing, type) or not issubclass(thing, tuple)  # whose length programs could rely on
     for attribute, value in vars(thing).items():
         if inspect.isfunction(value) and attribute[0] != "_" and name in ("Client", "AsyncClient", "FakePetstore"):
@@ -63,7 +64,12 @@ def test_both_clients_have_the_same_methods() -> None:
 
 def test_version_2_has_the_same_methods_and_parameters_in_both_clients() -> None:
     assert methods(V2) == methods(AsyncV2)
-    assert {"iter_orders", *map(snake, OPERATIONS)} == set(methods(V2))
+    assert methods(Webhooks) == methods(AsyncWebhooks)
+    of_orders = {snake(name) for name in OPERATIONS if "Webhook" not in name}
+    assert {"iter_orders", *of_orders} == set(methods(V2))
+    assert {*map(snake, OPERATIONS)} - of_orders == {
+        f"{name}_webhook{'s' * (name == 'list')}" for name in methods(Webhooks)
+    }
     assert ["self", "limit", "filters"] == list(methods(V2)["iter_orders"])
     assert {"limit": 100, "cursor": None}.items() <= methods(V2)["list_orders"].items()
     assert {"after": None, "limit": 1000, "wait": 30}.items() <= methods(V2)["follow_changes"].items()
@@ -74,6 +80,13 @@ CONTRACT = read_yaml(CONTRACT_FILE)
 OPERATIONS: dict[str, dict[str, Any]] = {
     operation["operationId"]: operation for item in CONTRACT["paths"].values() for operation in item.values()
 }
+
+
+def method_of(operation: str) -> Any:
+    """The method of the client for an operation; `createWebhook` is `create` of `webhooks`."""
+    return getattr(Webhooks if "Webhook" in operation else V2, snake(re.sub("Webhooks?$", "", operation)))
+
+
 OTHER_NAMES = {
     "list_changes": "follow_changes", "from": "start", "to": "end", "creates_only": "create_only",
 }  # fmt: skip
@@ -95,7 +108,7 @@ def test_every_parameter_and_field_of_the_contract_is_one_of_the_client(name: st
     for content in operation.get("requestBody", {"content": {}})["content"].values():
         schema = content["schema"]["$ref"].rpartition("/")[2]
         wanted |= set(map(snake, components["schemas"][schema]["properties"]))
-    taken = set(inspect.signature(getattr(V2, snake(name))).parameters) - {"self"}
+    taken = set(inspect.signature(method_of(name)).parameters) - {"self"}
     if "filters" in taken:
         taken = taken - {"filters"} | set(v2.Filters.__annotations__)
     assert wanted == taken
@@ -147,9 +160,9 @@ def documented(text: str | None) -> set[str]:
 def test_every_argument_is_documented() -> None:
     assert set(inspect.signature(Client).parameters) <= documented(Client.__init__.__doc__)
     assert set(v2.Filters.__annotations__) <= documented(v2.Filters.__doc__)
-    for name, method in vars(V2).items():
+    for name, method in [*vars(V2).items(), *vars(Webhooks).items()]:
         if inspect.isfunction(method) and name[0] != "_":
-            arguments = set(inspect.signature(method).parameters) - {"self", "order_id", "filters"}
+            arguments = set(inspect.signature(method).parameters) - {"self", "order_id", "webhook_id", "filters"}
             assert arguments <= documented(method.__doc__), name
 
 

@@ -1,7 +1,7 @@
 """The types that users of the package rely on. Only type-checked, never run."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from typing import Literal, assert_type
 
@@ -106,3 +106,37 @@ def fakes() -> None:
     fake.then(RateLimited(3), Dropped(applied=True))
     assert_type(fake.client(max_wait=1), Client)
     assert_type(fake.async_client(), AsyncClient)
+
+
+def webhooks() -> None:
+    with Client() as petstore:
+        created = petstore.v2.webhooks.create("https://shop.example/orders", statuses="cancelled", after="beginning")
+        assert_type(created, v2.RevealedWebhook)
+        assert_type(created.secret, str)
+        assert_type(petstore.v2.webhooks.list(), list[v2.Webhook])
+        assert_type(petstore.v2.webhooks.get(created.id), v2.Webhook)
+        assert_type(petstore.v2.webhooks.update(created.id, state="paused", statuses=None), v2.Webhook)
+        assert_type(petstore.v2.webhooks.ping(created.id).status, int | None)
+        assert_type(petstore.v2.webhooks.rotate(created.id, grace=60), v2.RevealedWebhook)
+        petstore.v2.webhooks.update(created.id, state="stopped")  # type: ignore[arg-type]
+        petstore.v2.webhooks.create("https://shop.example/orders", statuses=["lost"])  # type: ignore[list-item]
+        _ = petstore.v2.webhooks.get(created.id).secret  # type: ignore[attr-defined]
+
+
+async def awaited_webhooks() -> None:
+    async with AsyncClient() as petstore:
+        created = await petstore.v2.webhooks.create("https://shop.example/orders")
+        assert_type(created, v2.RevealedWebhook)
+        assert_type(await petstore.v2.webhooks.list(), list[v2.Webhook])
+        assert_type(await petstore.v2.webhooks.update(created.id, after="now"), v2.Webhook)
+        assert_type(await petstore.v2.webhooks.ping(created.id), v2.Attempt)
+
+
+def receivers() -> None:
+    def receive(headers: Mapping[str, str], body: bytes) -> int:
+        return 204 if headers["webhook-id"] and body else 400
+
+    fake = FakePetstore()
+    fake.receivers["https://shop.example/orders"] = receive
+    fake.receivers["https://shop.example/other"] = lambda headers, body: httpx2.Response(429)
+    assert_type(fake.deliver(), int)

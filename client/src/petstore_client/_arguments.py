@@ -19,6 +19,7 @@ from petstore_client.errors import ConfigurationError
 
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 _TAG = r'(?:W/)?"[!#-~]*"'
+_WEBHOOK_ID = re.compile(r"[\w-]+", re.ASCII)  # nothing that could change the path
 _ENTITY_TAGS = re.compile(rf"\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")  # in pairs as well: they cannot be encoded
 
@@ -104,13 +105,26 @@ def changes(operations: Iterable[v2.BatchOperation]) -> list[tuple[v2.BatchOpera
     return [(each, change(each)) for each in found]
 
 
+def webhook_id(value: object) -> str:
+    """The identifier of a webhook. Raises as `query` does."""
+    text = _text("webhook_id", value)
+    if not _WEBHOOK_ID.fullmatch(text):
+        raise ConfigurationError("webhook_id must be the id of a webhook, such as wh_3kTMd9QxBv1a.")
+    return text
+
+
+def webhook(values: Mapping[str, object]) -> bytes:
+    """The body of a request with these fields of a webhook, without those that are UNSET. Raises as `query` does."""
+    return json.dumps(_changes(values)).encode()
+
+
 def _given(values: Mapping[str, object]) -> dict[str, Any]:
     """The fields of an order that have a value, by their names in the API."""
     return _changes({name: value for name, value in values.items() if value is not None})
 
 
 def _changes(values: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of an order that are not UNSET, by their names in the API. None removes a value."""
+    """The fields of an order or a webhook that are not UNSET, by their names in the API. None removes a value."""
     given = {name: value for name, value in values.items() if value is not v2.UNSET}
     checks = {name: _FIELDS[name] for name in given}
     return {api: None if given[name] is None else check(name, given[name]) for name, (api, check) in checks.items()}
@@ -162,8 +176,13 @@ _FIELDS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "status": ("status", _text),
     "reference": ("reference", _text),
     "account": ("account", _text),
+    "url": ("url", _text),
+    "statuses": ("statuses", _texts),
+    "state": ("state", _text),
+    "after": ("after", _text),
+    "grace": ("grace", integer),
 }
-"""The name in the API, and the check, of each field of an order."""
+"""The name in the API, and the check, of each field of an order or a webhook."""
 
 _PARAMETERS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "status": ("status", _texts),

@@ -23,8 +23,9 @@ RETRIED_STATUSES = frozenset({500, 502, 503, 504})
 class Operation(NamedTuple):
     """An operation of the interface, with its successful statuses. `version` is the path segment of its API version.
 
-    An operation that changes orders has two more fields. `doubt` is a note for errors of calls that may have been
-    applied. An Error record with one of the `conclusive` statuses shows that no attempt of the call was applied.
+    An operation that changes something has three more fields. `doubt` is a note for errors of calls that may have been
+    applied. An Error record with one of the `conclusive` statuses shows that no attempt of the call was applied. If it
+    is not `repeatable`, there is no further attempt after one that may have been applied.
     """
 
     name: str
@@ -34,13 +35,14 @@ class Operation(NamedTuple):
     version: str = "v1"
     doubt: str = ""
     conclusive: frozenset[int] = frozenset()
+    repeatable: bool = True
 
 
 class Call:
     """One call of an operation, from its first attempt to its result or error."""
 
     def __init__(
-        self, session: Session, operation: Operation, identifier: int | None = None, text: str = "", hold: int = 0
+        self, session: Session, operation: Operation, identifier: int | str | None = None, text: str = "", hold: int = 0
     ) -> None:
         self._session = session
         self.target = session.target
@@ -217,7 +219,8 @@ class Call:
         """Seconds before the next attempt. Raises the error if there is none."""
         if isinstance(error, errors.RateLimitError):
             return self._admission.wait_after(error)
-        if self.committed or not is_transient(error):
+        repeatable = self.operation.repeatable or not leaves_doubt(error)
+        if self.committed or not repeatable or not is_transient(error):
             raise error
         self._session.check()  # a closed client is the cause, not an option that allows no further attempt
         self._failures += 1

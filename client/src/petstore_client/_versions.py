@@ -1,29 +1,16 @@
 """Version 2 of the API: its methods in both clients."""
 
-import functools
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from collections.abc import Generator, Iterable
 from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, Protocol, SupportsIndex, Unpack, cast
+from typing import Any, SupportsIndex, Unpack
 
 from petstore_client import _arguments as arguments
 from petstore_client import _operations as operations
 from petstore_client import _shop as shop
 from petstore_client import v2
-from petstore_client._admission import Session
-from petstore_client._effects import Effects, T
-
-P = ParamSpec("P")
-
-
-class Runner(Protocol):
-    """A client that runs the effects of `_operations`, blocking."""
-
-    _core: Any
-
-    def _session(self) -> Session: ...
-    def _run(self, effects: Effects[T], key: str = "") -> T: ...
-    def _iterate(self, effects: Effects[None]) -> Generator[Any, None, None]: ...
+from petstore_client._methods import Runner, awaited, iterated
+from petstore_client._webhooks import AsyncWebhooks, Webhooks
 
 
 class V2:
@@ -204,6 +191,11 @@ class V2:
         changes = arguments.changes(operations)
         return self._client._run(shop.batch_orders(self._client._session, changes))
 
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks of the account, to which the service sends changes of orders (experimental)."""
+        return Webhooks(self._client)
+
     def _change(self, operation: v2.BatchOperation) -> v2.Order:
         return self._client._run(shop.change_order(self._client._session(), arguments.change(operation)))
 
@@ -248,34 +240,22 @@ class V2:
         return self._client._run(usage)
 
 
-def _awaited(method: Callable[Concatenate[V2, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """The same method for an AsyncClient, whose calls return awaitables."""
-
-    @functools.wraps(method)
-    async def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> Any:
-        return await cast(Any, method)(self, *arguments, **options)
-
-    return call
-
-
-def _iterated(
-    method: Callable[Concatenate[V2, P], Generator[T, None, None]],
-) -> Callable[Concatenate[Any, P], AsyncGenerator[T, None]]:
-    """The same method for an AsyncClient, whose iterations are asynchronous."""
-    return cast(Any, method)  # type: ignore[no-any-return]
-
-
 class AsyncV2:
     """Version 2 of the API (beta) for asyncio. The arguments and errors are those of `V2`."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    list_orders, iter_orders = _awaited(V2.list_orders), _iterated(V2.iter_orders)
-    get_order, cancel_order = _awaited(V2.get_order), _awaited(V2.cancel_order)
-    place_order, get_usage = _awaited(V2.place_order), _awaited(V2.get_usage)
-    put_order, update_order = _awaited(V2.put_order), _awaited(V2.update_order)
-    ship_order, complete_order = _awaited(V2.ship_order), _awaited(V2.complete_order)
-    batch_orders = _awaited(V2.batch_orders)
+    list_orders, iter_orders = awaited(V2.list_orders), iterated(V2.iter_orders)
+    get_order, cancel_order = awaited(V2.get_order), awaited(V2.cancel_order)
+    place_order, get_usage = awaited(V2.place_order), awaited(V2.get_usage)
+    put_order, update_order = awaited(V2.put_order), awaited(V2.update_order)
+    ship_order, complete_order = awaited(V2.ship_order), awaited(V2.complete_order)
+    batch_orders = awaited(V2.batch_orders)
     _change = V2._change
-    follow_changes = _iterated(V2.follow_changes)
+    follow_changes = iterated(V2.follow_changes)
+
+    @property
+    def webhooks(self) -> AsyncWebhooks:
+        """The webhooks of the account, to which the service sends changes of orders (experimental)."""
+        return AsyncWebhooks(self._client)

@@ -21,7 +21,7 @@ ErrorCode = Literal[
     "invalid_parameter", "method_not_allowed", "missing_api_key", "not_found", "order_already_cancelled",
     "order_already_complete", "order_already_shipped", "order_not_found", "order_not_shipped", "payload_too_large",
     "pet_not_found", "precondition_failed", "rate_limit_exceeded", "reference_in_use", "service_unavailable",
-    "unsupported_media_type", "uri_too_long",
+    "too_many_webhooks", "unsupported_media_type", "uri_too_long", "webhook_ended", "webhook_not_found",
 ]  # fmt: skip
 """The codes of versions 1 and 2 of the API. A later server may send others."""
 
@@ -41,11 +41,11 @@ class PetstoreError(Exception):
     """Base class of the exceptions of this client: every failure of a call is one.
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
-    `may_have_been_applied` is True if an order may have been changed or placed by an attempt whose response was lost,
-    or by another request with the same idempotency key. `idempotency_key` is the key of a failed `place_order`: another
-    call with the same arguments and this key does not place a second order. `ended_by` names the option that prevented
-    another attempt, or is None. `batch_results` are the known outcomes of a failed `batch_orders`, those of its first
-    operations; it is empty for other calls.
+    `may_have_been_applied` is True if an order or a webhook may have been changed or created by an attempt whose
+    response was lost, or an order by another request with the same idempotency key. `idempotency_key` is the key of a
+    failed `place_order`: another call with the same arguments and this key does not place a second order. `ended_by`
+    names the option that prevented another attempt, or is None. `batch_results` are the known outcomes of a failed
+    `batch_orders`, those of its first operations; it is empty for other calls.
 
     str() escapes characters that could control a terminal or forge a line of a log; `message` is unchanged.
     """
@@ -126,7 +126,7 @@ class PermissionDeniedError(APIStatusError):
 
 
 class NotFoundError(APIStatusError):
-    """404: the order or pet does not exist."""
+    """404: the order, pet or webhook does not exist."""
 
 
 class ConflictError(APIStatusError):
@@ -135,7 +135,8 @@ class ConflictError(APIStatusError):
     Or an order of the same account has the reference (`reference_in_use`): `order_id` is its identifier, otherwise
     None. Or, after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
     The shop's own systems also get `order_not_shipped`, `order_already_complete`, `account_mismatch` (the order belongs
-    to an account that the call does not name) and `identifier_reserved` (the service assigns this identifier).
+    to an account that the call does not name) and `identifier_reserved` (the service assigns this identifier). Webhooks
+    have `too_many_webhooks` and `webhook_ended`.
     """
 
     order_id: int | None = None

@@ -12,8 +12,9 @@ from petstore_client._types import Record, Timestamp
 from petstore_client.errors import APIStatusError
 
 __all__ = [
-    "UNSET", "Ban", "BatchOperation", "BatchResult", "Cancel", "Changes", "Complete", "Filters", "Granularity", "Order",
-    "Page", "Put", "Ship", "Sort", "Status", "UnsetType", "Update", "Usage", "UsageEntry", "UsageKey", "UsageWindow",
+    "UNSET", "Attempt", "Ban", "BatchOperation", "BatchResult", "Cancel", "Changes", "Complete", "Filters",
+    "Granularity", "Order", "Page", "Put", "RevealedWebhook", "Ship", "Sort", "Status", "UnsetType", "Update", "Usage",
+    "UsageEntry", "UsageKey", "UsageWindow", "Webhook", "WebhookState",
 ]  # fmt: skip
 
 Status = Literal["pending", "shipped", "cancelled"]
@@ -24,6 +25,9 @@ Sort = Literal["id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"]
 
 Granularity = Literal["hour", "day"]
 """The length of one entry of the usage history."""
+
+WebhookState = Literal["active", "paused"]
+"""The states of a webhook that a program can set."""
 
 
 class Filters(TypedDict, total=False):
@@ -158,6 +162,50 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     windows: list[UsageWindow]
     history: list[UsageEntry]
     orders: str | None = None
+
+
+class Attempt(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An attempt to deliver a message: when it began, an aware datetime, and how many milliseconds it took.
+
+    `status` is that of the receiver's response, None without one. `excerpt` is the beginning of the text of the
+    response, or why there was none.
+    """
+
+    at: Timestamp
+    status: int | None = None
+    milliseconds: int
+    excerpt: str
+
+
+class Webhook(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A webhook: the service sends changes of the account's orders to `url`, as signed messages.
+
+    `statuses` are those of the orders that it sends, None for all. `state` is "active", "paused", "stopped" (by the
+    service, after three days without success) or "ended"; a later server may send others. `lag` is the age in seconds
+    of the first change that is not delivered yet, 0 if there is none. `failing_since` is the time of the first failed
+    attempt since the last success, or None, and `attempts` are the last 20, oldest first. All datetimes are aware.
+    """
+
+    id: str
+    url: str
+    statuses: list[str] | None = None
+    state: str
+    created_at: Timestamp = field(name="createdAt")
+    lag: int
+    failing_since: Timestamp | None = field(default=None, name="failingSince")
+    attempts: list[Attempt]
+
+
+class RevealedWebhook(Webhook, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A webhook with its `secret`, which is shown this once, and which repr() hides. It verifies messages."""
+
+    secret: str
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(self.secret, "***")
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, "***" if name == "secret" else value) for name, value in super().__rich_repr__()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from petstore_client.testing.faults import (
     Unreachable,
 )
 from petstore_client.testing.service import FakePetstore, Received
+from petstore_client.testing.store import Receiver
 
 __all__ = [
     "Answered", "Banned", "CutOff", "Dropped", "Failing", "FakeClock", "FakePetstore", "Fault", "KeyInUse",
-    "NotHeld", "RateLimited", "Raw", "Received", "Serve", "Slow", "TimedOut", "Unreachable",
+    "NotHeld", "RateLimited", "Raw", "Received", "Receiver", "Serve", "Slow", "TimedOut", "Unreachable",
 ]  # fmt: skip

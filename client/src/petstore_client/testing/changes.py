@@ -4,17 +4,20 @@ import hashlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+import httpx2
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from petstore_client import v2
 from petstore_client._types import Timestamp
+from petstore_client.testing.faults import JSON, Raw
 from petstore_client.testing.store import Store
 
 _NOTHING_LEFT = {"order_already_shipped", "order_already_cancelled", "order_already_complete"}
+_REVALIDATED = {"cache-control": "private, no-cache", "vary": "Accept-Encoding, Authorization"}
 TAGS = re.compile(r'\*|(?:W/)?"([!#-~]*)"(?:[ \t]*,[ \t]*(?:W/)?"[!#-~]*")*', re.ASCII)
 
 
@@ -29,15 +32,18 @@ class Refusal(Exception):
         self.order_id = order_id
 
 
-class _Fields(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+FieldsT = TypeVar("FieldsT", bound="Fields")
+
+
+class Fields(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A strict JSON object."""
 
 
-class _Shipment(_Fields):
+class _Shipment(Fields):
     ship_date: Timestamp | None = None
 
 
-class _Corrections(_Fields):
+class _Corrections(Fields):
     pet_id: int | UnsetType | None = UNSET
     quantity: int | UnsetType | None = UNSET
     ship_date: Timestamp | UnsetType | None = UNSET
@@ -45,7 +51,7 @@ class _Corrections(_Fields):
     reference: str | UnsetType | None = UNSET
 
 
-class _Whole(_Fields):
+class _Whole(Fields):
     pet_id: int | None = None
     quantity: int | None = None
     ship_date: Timestamp | None = None
@@ -96,6 +102,15 @@ def etag_of(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
+def represent(request: httpx2.Request, content: object) -> Raw:
+    """200 with the content and its ETag, or 304."""
+    body = msgspec.json.encode(content)
+    etag = etag_of(body)
+    if request.headers.get("if-none-match") == etag:
+        return Raw(304, {"etag": etag, **_REVALIDATED})
+    return Raw(200, {**JSON, "etag": etag, **_REVALIDATED}, pieces=(body,))
+
+
 def first_with(store: Store, reference: str | None, account: str | None, but: int | None = None) -> int | None:
     """The first order of this owner that has the reference; None without a reference."""
     if reference is None:
@@ -118,15 +133,15 @@ def existing(store: Store, number: int) -> v2.Order:
 
 
 def _put(store: Store, operation: dict[str, Any], now: float) -> Apply:
-    given = asdict(_read(operation["order"], _Whole))
-    if given["account"] not in (None, *store.accounts):
+    whole = given(operation["order"], _Whole)
+    if whole["account"] not in (None, *store.accounts):
         raise Refusal(400, "invalid_body", "The field 'account' does not name an account of this store.")
-    given |= {"status": given["status"] or "pending", "ship_date": in_utc(given["ship_date"])}
+    whole |= {"status": whole["status"] or "pending", "ship_date": in_utc(whole["ship_date"])}
 
     def apply(order: v2.Order) -> v2.Order:
-        put = replace(order, **{**given, "account": given["account"] or order.account})
+        put = replace(order, **{**whole, "account": whole["account"] or order.account})
         if order.id in store.tracked and put != order:
-            _check_replaceable(order, put, placed=order.id in store.placed_ids and given["account"] is None)
+            _check_replaceable(order, put, placed=order.id in store.placed_ids and whole["account"] is None)
         return put
 
     return apply
@@ -146,8 +161,7 @@ def _check_replaceable(order: v2.Order, put: v2.Order, *, placed: bool) -> None:
 
 
 def _update(store: Store, operation: dict[str, Any], now: float) -> Apply:
-    read = asdict(_read(operation["changes"], _Corrections))
-    values = {name: value for name, value in read.items() if value is not UNSET}
+    values = given(operation["changes"], _Corrections)
     if "ship_date" in values:
         values["ship_date"] = in_utc(values["ship_date"])
 
@@ -165,8 +179,8 @@ def _update(store: Store, operation: dict[str, Any], now: float) -> Apply:
 
 
 def _ship(store: Store, operation: dict[str, Any], now: float) -> Apply:
-    given = _read({"shipDate": operation.get("shipDate")}, _Shipment).ship_date
-    ship_date = in_utc(given) or datetime.fromtimestamp(int(now), UTC)
+    named = read({"shipDate": operation.get("shipDate")}, _Shipment).ship_date
+    ship_date = in_utc(named) or datetime.fromtimestamp(int(now), UTC)
     return lambda order: _pending_to("shipped", order, ship_date=ship_date)
 
 
@@ -198,11 +212,17 @@ def _pending_to(status: str, order: v2.Order, **values: Any) -> v2.Order:
 _APPLY = {"put": _put, "update": _update, "ship": _ship, "complete": _complete, "cancel": _cancel}
 
 
-def _read(given: object, kind: type[Any]) -> Any:
+def read(members: object, kind: type[FieldsT]) -> FieldsT:
+    """A strict JSON object, as a struct of this kind. Raises Refusal."""
     try:
-        return msgspec.convert(given, type=kind)
+        return msgspec.convert(members, type=kind)
     except msgspec.ValidationError as wrong:
         raise Refusal(400, "invalid_body", f"The body is not valid: {wrong}.") from None
+
+
+def given(members: object, kind: type[Fields]) -> dict[str, Any]:
+    """The fields of a strict JSON object that are not UNSET. Raises Refusal."""
+    return {name: value for name, value in asdict(read(members, kind)).items() if value is not UNSET}
 
 
 def in_utc(date: datetime | None) -> datetime | None:

@@ -10,6 +10,7 @@ import msgspec
 from petstore_client._types import Clock
 
 JSON = {"content-type": "application/json"}
+NO_STORE = {**JSON, "cache-control": "no-store", "vary": "Accept-Encoding, Authorization"}
 
 
 @dataclass(frozen=True, slots=True)

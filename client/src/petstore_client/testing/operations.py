@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from urllib.parse import parse_qsl
 
 import httpx2
@@ -11,8 +10,10 @@ import msgspec
 
 from petstore_client import v2
 from petstore_client._types import UNDECODABLE, Timestamp, read_timestamp
-from petstore_client.testing.changes import Refusal, etag_of, existing, first_with, in_utc, seen
-from petstore_client.testing.faults import JSON, Raw, ServiceRaw, error
+from petstore_client.testing import webhooks
+from petstore_client.testing.changes import Refusal, existing, first_with, in_utc, represent, seen
+from petstore_client.testing.faults import JSON, NO_STORE, Raw, ServiceRaw, error
+from petstore_client.testing.positions import FIRST, changed_after, place_of, position_after, token_of
 from petstore_client.testing.shop import IDENTIFIER, Operation, batch, changing, identifier
 from petstore_client.testing.store import Store
 
@@ -23,9 +24,6 @@ _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
     "shipDateTo": lambda order, text: order.ship_date is not None and order.ship_date < read_timestamp(text),
     "updatedFrom": lambda order, text: order.updated_at >= read_timestamp(text),
 }
-_REVALIDATED = {"cache-control": "private, no-cache", "vary": "Accept-Encoding, Authorization"}
-Place = tuple[int, int, int]
-"""Where an order is in the sort order, as a key that sorts ascending."""
 
 
 class NewOrder(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -40,11 +38,11 @@ class NewOrder(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 def perform(store: Store, request: httpx2.Request, version: str, path: str, now: float) -> Raw:
     """The response to a request at this time, in Unix seconds."""
     target = f"{version} {request.method} {path}"
-    for pattern, scope, operation in _ROUTES:
+    for pattern, scopes, operation in _ROUTES:
         found = re.fullmatch(pattern, target)
         if found is None:
             continue
-        if scope and scope not in store.key.scopes:
+        for scope in [each for each in scopes.split() if each not in store.key.scopes]:
             challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
             more = {"www-authenticate": challenge}
             return error(403, "insufficient_scope", f"This API key lacks the scope '{scope}'.", more=more)
@@ -79,7 +77,7 @@ def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     query = dict(given)
     states, references = [[value for name, value in given if name == wanted] for wanted in ("status", "reference")]
     sort = query.get("sort", "id")
-    places = sorted((_place_of(order, sort), order) for order in store.tracked.values())
+    places = sorted((place_of(order, sort), order) for order in store.tracked.values())
     try:
         after = tuple(map(int, query["cursor"].split("."))) if "cursor" in query else ()
     except ValueError:
@@ -100,35 +98,13 @@ def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
 def _changes(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """The orders that have changed after a token, which is the history and the place of the last one."""
     query = dict(parse_qsl(request.url.query.decode()))
-    after = query.get("after", f"{store.history}.0.0.{-(2**63)}")
-    if after == "now":
-        after = f"{store.history}.0.{_microseconds(store.last_change)}.{2**63 - 1}"
-    if not re.fullmatch(r"\d+\.\d+\.\d+\.-?\d+", after):
-        return error(400, "invalid_cursor", "This token is not one of this service.")
-    history, *place = map(int, after.split("."))
-    if history != store.history:
-        return error(410, "changes_reset", "The store was restored: read everything again, into an empty copy.")
-    places = sorted((_place_of(order, "updatedAt"), order) for order in store.tracked.values())
-    found = [each for each in places if each[0] > tuple(place)]
+    place = position_after(store, query["after"]) if "after" in query else FIRST
+    found = changed_after(store, place)
     page = found[: int(query.get("limit", 100))]
-    token = ".".join(map(str, (history, *page[-1][0]))) if page else after
+    token = token_of(store, page[-1][0] if page else place)
     changes = v2.Changes(data=[seen(store, order) for _, order in page], next=token, more=len(found) > len(page))
     idle = "" if page else token
-    headers = {**JSON, "cache-control": "no-store", "vary": "Accept-Encoding, Authorization"}
-    body = msgspec.json.encode(changes)
-    return ServiceRaw(200, headers, pieces=(body,), idle=idle)
-
-
-def _place_of(order: v2.Order, sort: str) -> Place:
-    sign = -1 if sort.startswith("-") else 1
-    date = {"id": None, "shipDate": order.ship_date, "updatedAt": order.updated_at}[sort.removeprefix("-")]
-    if date is None:  # without a ship date: last in both directions
-        return 1, 0, sign * order.id
-    return 0, sign * _microseconds(date), sign * order.id
-
-
-def _microseconds(date: datetime) -> int:
-    return int(date.timestamp()) * 1_000_000 + date.microsecond
+    return ServiceRaw(200, NO_STORE, pieces=(msgspec.json.encode(changes),), idle=idle)
 
 
 def _matches(order: v2.Order, query: dict[str, str]) -> bool:
@@ -174,15 +150,6 @@ def _usage(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     return represent(request, v2.Usage(plan="enterprise", orders="all", key=store.key, windows=windows, history=[]))
 
 
-def represent(request: httpx2.Request, content: object) -> Raw:
-    """200 with the content and its ETag, or 304."""
-    body = msgspec.json.encode(content)
-    etag = etag_of(body)
-    if request.headers.get("if-none-match") == etag:
-        return Raw(304, {"etag": etag, **_REVALIDATED})
-    return Raw(200, {**JSON, "etag": etag, **_REVALIDATED}, pieces=(body,))
-
-
 _ORDERS = "/store/orders"
 _ORDER = f"{_ORDERS}/(?P<id>[^/]*)"
 _ROUTES: tuple[tuple[str, str, Operation], ...] = (
@@ -200,5 +167,6 @@ _ROUTES: tuple[tuple[str, str, Operation], ...] = (
     (f"v2 POST {_ORDER}/complete", "orders:manage", changing("complete")),
     ("v2 GET /store/changes", "orders:read", _changes),
     ("v2 GET /usage", "", _usage),
+    *webhooks.ROUTES,
 )
-"""Each path with its version and method, the scope that it needs, and what responds."""
+"""Each path with its version and method, the scopes that it needs, and what responds."""

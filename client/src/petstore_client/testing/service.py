@@ -21,7 +21,8 @@ from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, ServiceRaw, error
 from petstore_client.testing.limits import Limits
 from petstore_client.testing.operations import perform
-from petstore_client.testing.store import Store
+from petstore_client.testing.store import Receiver, Store
+from petstore_client.testing.webhooks import deliver
 
 _numbers = itertools.count(1)
 _LOOK = 0.25  # seconds after which a held request looks for changes again
@@ -49,9 +50,12 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     `ban_seconds` say when and for how long its key is banned for requests that come too early. A page of version 2
     examines at most `work_limit` orders, so it may be short, even empty. `sunset` is the header of `get_pet`.
 
-    `scopes` are those of the key: add "orders:manage" for the shop's own systems. `accounts` are the names of the
-    store's accounts: the key belongs to the first, which sees all orders, and others may own orders. Placed orders get
-    identifiers from `assigned_ids_from` on, or after the largest.
+    `receivers` are the functions that `deliver` and a ping call with the headers and the body of each message, by the
+    URLs of the webhooks. Each returns a status, an httpx2.Response, or None for 204. A URL without one has no response.
+
+    `scopes` are those of the key: add "orders:manage" for the shop's own systems, and "webhooks:manage" for webhooks.
+    `accounts` are the names of the store's accounts: the key belongs to the first, which sees all orders, and others
+    may own orders. Placed orders get identifiers from `assigned_ids_from` on, or after the largest.
 
     `requests` lists all requests, `cancelled` holds the cancelled orders, `early` counts requests that arrived before
     the Retry-After of a 429 had elapsed, and `bans` counts bans. Several threads may send requests to one fake.
@@ -83,11 +87,12 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self.early = 0
         self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # unique, so that each fake has its own limits
         self.api_key = "pso_test_fake_key_for_tests"
+        self.receivers: dict[str, Receiver] = {}
         self._faults: deque[Fault] = deque()
         self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
         self._store = Store(
             self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit,
-            v2.UsageKey(id="fake", scopes=list(scopes)), list(accounts), assigned_ids_from,
+            v2.UsageKey(id="fake", scopes=list(scopes)), list(accounts), assigned_ids_from, self.receivers,
         )  # fmt: skip
         self._store.track(self.clock.now())
 
@@ -108,6 +113,15 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     def restore(self) -> None:
         """Begin a new history of changes, as the restore of a backup does: an earlier token is 410 `changes_reset`."""
         self._store.history += 1
+
+    def deliver(self) -> int:
+        """Deliver the messages of webhooks that are due now to the `receivers`, and return how many were sent.
+
+        They are those of the service, signed by Standard Webhooks. After a failure the webhook waits, as there: let the
+        clock advance. An exception of a receiver is raised, but httpx2.TransportError means that there is no response.
+        """
+        with gates.lock:
+            return deliver(self._store, self.clock)
 
     def client(self, **options: Any) -> Client:
         """A client of this service that uses its clock; the options are those of `Client`."""

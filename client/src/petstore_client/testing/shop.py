@@ -10,7 +10,7 @@ import msgspec
 from petstore_client._shop import BODIES, MAX_BATCH_BYTES, MAX_OPERATIONS
 from petstore_client._types import UNDECODABLE
 from petstore_client.testing.changes import TAGS, Refusal, change, etag_of, seen
-from petstore_client.testing.faults import JSON, Raw
+from petstore_client.testing.faults import JSON, NO_STORE, Raw
 from petstore_client.testing.store import Store
 
 IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -52,11 +52,11 @@ def _conditions(request: httpx2.Request) -> dict[str, Any]:
 def _members(kind: str, content: bytes) -> dict[str, Any]:
     """What the body of a request is in an operation of a batch. Raises Refusal."""
     if kind in BODIES:
-        return {BODIES[kind]: _object(content)}
-    return _object(content, {"shipDate"}) if kind == "ship" and content else {}
+        return {BODIES[kind]: object_of(content)}
+    return object_of(content, {"shipDate"}) if kind == "ship" and content else {}
 
 
-def _object(content: bytes, fields: Collection[str] = ()) -> dict[str, Any]:
+def object_of(content: bytes, fields: Collection[str] = ()) -> dict[str, Any]:
     """The JSON object of a body; with `fields`, it has no others. Raises Refusal."""
     try:
         members = msgspec.json.decode(content, type=dict[str, Any])
@@ -71,12 +71,11 @@ def batch(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """The outcome of each operation of a batch."""
     if len(request.content) > MAX_BATCH_BYTES:
         raise Refusal(413, "payload_too_large", "The body of a batch has at most 256 KiB.")
-    operations = _object(request.content, {"operations"}).get("operations")
+    operations = object_of(request.content, {"operations"}).get("operations")
     if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
         raise Refusal(400, "invalid_body", f"The body must have a list of 1 to {MAX_OPERATIONS} operations.")
     results = [_outcome(store, each, now) for each in operations]
-    headers = {**JSON, "cache-control": "no-store", "vary": "Accept-Encoding, Authorization"}
-    return Raw(200, headers, pieces=(msgspec.json.encode({"results": results}),))
+    return Raw(200, NO_STORE, pieces=(msgspec.json.encode({"results": results}),))
 
 
 def _outcome(store: Store, operation: object, now: float) -> dict[str, Any]:

@@ -1,8 +1,11 @@
 """The orders and pets of the fake service, and when each order changed."""
 
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import httpx2
 from msgspec.structs import asdict, replace
 
 from petstore_client import v2
@@ -12,13 +15,33 @@ from petstore_client.testing.limits import Limits
 
 MAX_ASSIGNED_ID = 2**53 - 1  # larger identifiers are imported or put, and do not count as assigned
 
+Place = tuple[int, int, int]
+"""Where an order is in a sort order, as a key that sorts ascending."""
+
+Receiver = Callable[[Mapping[str, str], bytes], httpx2.Response | int | None]
+"""Receives a message: its headers, and its body. Returns the response, or its status; None is 204."""
+
+
+@dataclass(eq=False)
+class Subscription:
+    """A webhook of the fake service, and what it does not show: its place in the order of changes of a `history`."""
+
+    webhook: v2.Webhook
+    history: int
+    place: Place
+    replay: int = 0
+    generation: int = 1
+    previous_until: float = 0.0  # Unix seconds until which the secret of the generation before signs
+    failures: int = 0
+    next_at: float = 0.0
+
 
 @dataclass(eq=False)
 class Store:
     """What the service holds. Tests change the first four; `track` notes what has changed.
 
     `tracked` has the orders of version 2, and `placed`, by idempotency key, the request body and the response.
-    `accounts` are the names of all accounts; the first is that of the `key`.
+    `accounts` are the names of all accounts; the first is that of the `key`. `receivers` are by the URLs of webhooks.
     """
 
     orders: dict[int | None, Order]
@@ -31,6 +54,9 @@ class Store:
     key: v2.UsageKey
     accounts: list[str]
     assigned_ids_from: int | None
+    receivers: dict[str, Receiver]
+    webhooks: dict[str, Subscription] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
     placed_ids: set[int] = field(default_factory=set)
     history: int = 1  # another one after a restore
