@@ -2,6 +2,8 @@
 
 import ipaddress
 import re
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petstore_server.webhooks.addresses import Addresses, AddressRefused
+from testing.subprocesses import PATIENCE
 from testing.webhooks import named
 
 SCHEME = "it must begin with https://"
@@ -195,3 +198,26 @@ async def test_a_name_without_an_address_is_refused_only_where_it_is_needed(monk
         assert [] == await allowed.check(destination)
         with pytest.raises(AddressRefused, match="its name cannot be resolved"):
             await allowed.resolve(destination)
+
+
+HANGING = """
+import asyncio, time
+from petstore_server.webhooks import addresses
+
+async def look_up():
+    allowed = addresses.Addresses()
+    async with asyncio.timeout(0.1):
+        await allowed.resolve(allowed.destination("https://shop.example/"))
+
+addresses.socket.getaddrinfo = lambda *_, **__: time.sleep(3_600)
+try:
+    asyncio.run(look_up())
+except TimeoutError:
+    print("given up")
+"""
+
+
+def test_a_look_up_that_hangs_does_not_delay_the_end_of_the_process() -> None:
+    command = [sys.executable, "-c", HANGING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert "given up\n" == done.stdout

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from testing.forked_work import deliver_until_killed
 from testing.preloaded import forking
 from testing.process import serving
 from testing.stores import BY, Stores, opened_at
+from testing.subprocesses import busy
 from testing.webhooks import (
     SECRET,
     SETTINGS,
@@ -181,6 +183,24 @@ async def test_a_process_that_wakes_up_after_its_lease_changes_nothing(store: St
         await one.round()
         first, again = receiver.received
     assert (first.id, 204) == (again.id, before.attempts[-1].status)
+
+
+@pytest.mark.usefixtures("each_deployment")
+async def test_a_change_by_another_process_is_delivered_within_a_second(deployment: Deployment) -> None:
+    settings = deployment.made({})
+    async with (
+        opened_at(settings["PETSTORE_DATABASE_URL"]) as store,
+        delivering(store) as one,
+        Receiver() as receiver,
+    ):
+        await one.webhook(await account(store), receiver.url)
+        with serving(deployment, **SETTINGS):
+            for number in range(1, 4):
+                began = monotonic()
+                await store.orders.import_batch([Order(number)], f"import:{number}", BY)
+                await receiver.until(number)
+                assert monotonic() < began + 1 + busy()
+    assert [1, 2, 3] == receiver.orders
 
 
 @pytest.mark.usefixtures("each_deployment")

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import formatdate
@@ -133,6 +134,33 @@ async def test_a_proxy_that_the_operator_names_looks_the_names_up() -> None:
         attempt = await send("https://[::1]/", proxy=f"http://127.0.0.1:{proxy.port}")
     assert [url] == [received.target for received in proxy.received]
     assert attempt.excerpt.endswith("because its address is not public")
+
+
+async def test_messages_over_tls_go_through_a_tunnel_of_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls, certificate = server_tls(tmp_path, "DNS:shop.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    asked: list[str] = []
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        other_reader, other = await asyncio.open_connection("127.0.0.1", receiver.port)
+        writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+        await asyncio.gather(pump(reader, other), pump(other_reader, writer))
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while part := await reader.read(1_000):
+            writer.write(part)
+        writer.close()
+
+    async with Receiver(tls=tls) as receiver, await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
+        url = f"http://shop:a%40b@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        attempt = await send(f"https://shop.example:{receiver.port}/hook", proxy=url)
+    assert (204, "/hook") == (attempt.status, receiver.received[0].target)
+    [request] = asked
+    assert request.startswith(f"CONNECT shop.example:{receiver.port} HTTP/1.1\r\n")
+    assert f"proxy-authorization: basic {b64encode(b'shop:a@b').decode()}".lower() in request.lower()
 
 
 async def test_a_message_has_the_headers_of_the_specification_and_its_length() -> None:
