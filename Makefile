@@ -42,11 +42,12 @@ test-clients: $(VENV)/.clients
 	$(BIN)/python -m generated_clients $(if $(ONLY),--only $(ONLY))
 
 # Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
-# SECONDS=60 REQUESTS=1000000 ROUNDS=1000
+# SECONDS=60 REQUESTS=1000000 ROUNDS=1000 CHANGES=10000
 torture: $(VENV)/.dev
 	$(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
-		$(if $(REQUESTS),--requests $(REQUESTS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+		$(if $(REQUESTS),--requests $(REQUESTS)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(CHANGES),--changes $(CHANGES))
 
 # Changes the product with cosmic-ray, in a clone of the last commit; tests should fail. docs/reliability.md has the results.
 # ONLY=parser,gate COUNT=50 SEED=2

@@ -29,15 +29,19 @@ def name_of_account(index: int) -> str:
     return f"Account {_FIRST + index}"
 
 
-def add_keys(store: Store, number: int, *, orders: str = "all") -> list[str]:
-    """Add accounts that see these orders (all or own), with one key each; return the keys."""
+def add_keys(store: Store, number: int, *, orders: str = "all", scopes: str = _SCOPES, first: int = 0) -> list[str]:
+    """Add accounts that see these orders (all or own), with one key each; return the keys.
+
+    `first` is the index of the first of these accounts.
+    """
     keys = [new_key(Environment.PRODUCTION, secrets.randbelow) for _ in range(number)]
     limits: Row = {"plan": "enterprise", "per_minute": _LIMIT, "per_day": _LIMIT}
     shared: Row = {**limits, "created_at": time.time(), "orders": orders}
-    named = ({"id": _FIRST + index, "name": name_of_account(index), **shared} for index in range(number))
+    indexes = range(first, first + number)
+    named = ({"id": _FIRST + index, "name": name_of_account(index), **shared} for index in indexes)
     _insert(store, "accounts", named)
-    accounts = range(_FIRST, _FIRST + number)
-    shared = {"environment": "production", "scopes": _SCOPES, "note": "", "created_at": time.time()}
+    accounts = range(_FIRST + first, _FIRST + first + number)
+    shared = {"environment": "production", "scopes": scopes, "note": "", "created_at": time.time()}
     digests = (hashlib.sha256(key.encode()).digest() for key in keys)
     made = zip(accounts, digests, strict=True)
     _insert(

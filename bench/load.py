@@ -1,6 +1,7 @@
 """Loads: wrk for rates, and one connection of our own for latencies and for the time to the first byte."""
 
 import http.client
+import json
 import signal
 import statistics
 import subprocess
@@ -193,6 +194,13 @@ class Connection:
     def send(self, method: str, target: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
         """Send a request without a body; return the response and its body."""
         self._peer.request(method, target, headers=self._headers | headers)
+        response = self._peer.getresponse()
+        return response, response.read()
+
+    def post(self, target: str, content: object) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send JSON; return the response and its body."""
+        headers = self._headers | {"Content-Type": "application/json"}
+        self._peer.request("POST", target, json.dumps(content), headers)
         response = self._peer.getresponse()
         return response, response.read()
 

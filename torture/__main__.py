@@ -10,7 +10,7 @@ import traceback
 
 from torture.plan import Plan, Result
 
-GROUPS = ("power", "histories", "overload", "resources", "time", "creation", "mirror")
+GROUPS = ("power", "histories", "overload", "resources", "time", "creation", "mirror", "webhooks")
 
 
 def main() -> int:
@@ -21,7 +21,8 @@ def main() -> int:
     if unknown := set(names) - set(GROUPS):
         print(f"torture: unknown: {', '.join(unknown)}. The groups are {', '.join(GROUPS)}.", file=sys.stderr)
         return 2
-    plan = Plan(_seeds(options.seeds), options.images, options.kills, options.seconds, options.requests, options.rounds)
+    counts = {name: value for name, value in vars(options).items() if name not in ("only", "seeds")}
+    plan = Plan(_seeds(options.seeds), **counts)
     failed = False
     for name in names:
         for check in importlib.import_module(f"torture.groups.{name}").checks(plan):
@@ -44,6 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="of each load")
     parser.add_argument("--requests", type=int, default=Plan.requests, help="of the hostile variation")
     parser.add_argument("--rounds", type=int, default=Plan.rounds, help="of processes that create one store together")
+    parser.add_argument("--changes", type=int, default=Plan.changes, help="of orders while receivers of webhooks fail")
     return parser.parse_args()
 
 

@@ -40,9 +40,19 @@ class Cluster:
 
 
 async def cluster(
-    stack: AsyncExitStack, engine: str, servers: int, *, replica: bool = False, direct: bool = False, **more: str
+    stack: AsyncExitStack,
+    engine: str,
+    servers: int,
+    *,
+    replica: bool = False,
+    direct: bool = False,
+    options: Options | None = None,
+    **more: str,
 ) -> Cluster:
-    """Start everything: `engine` is sqlite or postgres. `direct`: without proxies, and on SQLite without Redis."""
+    """Start everything: `engine` is sqlite or postgres. `direct`: without proxies, and on SQLite without Redis.
+
+    Servers that are direct have the `options`, and more settings.
+    """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-torture-")))
     redis = RedisEngine("--appendonly", "yes", "--appendfsync", "always")
     stack.callback(redis.close)
@@ -59,7 +69,7 @@ async def cluster(
         clock.write_text("0")
         made.clocks.append(clock)
         if direct:
-            server = Server(url, {**({"PETSTORE_REDIS_URL": redis.url} if primary else {}), **more})
+            server = Server(url, {**({"PETSTORE_REDIS_URL": redis.url} if primary else {}), **more}, options)
         else:
             own = [await stack.enter_async_context(Proxy(each.port)) for each in (primary, second) if each is not None]
             to_redis = await stack.enter_async_context(Proxy(redis.port))

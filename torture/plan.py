@@ -20,7 +20,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The seeds, and what a run of each does: so many images, kills, seconds, requests and rounds."""
+    """The seeds, and what a run of each does: so many images, kills, seconds, requests, rounds and changes."""
 
     seeds: tuple[int, ...] = (1,)
     images: int = 50
@@ -28,6 +28,7 @@ class Plan:
     seconds: float = 20.0
     requests: int = 100_000
     rounds: int = 1000
+    changes: int = 10_000
 
 
 Check = Coroutine[Any, Any, Result]

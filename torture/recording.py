@@ -4,16 +4,18 @@
 
 The options are JSON: `folder`, whose files are recorded; `log`, the file of the events; `flush`, false for a program
 that flushes nothing; `failing`, a file during whose existence every flush fails; `clock`, a file with seconds to be
-added to the time. The program itself is unchanged: it uses SQLite's interface to files, which is another one here.
+added to the time; `constants`, other values of the program's constants, such as shorter pauses, by their full names.
+The program itself is unchanged: it uses SQLite's interface to files, which is another one here.
 """
 
 import errno
+import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ class Options:
     flush: bool = True
     failing: str = ""
     clock: str = ""
+    constants: dict[str, Any] = field(default_factory=dict)
 
 
 class Recorder:
@@ -155,8 +158,17 @@ def shift_clock(file: str) -> None:
     time.time = shifted
 
 
+def replace_constants(constants: Mapping[str, Any]) -> None:
+    """Give constants other values, from now on."""
+    for name, value in constants.items():
+        module, _, constant = name.rpartition(".")
+        getattr(importlib.import_module(module), constant)  # which has this name
+        setattr(importlib.import_module(module), constant, value)
+
+
 def prepare(options: Options) -> RecordedFiles | None:
     """Make the faults and the recording of this process."""
+    replace_constants(options.constants)
     if options.clock:
         shift_clock(options.clock)
     return record(Recorder(options)) if options.log else None

@@ -26,6 +26,7 @@ from bench.groups import (
     shop,
     startup,
     telemetry,
+    webhooks,
     workers,
 )
 from bench.plan import Plan
@@ -56,6 +57,7 @@ GROUPS = {
     "engines": Section("Processor time on PostgreSQL and Redis", ("wrk",), engines.measure),
     "workers": Section("Workers", ("wrk",), workers.measure),
     "telemetry": Section("Logging and usage history", ("wrk",), telemetry.measure),
+    "webhooks": Section("Webhooks", ("wrk",), webhooks.measure),
     "startup": Section("Start", (), startup.measure),
     "client": Section("Client", (), client.measure),
     "console": Section("Operator console", (), console.measure),
