@@ -112,11 +112,12 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
 def change_orders(
     changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
 ) -> Work[tuple[int, Collection[int]]]:
-    last_id = max((row[0] for row in created if row[0] <= MAX_ASSIGNED_ID), default=0)
+    last_id = max([row[0] for row in created if row[0] <= MAX_ASSIGNED_ID], default=0)
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
     yield from _update(changed, change, at, None)
-    yield Commands(_INSERT, [(*row[:7], at, change, 0, None, row[7]) for row in created])
-    yield Commands(INSERT_ENTRY, [row[1:] for row in audit])
+    if created:
+        yield Commands(_INSERT, [(*row[:7], at, change, 0, None, row[7]) for row in created])
+    yield Commands(INSERT_ENTRY, audit)
     return at, ()
 
 
@@ -126,9 +127,12 @@ def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> 
 
 
 def _update(rows: Sequence[Row], change: int, at: int, batch: int | None) -> Work[None]:
-    yield Commands(_SET_STATUS, [(row[1], at, batch, row[0]) for row in rows if row[6] is None])
-    yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
-    yield Commands(_SET_OWNER, [(row[7], row[0]) for row in rows if row[7] is not None])
+    statuses = [(row[1], at, batch, row[0]) for row in rows if row[6] is None]
+    yield Commands(_SET_STATUS, statuses)
+    if len(statuses) < len(rows):
+        yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
+    if owners := [(row[7], row[0]) for row in rows if row[7] is not None]:
+        yield Commands(_SET_OWNER, owners)
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
