@@ -29,9 +29,9 @@ class Call:
 
     `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded, and
     `parameter` is the one that the route's template names, or empty. `operation` is the identifier of the operation
-    that a request with a valid key asks for, or NO_OPERATION, and `action` its action; `principal` and `decision` are
-    None until the gate has them, `code` is that of the error that the response reports. `held` are the seconds for
-    which the request was held.
+    that a request with a valid key asks for, or NO_OPERATION, and `action` what it does to one order; `principal` and
+    `decision` are None until the gate has them, `code` is that of the error that the response reports. `held` are the
+    seconds for which the request was held.
     """
 
     # In the class, because most calls have some of these values, and one is made for each request.

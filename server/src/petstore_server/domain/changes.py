@@ -130,3 +130,9 @@ class ChangedOrder(NamedTuple):
     @property
     def created(self) -> bool:
         return self.before is None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the change cancelled an order that was not cancelled before."""
+        cancelled = Status.CANCELLED
+        return self.before is not None and self.before.status is not cancelled and self.stored.order.status is cancelled

@@ -170,6 +170,8 @@ class Changes:
     async def _answer(self, call: Call, order_id: int, transition: Transition[Order] | Put) -> Response:
         """The response with the order after the change, and its new ETag."""
         changed = await self._change(call, order_id, transition)
+        if changed.cancelled:
+            call.action = CANCEL.action  # also of a put, for the usage history
         body = _text(call, changed).encode()
         lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
