@@ -88,8 +88,14 @@ class OrderChange(NamedTuple):
         so that a request that is repeated after a lost response is never refused for what it did itself; everything
         else comes after it. Raises OrderNotFound, OrderConflict, PreconditionFailed.
         """
+        transition = self.transition
         try:
-            order = self._apply(stored)
+            if isinstance(transition, Put):
+                order = self._put(transition, stored)
+            elif stored is None:
+                raise errors.OrderNotFound(self.order_id)
+            else:
+                order = transition.apply(stored.order)
         except _NOTHING_LEFT:
             raise
         except errors.DomainError:
@@ -99,17 +105,12 @@ class OrderChange(NamedTuple):
             self._require_match(stored)
         return order
 
-    def _apply(self, stored: StoredOrder | None) -> Order:
-        transition = self.transition
-        if not isinstance(transition, Put):
-            if stored is None:
-                raise errors.OrderNotFound(self.order_id)
-            return transition.apply(stored.order)
+    def _put(self, put: Put, stored: StoredOrder | None) -> Order:
         if stored is not None:
-            return transition.apply(stored)
+            return put.apply(stored)
         if self.owner is not None:
             raise errors.OrderNotFound(self.order_id)
-        return transition.order
+        return put.order
 
     def _require_match(self, stored: StoredOrder | None) -> None:
         if self.matches is not None and (stored is None or not self.matches(stored)):
@@ -121,11 +122,22 @@ class OrderChange(NamedTuple):
 class ChangedOrder(NamedTuple):
     """An order after a change, durable. It has its account only if the request asked for it.
 
-    `before` is the order before the change, None if the change created it.
+    `decided` is the order as it was decided, `before` the one before the change, None if the change created it, and
+    `at` the time of what was written (Unix microseconds).
     """
 
-    stored: StoredOrder
+    decided: StoredOrder
     before: Order | None
+    at: int
+
+    @property
+    def order(self) -> Order:
+        return self.decided.order
+
+    @property
+    def stored(self) -> StoredOrder:
+        """The order with its times."""
+        return self.decided.written(self.at)
 
     @property
     def created(self) -> bool:
@@ -135,4 +147,4 @@ class ChangedOrder(NamedTuple):
     def cancelled(self) -> bool:
         """Whether the change cancelled an order that was not cancelled before."""
         cancelled = Status.CANCELLED
-        return self.before is not None and self.before.status is not cancelled and self.stored.order.status is cancelled
+        return self.before is not None and self.before.status is not cancelled and self.order.status is cancelled

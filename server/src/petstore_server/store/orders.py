@@ -136,7 +136,7 @@ class Orders(Part):
         and are not locked. Raises OrderNotFound, OrderConflict, DamagedRecord.
         """
         change = OrderChange(order_id, transition, actor, owner)
-        return (await self._engine.submit(self._change_all, change, account_id)).stored.order
+        return (await self._engine.submit(self._change_all, change, account_id)).order
 
     async def request(self, change: OrderChange, account_id: int = 0) -> ChangedOrder:
         """Carry out a change of one order, as `change` does; return the order after it.
@@ -330,7 +330,7 @@ class Orders(Part):
             inserted = [(*order_row(order), owners.get(order.account)) for order in new]
             yield from self._engine.dialect.insert_orders(inserted, last_id, actor.at, batch)
         if replaced:
-            updated = [(*_changed_row(existing[order.id], order), owners.get(order.account)) for order in replaced]
+            updated = [_changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
             yield from self._engine.dialect.update_orders(updated, actor.at, batch)
         return outcomes
 
@@ -557,7 +557,8 @@ class _Batch:
     def outcome(self, change: OrderChange) -> _Outcome | Exception:
         """The order after the change and before it, or the error that its caller gets."""
         try:
-            self._check_account(change)
+            if isinstance(change.transition, Put):
+                self._check_account(change.transition.order.account, change.owner)
             stored = self._stored(change)
             order = change.apply(stored)
             if stored is None:
@@ -568,44 +569,40 @@ class _Batch:
 
     def rows(self) -> tuple[list[Row], list[Row]]:
         """The rows of the orders that were changed, and of those that are new."""
-        changed = [self._row(order_id, with_record) for order_id, with_record in self._changed.items()]
-        return changed, [self._row(order_id, with_record=True) for order_id in sorted(self._created)]
+        changed = [
+            self._row(order_id) if with_record else _status_row(self._orders[order_id].order)
+            for order_id, with_record in self._changed.items()
+        ]
+        return changed, [self._row(order_id) for order_id in sorted(self._created)]
 
-    def _row(self, order_id: int, with_record: bool) -> Row:
+    def _row(self, order_id: int) -> Row:
         order = self._orders[order_id].order
-        row = order_row(order) if with_record else _status_row(order)
-        return *row, self._owners.get(order.account)
+        return *order_row(order), self._owners.get(order.account)
 
     def _create(self, change: OrderChange, order: Order) -> _Outcome:
         if order.id >= self._first_assigned > 1:
             raise IdentifierReserved(order.id, self._first_assigned)
         self._take_reference(None, order)
-        after = self._note(change, Change(None, order.fields()), StoredOrder(order, NOT_YET, NOT_YET))
+        self._note(change, Change(None, order.fields()))
         self._created.add(order.id)
+        after = self._orders[order.id] = StoredOrder(order, NOT_YET, NOT_YET)
         return after, None
 
     def _change(self, change: OrderChange, stored: StoredOrder, order: Order) -> _Outcome:
         self._take_reference(stored.order, order)
         old, new = _difference(stored.order, order)
-        after = StoredOrder(order, NOT_YET, stored.created_at, stored.placed)
-        after = self._note(change, Change(old, new), after)
+        self._note(change, Change(old, new))
         if order.id not in self._created:
             self._changed[order.id] = self._changed.get(order.id, False) or {*old, *new} != {"status"}
+        after = self._orders[order.id] = StoredOrder(order, NOT_YET, stored.created_at, stored.placed)
         return after, stored.order
 
-    def _note(self, change: OrderChange, difference: Change, after: StoredOrder) -> StoredOrder:
-        """Note the order after a change, and the entry of the change; return the order."""
-        order_id = after.order.id
-        self.audit.append(audit_row(change.actor, change.transition.action, f"order:{order_id}", difference))
-        self._orders[order_id] = after
-        return after
+    def _note(self, change: OrderChange, difference: Change) -> None:
+        self.audit.append(audit_row(change.actor, change.transition.action, f"order:{change.order_id}", difference))
 
-    def _check_account(self, change: OrderChange) -> None:
-        """Raise UnknownAccount if the change names an account that does not exist for its caller."""
-        if not isinstance(change.transition, Put):
-            return
-        name = change.transition.order.account
-        if name is not None and (name not in self._owners or change.owner not in (None, self._owners[name])):
+    def _check_account(self, name: str | None, owner: int | None) -> None:
+        """Raise UnknownAccount if an account that a put names does not exist for its caller."""
+        if name is not None and (name not in self._owners or owner not in (None, self._owners[name])):
             raise UnknownAccount
 
     def _stored(self, change: OrderChange) -> StoredOrder | None:
@@ -647,9 +644,10 @@ class _Batch:
 def _find_accounts(changes: Sequence[OrderChange], rows: Iterable[Row]) -> Work[dict[int, str]]:
     """The names of the accounts by id that the changes name, and of the owners of orders where one needs them."""
     puts = [change.transition.order.account for change in changes if isinstance(change.transition, Put)]
+    if not puts and not any(change.sees_account for change in changes):
+        return {}
     names = sorted({name for name in puts if name is not None})
-    needed = puts or any(change.sees_account for change in changes)
-    owners = sorted({row[4] for row in rows if row[4] is not None}) if needed else []
+    owners = sorted({row[4] for row in rows if row[4] is not None})
     if not names and not owners:
         return {}
     conditions = [("id = ANY(%s::bigint[])", (owners,))] + ([(f"name IN {marks(names)}", names)] if names else [])
@@ -671,20 +669,19 @@ def _written(
             return TryAgain(f"another program has added order {decided_by}")
     if isinstance(outcome, Exception):
         return outcome
-    stored, before = outcome
-    return ChangedOrder(stored.written(at), before)
+    return ChangedOrder(*outcome, at)
 
 
-def _changed_row(before: Order, after: Order) -> Row:
-    """The row to write, without the owner; without a record where only the status changed."""
+def _changed_row(before: Order, after: Order, owner: int | None) -> Row:
+    """The row to write, with the owner."""
     if before.status is not after.status and before._replace(status=after.status) == after:
         return _status_row(after)
-    return order_row(after)
+    return *order_row(after), owner
 
 
 def _status_row(order: Order) -> Row:
-    """The row to write where only the status changed, without the owner."""
-    return order.id, str(order.status), None, None, None, None, None
+    """The row to write where only the status changed."""
+    return order.id, str(order.status), None, None, None, None, None, None
 
 
 def _difference(before: Order, after: Order) -> tuple[dict[str, Any], dict[str, Any]]:

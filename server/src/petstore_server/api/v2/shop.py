@@ -175,7 +175,7 @@ class Changes:
         body = _text(call, changed).encode()
         lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
-            lines += b"Location: %d\r\n" % changed.stored.order.id
+            lines += b"Location: %d\r\n" % changed.order.id
         return body_response((body,), len(body), "application/json", lines, 201 if changed.created else 200)
 
     async def _carry_out(self, call: Call, item: BatchItem, now: Transition[Order]) -> str:
