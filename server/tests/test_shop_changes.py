@@ -160,6 +160,22 @@ async def test_what_was_decided_by_an_order_that_another_process_added_is_decide
         assert "order:8" not in [entry.subject for entry in await log(store)]
 
 
+async def test_an_order_that_another_process_added_gets_no_change_of_one_that_was_to_be_new(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store, "zoo", "zoo")
+        with psycopg.connect(postgres_stores.url) as other:
+            other.execute("LOCK TABLE petstore.accounts")
+            changes = asyncio.create_task(request(store, put(Order(8, account="zoo")), OrderChange(8, CANCEL, BY)))
+            await until_waiting(other)
+            other.execute(ADD, [8, "shipped", None, '{"id":8}'])
+            other.commit()
+        assert [OrderAlreadyShipped] * 2 == [type(outcome) for outcome in await changes]
+        assert {8: Order(8, status=Status.SHIPPED)} == await stored(store)
+        assert "order:8" not in [entry.subject for entry in await log(store)]
+
+
 async def until_waiting(other: "psycopg.Connection[Any]") -> None:
     """Wait until a transaction waits for another one."""
     async with asyncio.timeout(PATIENCE):
@@ -271,6 +287,59 @@ async def test_a_reference_moves_from_one_order_to_another(each_backend: Stores)
             store, OrderChange(2, correct({"reference": None}), BY), put(Order(1, reference="R"))
         )
         assert [None, "R"] == [back.stored.order.reference, again.stored.order.reference]
+
+
+@pytest.mark.parametrize("account", [None, "zoo"])
+async def test_orders_that_have_shared_a_reference_since_1_0_keep_it(each_backend: Stores, account: str | None) -> None:
+    async with each_backend.opened() as store:
+        replaced = await shared_reference(store, account)
+        outcomes = await request(store, *map(put, replaced))
+        outcomes += await request(store, OrderChange(2, correct({"quantity": 3}), BY), put(replaced[0]))
+        kept = [replaced[0], replaced[1]._replace(quantity=3)]
+        assert [*replaced, kept[1], kept[0]] == [each.stored.order for each in outcomes]
+        [refused] = await request(store, put(Order(3, reference="R", account=account)))
+        assert (ReferenceInUse, (1,)) == (type(refused), refused.values)
+        assert kept == [*(await stored(store)).values()]
+
+
+async def test_an_import_keeps_a_reference_that_orders_have_shared_since_1_0(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        replaced = await shared_reference(store, "zoo")
+        new = Order(3, reference="R", account="zoo")
+        outcomes = await store.orders.import_batch([*replaced, new], "import:2", BY)
+        assert [ImportOutcome.REPLACED, ImportOutcome.REPLACED, ImportOutcome.REFERENCE_IN_USE] == outcomes
+        assert replaced == [*(await stored(store)).values()]
+
+
+async def shared_reference(store: Store, account: str | None) -> list[Order]:
+    """Store two orders with one reference; return what may replace them."""
+
+    def share() -> Work[None]:
+        yield Command("UPDATE petstore.orders SET reference = 'R'")
+
+    await add_key(store, "zoo", "zoo")
+    orders = [Order(number, reference=f"R {number}", account=account) for number in (1, 2)]
+    await store.orders.import_batch(orders, "import:1", BY)
+    await store.engine.transaction(share)
+    return [order._replace(pet_id=5, quantity=2, reference="R") for order in orders]
+
+
+async def test_a_placed_order_stays_protected_after_a_change_of_the_same_transaction(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store, "zoo", "zoo")
+        owner = (await store.accounts.find("zoo")).id
+        order_id = (await store.orders.place(Placement(owner, "a", 7, 1, None, None), BY)).order_id
+        corrected, refused, named = await request(
+            store,
+            OrderChange(order_id, correct({"quantity": 2}), BY),
+            put(Order(order_id, 9)),
+            put(Order(order_id, 8, account="zoo")),
+        )
+        assert corrected.stored.placed
+        assert isinstance(refused, AccountMismatch)
+        assert Order(order_id, 8, account="zoo") == named.stored.order
+        [at] = {each.stored.updated_at for each in (corrected, named)}
+        assert at > corrected.stored.created_at
 
 
 async def test_a_reference_that_stays_locked_is_a_503_and_changes_nothing(

@@ -43,6 +43,20 @@ async def test_only_a_cancel_is_counted_as_one(service: Service) -> None:
 
 
 @pytest.mark.usefixtures("each_deployment")
+async def test_a_put_that_cancels_an_order_is_counted_as_a_cancel_and_a_batch_is_not(service: Service) -> None:
+    client = await partner(service, VisibleOrders.ALL)
+    await service.orders(Order(1), Order(2))
+    cancelled: dict[str, Any] = {"status": "cancelled"}
+    responses = [await client.put(1, **cancelled), await client.put(1, **cancelled), await client.put(9, **cancelled)]
+    assert [200, 200, 201] == [response.status_code for response in responses]
+    await client.batch({"operation": "cancel", "orderId": 2})
+    await service.background_round()
+    usage = service.backend.store.usage
+    [counts] = (await usage.history(client.id, 0, int(service.clock.now) + 1, Granularity.HOUR)).values()
+    assert UsageCounts(4, cancelled=1, succeeded=3) == counts
+
+
+@pytest.mark.usefixtures("each_deployment")
 async def test_every_action_of_orders_is_found_by_its_request(service: Service) -> None:
     client = await partner(service, VisibleOrders.ALL)
     await service.orders(*(Order(number) for number in range(1, 8)))

@@ -13,9 +13,11 @@ from petstore_server.domain.timestamps import (
     canonical_timestamp,
     format_timestamp,
     format_unix,
+    microseconds,
     parse_duration,
     parse_timestamp,
     parse_when,
+    timestamp_text,
 )
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -76,6 +78,11 @@ def test_an_invalid_timestamp_is_rejected_not_rounded(text: str) -> None:
 def test_a_formatted_timestamp_parses_to_the_same_microsecond(timestamp: datetime) -> None:
     assert timestamp == parse_timestamp(format_timestamp(timestamp))
     assert format_timestamp(timestamp) == canonical_timestamp(format_timestamp(timestamp))
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_unix_microseconds_are_exact_also_before_1970(timestamp: datetime) -> None:
+    assert timestamp_text(microseconds(timestamp)) == format_timestamp(timestamp)
 
 
 def test_durations_count_from_now_forwards_or_backwards_and_a_date_is_its_first_second_in_utc() -> None:

@@ -131,7 +131,7 @@ class Gate:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
         request = call.request
         authorization = request.headers.get(b"authorization")
-        call.principal = principal = self.authenticator.known(authorization) or await self._identify(call)
+        call.principal = call.caller = principal = self.authenticator.known(authorization) or await self._identify(call)
         operation = None if match.route is None else match.route.operations.get(request.method)
         if operation is not None:
             call.operation, call.action = operation.id, operation.action

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 from petstore_server.api.trace_context import TraceContext, parse_traceparent
@@ -29,9 +29,9 @@ class Call:
 
     `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded, and
     `parameter` is the one that the route's template names, or empty. `operation` is the identifier of the operation
-    that a request with a valid key asks for, or NO_OPERATION, and `action` its action; `principal` and `decision` are
-    None until the gate has them, `code` is that of the error that the response reports. `held` are the seconds for
-    which the request was held.
+    that a request with a valid key asks for, or NO_OPERATION, and `action` what it does to one order; `principal` and
+    `decision` are None until the gate has them, `code` is that of the error that the response reports. `held` are the
+    seconds for which the request was held.
     """
 
     # In the class, because most calls have some of these values, and one is made for each request.
@@ -41,17 +41,14 @@ class Call:
     decision: Decision | None = None
     code: str | None = None
     held: float = 0.0
+    caller: Principal
+    """The principal, for handlers: they are called once it is known."""
 
     def __init__(self, request: Request, request_id: bytes, segments: list[str], parameter: str = "") -> None:
         self.request = request
         self.request_id = request_id
         self.segments = segments
         self.parameter = parameter
-
-    @property
-    def caller(self) -> Principal:
-        """The principal, which the gate has set before it calls a handler."""
-        return cast(Principal, self.principal)
 
     @property
     def trace(self) -> TraceContext | None:

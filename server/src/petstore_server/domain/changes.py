@@ -50,7 +50,12 @@ class Put(NamedTuple):
         return PUT
 
     def apply(self, stored: StoredOrder) -> Order:
-        """Return the order after it. Raises OrderAlreadyShipped, OrderAlreadyCancelled, AccountMismatch."""
+        """Return the order after it.
+
+        Raises PreconditionFailed, OrderAlreadyShipped, OrderAlreadyCancelled, AccountMismatch.
+        """
+        if self.creates_only:
+            raise errors.PreconditionFailed("the order exists already, and If-None-Match asks for a new one")
         order = kept_of(stored.order, self.order)
         match evaluate_import(stored.order, order, placed=stored.placed and self.order.account is None):
             case ImportOutcome.UNCHANGED | ImportOutcome.REPLACED:
@@ -83,27 +88,29 @@ class OrderChange(NamedTuple):
         so that a request that is repeated after a lost response is never refused for what it did itself; everything
         else comes after it. Raises OrderNotFound, OrderConflict, PreconditionFailed.
         """
-        if isinstance(self.transition, Put) and self.transition.creates_only and stored is not None:
-            raise errors.PreconditionFailed("the order exists already, and If-None-Match asks for a new one")
+        transition = self.transition
         try:
-            order = self._apply(stored)
-            if stored is not None and order == stored.order:
-                return order
+            if isinstance(transition, Put):
+                order = self._put(transition, stored)
+            elif stored is None:
+                raise errors.OrderNotFound(self.order_id)
+            else:
+                order = transition.apply(stored.order)
         except _NOTHING_LEFT:
             raise
         except errors.DomainError:
             self._require_match(stored)
             raise
-        self._require_match(stored)
+        if stored is None or order != stored.order:
+            self._require_match(stored)
         return order
 
-    def _apply(self, stored: StoredOrder | None) -> Order:
-        transition = self.transition
+    def _put(self, put: Put, stored: StoredOrder | None) -> Order:
         if stored is not None:
-            return transition.apply(stored) if isinstance(transition, Put) else transition.apply(stored.order)
-        if isinstance(transition, Put) and self.owner is None:
-            return transition.order
-        raise errors.OrderNotFound(self.order_id)
+            return put.apply(stored)
+        if self.owner is not None:
+            raise errors.OrderNotFound(self.order_id)
+        return put.order
 
     def _require_match(self, stored: StoredOrder | None) -> None:
         if self.matches is not None and (stored is None or not self.matches(stored)):
@@ -113,7 +120,31 @@ class OrderChange(NamedTuple):
 
 
 class ChangedOrder(NamedTuple):
-    """An order after a change, durable. `order` has its account only if the request asked for it."""
+    """An order after a change, durable. It has its account only if the request asked for it.
 
-    stored: StoredOrder
-    created: bool = False
+    `decided` is the order as it was decided, `before` the one before the change, None if the change created it, and
+    `at` the time of what was written (Unix microseconds).
+    """
+
+    decided: StoredOrder
+    before: Order | None
+    at: int
+
+    @property
+    def order(self) -> Order:
+        return self.decided.order
+
+    @property
+    def stored(self) -> StoredOrder:
+        """The order with its times."""
+        return self.decided.written(self.at)
+
+    @property
+    def created(self) -> bool:
+        return self.before is None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the change cancelled an order that was not cancelled before."""
+        cancelled = Status.CANCELLED
+        return self.before is not None and self.before.status is not cancelled and self.order.status is cancelled

@@ -72,7 +72,8 @@ def format_timestamp(timestamp: datetime) -> str:
 
 def microseconds(timestamp: datetime) -> int:
     """An aware datetime in Unix microseconds."""
-    return (timestamp - _EPOCH) // timedelta(microseconds=1)
+    since = timestamp - _EPOCH
+    return (since.days * DAY + since.seconds) * 1_000_000 + since.microseconds  # a division takes four times as long
 
 
 @lru_cache(maxsize=4096)  # orders of one import share a timestamp

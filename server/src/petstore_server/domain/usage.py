@@ -30,7 +30,7 @@ class Granularity(StrEnum):
 class UsageCounts(NamedTuple):
     """Requests of an account with a valid key: admitted, and refused by each window or for a ban; and responses.
 
-    The responses to admitted requests: cancelled (2xx of an operation that cancels an order), succeeded (other 2xx),
+    The responses to admitted requests: cancelled (2xx that cancelled an order, not of a batch), succeeded (other 2xx),
     unchanged (304), forbidden (403), not_found (404), conflict (409), gone (410), invalid (other 4xx), failed (5xx). A
     request that is not answered yet, or whose client has disconnected, has none.
     """

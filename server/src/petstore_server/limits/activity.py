@@ -68,7 +68,7 @@ class UsageRecorder:
     def responded(self, principal: Principal | None, operation: str, status: int, action: str | None = None) -> None:
         """Record the response to a request, in the hour of the request or in a later one, unless it was refused.
 
-        `action` is that of the operation, if it has one: only an operation that cancels an order counts as cancelling.
+        `action` is what the request does to one order, if anything: only an order that is cancelled counts as that.
         """
         if principal is not None and status != 429:
             field = _CANCELLED if status < 300 and action == CANCEL.action else _RESPONSE_FIELDS[status - 200]

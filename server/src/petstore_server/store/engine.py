@@ -236,9 +236,8 @@ class Dialect(Protocol):
     ) -> Work[tuple[int, Collection[int]]]:
         """Write changed and new orders with audit entries at `now` (Unix seconds), as the last of a transaction.
 
-        A row is as for `update_orders` and `insert_orders`; one of `audit` begins with the identifier of the new order
-        that it is about, or None. Return the time of the change in Unix microseconds, and which of the new orders exist
-        already: nothing is written for these.
+        A row is as for `update_orders` and `insert_orders`, and one of `audit` is an `audit_row`. Return the time of
+        the change in Unix microseconds, and which of the new orders exist already: nothing is written for these.
         """
 
     def update_orders(self, rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
@@ -106,6 +106,7 @@ _FORGET = """
 _NO_IDENTIFIER = '{"id":0'  # how the JSON of an order begins that has no identifier yet
 
 PlacementRequest = tuple[Placement, Actor]
+_Outcome = tuple[StoredOrder, Order | None]  # the order after a change and before it, None if it is new
 
 
 class Claimed(NamedTuple):
@@ -135,7 +136,7 @@ class Orders(Part):
         and are not locked. Raises OrderNotFound, OrderConflict, DamagedRecord.
         """
         change = OrderChange(order_id, transition, actor, owner)
-        return (await self.request(change, account_id)).stored.order
+        return (await self._engine.submit(self._change_all, change, account_id)).order
 
     async def request(self, change: OrderChange, account_id: int = 0) -> ChangedOrder:
         """Carry out a change of one order, as `change` does; return the order after it.
@@ -329,7 +330,7 @@ class Orders(Part):
             inserted = [(*order_row(order), owners.get(order.account)) for order in new]
             yield from self._engine.dialect.insert_orders(inserted, last_id, actor.at, batch)
         if replaced:
-            updated = [(*_changed_row(existing[order.id], order), owners.get(order.account)) for order in replaced]
+            updated = [_changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
             yield from self._engine.dialect.update_orders(updated, actor.at, batch)
         return outcomes
 
@@ -372,17 +373,20 @@ class Orders(Part):
         owned = sorted({(change.order_id, change.owner) for change in changes if change.owner is not None})
         rows = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted, owned))}
         accounts = yield from _find_accounts(changes, rows.values())
-        batch, found, looked_up = _Batch(rows, accounts, self.first_assigned, NO_KEYS), NO_KEYS, set[Named]()
-        outcomes = [batch.outcome(change) for change in changes]
-        while not batch.references <= looked_up:  # with those that orders have, again
-            looked_up |= batch.references
-            found = yield from self._engine.dialect.find_keys([], sorted(looked_up), 0.0)
+        found = NO_KEYS
+        looked_up: set[Named] = set()
+        while True:
             batch = _Batch(rows, accounts, self.first_assigned, found)
             outcomes = [batch.outcome(change) for change in changes]
-        if not batch.audit:
-            return outcomes
-        now = max(change.actor.at for change in changes)
-        at, existing = yield from self._engine.dialect.change_orders(*batch.rows(), batch.audit, now)
+            if batch.references <= looked_up:
+                break
+            looked_up |= batch.references  # with those that orders have, again
+            found = yield from self._engine.dialect.find_keys([], sorted(looked_up), 0.0)
+        at = NOT_YET
+        existing: Collection[int] = ()
+        if batch.audit:
+            now = max([change.actor.at for change in changes])
+            at, existing = yield from self._engine.dialect.change_orders(*batch.rows(), batch.audit, now)
         return [_written(change, outcome, at, existing) for change, outcome in zip(changes, outcomes, strict=True)]
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
@@ -539,57 +543,66 @@ class _Batch:
         self, rows: Mapping[int, Row], accounts: Mapping[int, str], first_assigned: int, found: PlacementKeys
     ) -> None:
         self.audit: list[Row] = []
-        self.references = set[Named]()
+        self.references: set[Named] = set()
         self._rows = rows
         self._accounts = accounts
-        self._owners = {name: account_id for account_id, name in accounts.items()}
+        self._owners: dict[str | None, int] = {name: account_id for account_id, name in accounts.items()}
         self._first_assigned = first_assigned
         self._busy = found.busy_references
         self._used = dict(found.references)
         self._orders: dict[int, StoredOrder] = {}  # as they are after the changes so far
-        self._before: dict[int, Order | None] = {}  # of each that is changed or new
+        self._created: set[int] = set()
+        self._changed: dict[int, bool] = {}  # whether more than the status is written, of those that are not new
 
-    def outcome(self, change: OrderChange) -> ChangedOrder | Exception:
-        """The order after the change, or the error that its caller gets."""
+    def outcome(self, change: OrderChange) -> _Outcome | Exception:
+        """The order after the change and before it, or the error that its caller gets."""
         try:
-            return self._changed(change)
+            if isinstance(change.transition, Put):
+                self._check_account(change.transition.order.account, change.owner)
+            stored = self._stored(change)
+            order = change.apply(stored)
+            if stored is None:
+                return self._create(change, order)
+            return (stored, stored.order) if order == stored.order else self._change(change, stored, order)
         except Exception as error:  # noqa: BLE001 - for its caller: even a defect must not affect the others
             return error
 
     def rows(self) -> tuple[list[Row], list[Row]]:
         """The rows of the orders that were changed, and of those that are new."""
-        changed, created = list[Row](), list[Row]()
-        for order_id, before in self._before.items():
-            order = self._orders[order_id].order
-            row = order_row(order) if before is None else _changed_row(before, order)
-            (created if before is None else changed).append((*row, self._owners.get(order.account or "")))
-        return changed, sorted(created)
+        changed = [
+            self._row(order_id) if with_record else _status_row(self._orders[order_id].order)
+            for order_id, with_record in self._changed.items()
+        ]
+        return changed, [self._row(order_id) for order_id in sorted(self._created)]
 
-    def _changed(self, change: OrderChange) -> ChangedOrder:
-        self._check_account(change)
-        order_id, stored = change.order_id, self._stored(change)
-        order = change.apply(stored)
-        if stored is None:
-            if order_id >= self._first_assigned > 1:
-                raise IdentifierReserved(order_id, self._first_assigned)
-            before, difference, after = None, Change(None, order.fields()), StoredOrder(order, NOT_YET, NOT_YET)
-        elif order == stored.order:
-            return ChangedOrder(stored)
-        else:
-            before = stored.order
-            difference = _difference(before, order)
-            after = StoredOrder(order, NOT_YET, stored.created_at, stored.placed)
-        self._take_reference(before, order)
-        entry = audit_row(change.actor, change.transition.action, f"order:{order_id}", difference)
-        is_new = self._before.setdefault(order_id, before) is None
-        self.audit.append((order_id if is_new else None, *entry))
-        self._orders[order_id] = after
-        return ChangedOrder(after, created=stored is None)
+    def _row(self, order_id: int) -> Row:
+        order = self._orders[order_id].order
+        return *order_row(order), self._owners.get(order.account)
 
-    def _check_account(self, change: OrderChange) -> None:
-        """Raise UnknownAccount if the change names an account that does not exist for its caller."""
-        name = change.transition.order.account if isinstance(change.transition, Put) else None
-        if name is not None and (name not in self._owners or change.owner not in (None, self._owners[name])):
+    def _create(self, change: OrderChange, order: Order) -> _Outcome:
+        if order.id >= self._first_assigned > 1:
+            raise IdentifierReserved(order.id, self._first_assigned)
+        self._take_reference(None, order)
+        self._note(change, Change(None, order.fields()))
+        self._created.add(order.id)
+        after = self._orders[order.id] = StoredOrder(order, NOT_YET, NOT_YET)
+        return after, None
+
+    def _change(self, change: OrderChange, stored: StoredOrder, order: Order) -> _Outcome:
+        self._take_reference(stored.order, order)
+        old, new = _difference(stored.order, order)
+        self._note(change, Change(old, new))
+        if order.id not in self._created:
+            self._changed[order.id] = self._changed.get(order.id, False) or {*old, *new} != {"status"}
+        after = self._orders[order.id] = StoredOrder(order, NOT_YET, stored.created_at, stored.placed)
+        return after, stored.order
+
+    def _note(self, change: OrderChange, difference: Change) -> None:
+        self.audit.append(audit_row(change.actor, change.transition.action, f"order:{change.order_id}", difference))
+
+    def _check_account(self, name: str | None, owner: int | None) -> None:
+        """Raise UnknownAccount if an account that a put names does not exist for its caller."""
+        if name is not None and (name not in self._owners or owner not in (None, self._owners[name])):
             raise UnknownAccount
 
     def _stored(self, change: OrderChange) -> StoredOrder | None:
@@ -608,10 +621,8 @@ class _Batch:
     def _take_reference(self, before: Order | None, order: Order) -> None:
         """Note the reference that an order gets. Raises ReferenceInUse if another order of the owner has it."""
         if before is not None and (before.reference, before.account) == (order.reference, order.account):
-            return  # as in most changes
+            return  # as in most changes; what two orders have had since 1.0 stays
         old, new = (None if before is None else self._named(before)), self._named(order)
-        if old == new:
-            return  # what two orders have had since 1.0 stays
         if new is not None:
             self.references.add(new)
             if new in self._busy:
@@ -627,15 +638,16 @@ class _Batch:
             return None
         row = self._rows.get(order.id)
         owner = None if row is None else row[4]
-        return owner or self._owners.get(order.account or "", NO_OWNER), order.reference
+        return owner or self._owners.get(order.account, NO_OWNER), order.reference
 
 
 def _find_accounts(changes: Sequence[OrderChange], rows: Iterable[Row]) -> Work[dict[int, str]]:
     """The names of the accounts by id that the changes name, and of the owners of orders where one needs them."""
     puts = [change.transition.order.account for change in changes if isinstance(change.transition, Put)]
+    if not puts and not any(change.sees_account for change in changes):
+        return {}
     names = sorted({name for name in puts if name is not None})
-    needed = puts or any(change.sees_account for change in changes)
-    owners = sorted({row[4] for row in rows if row[4] is not None}) if needed else []
+    owners = sorted({row[4] for row in rows if row[4] is not None})
     if not names and not owners:
         return {}
     conditions = [("id = ANY(%s::bigint[])", (owners,))] + ([(f"name IN {marks(names)}", names)] if names else [])
@@ -645,7 +657,7 @@ def _find_accounts(changes: Sequence[OrderChange], rows: Iterable[Row]) -> Work[
 
 
 def _written(
-    change: OrderChange, outcome: ChangedOrder | Exception, at: int, existing: Collection[int]
+    change: OrderChange, outcome: _Outcome | Exception, at: int, existing: Collection[int]
 ) -> ChangedOrder | Exception:
     """The outcome of a change that was written `at`; `existing` are new orders that another transaction has added.
 
@@ -655,23 +667,34 @@ def _written(
         decided_by = outcome.values[0] if isinstance(outcome, ReferenceInUse) else change.order_id
         if {decided_by, change.order_id}.intersection(existing):
             return TryAgain(f"another program has added order {decided_by}")
-    return outcome if isinstance(outcome, Exception) else ChangedOrder(outcome.stored.written(at), outcome.created)
+    if isinstance(outcome, Exception):
+        return outcome
+    return ChangedOrder(*outcome, at)
 
 
-def _changed_row(before: Order, after: Order) -> Row:
-    """The row to write, without the owner; without a record where only the status changed."""
+def _changed_row(before: Order, after: Order, owner: int | None) -> Row:
+    """The row to write, with the owner."""
     if before.status is not after.status and before._replace(status=after.status) == after:
-        return after.id, str(after.status), None, None, None, None, None
-    return order_row(after)
+        return _status_row(after)
+    return *order_row(after), owner
 
 
-def _difference(before: Order, after: Order) -> Change:
-    """The fields that differ, as `audit.difference` has them, at a third of its cost."""
-    changed = [(name, old, new) for name, old, new in zip(ORDER_FIELDS, before, after, strict=True) if old != new]
-    return Change(
-        {name: old for name, old, _ in changed if old is not None},
-        {name: new for name, _, new in changed if new is not None},
-    )
+def _status_row(order: Order) -> Row:
+    """The row to write where only the status changed."""
+    return order.id, str(order.status), None, None, None, None, None, None
+
+
+def _difference(before: Order, after: Order) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields that differ, before and after, as `audit.difference` has them, at a third of its cost."""
+    old: dict[str, Any] = {}
+    new: dict[str, Any] = {}
+    for name, was, becomes in zip(ORDER_FIELDS, before, after, strict=True):
+        if was != becomes:
+            if was is not None:
+                old[name] = was
+            if becomes is not None:
+                new[name] = becomes
+    return old, new
 
 
 def _new_orders(requests: Sequence[PlacementRequest], found: PlacementKeys) -> dict[Named, PlacementRequest]:

@@ -170,10 +170,12 @@ class Changes:
     async def _answer(self, call: Call, order_id: int, transition: Transition[Order] | Put) -> Response:
         """The response with the order after the change, and its new ETag."""
         changed = await self._change(call, order_id, transition)
+        if changed.cancelled:
+            call.action = CANCEL.action  # also of a put, for the usage history
         body = _text(call, changed).encode()
         lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
-            lines += b"Location: %d\r\n" % changed.stored.order.id
+            lines += b"Location: %d\r\n" % changed.order.id
         return body_response((body,), len(body), "application/json", lines, 201 if changed.created else 200)
 
     async def _carry_out(self, call: Call, item: BatchItem, now: Transition[Order]) -> str:

@@ -65,8 +65,8 @@ _TICK = f"UPDATE petstore.clock SET change = change + 1, at = {_LATER} WHERE one
 _UPDATE = f"WITH tick AS ({_TICK}) {_UPDATED}"
 _ENTRIES = """
     unnest(
-        %s::bigint[], %s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]
-    ) AS entries (created, at, actor, action, subject, before, after)
+        %s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]
+    ) AS entries (at, actor, action, subject, before, after)
 """
 _RECORDED = f"""
     INSERT INTO petstore.audit (at, actor, action, subject, before, after)
@@ -89,7 +89,7 @@ _NUMBERED_TICK = _TICK.replace(" WHERE", ", last_order_id = greatest(last_order_
 _CREATE = f"""
     WITH tick AS ({_NUMBERED_TICK}), changed AS ({_UPDATED}),
     inserted AS ({_INSERTED} ON CONFLICT (id) DO NOTHING RETURNING id),
-    recorded AS ({_RECORDED} WHERE created IS NULL OR created IN (SELECT id FROM inserted))
+    recorded AS ({_RECORDED} WHERE subject <> ALL(%s::text[]) OR subject IN (SELECT 'order:' || id FROM inserted))
     SELECT at, ARRAY(SELECT id FROM inserted) FROM tick
 """
 _INSERT = f"WITH tick AS ({_NUMBERED_TICK}) {_INSERTED}"
@@ -176,11 +176,12 @@ def change_orders(
 ) -> Work[tuple[int, Collection[int]]]:
     values = [None, *_columns(changed, 8)]
     if not created:
-        [(at, _)] = yield Query(_CHANGE, [*values, *_columns(audit, 7)], last=True)
+        [(at, _)] = yield Query(_CHANGE, [*values, *_columns(audit, 6)], last=True)
         return at, ()
     ids = [row[0] for row in created]
     last_id = max((order_id for order_id in ids if order_id <= MAX_ASSIGNED_ID), default=0)
-    parameters = [last_id, *values, None, *_columns(created, 8), *_columns(audit, 7)]
+    subjects = [f"order:{order_id}" for order_id in ids]
+    parameters = [last_id, *values, None, *_columns(created, 8), *_columns(audit, 6), subjects]
     [(at, inserted)] = yield Query(_CREATE, parameters, last=True)
     return at, set(ids).difference(inserted)
 

@@ -67,9 +67,9 @@ _SET_ALL = """
 _SET_OWNER = "UPDATE orders SET account_id = ? WHERE id = ? AND account_id IS NULL"
 _INSERT = """
     INSERT INTO orders
-        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported,
-        account_id)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12)
+        (id, status, pet_id, complete, ship_date, reference, record, account_id, created_at, updated_at, revision,
+        placed, imported)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12)
 """
 _USED_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
@@ -105,18 +105,19 @@ def require_schema(version: int) -> Work[None]:
 
 def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
     [(text,)] = yield Query(_READ, ([*ids, *(order_id for order_id, _ in owned)],))
-    orders: list[Row] = json.loads(text)
+    orders: list[Row] = msgspec.json.decode(text)
     return orders
 
 
 def change_orders(
     changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
 ) -> Work[tuple[int, Collection[int]]]:
-    last_id = max((row[0] for row in created if row[0] <= MAX_ASSIGNED_ID), default=0)
+    last_id = max([row[0] for row in created if row[0] <= MAX_ASSIGNED_ID], default=0)
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
     yield from _update(changed, change, at, None)
-    yield Commands(_INSERT, [(*row[:7], at, change, 0, None, row[7]) for row in created])
-    yield Commands(INSERT_ENTRY, [row[1:] for row in audit])
+    if created:
+        yield Commands(_INSERT, [(*row, at, change, 0, None) for row in created])
+    yield Commands(INSERT_ENTRY, audit)
     return at, ()
 
 
@@ -126,14 +127,17 @@ def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> 
 
 
 def _update(rows: Sequence[Row], change: int, at: int, batch: int | None) -> Work[None]:
-    yield Commands(_SET_STATUS, [(row[1], at, batch, row[0]) for row in rows if row[6] is None])
-    yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
-    yield Commands(_SET_OWNER, [(row[7], row[0]) for row in rows if row[7] is not None])
+    statuses = [(row[1], at, batch, row[0]) for row in rows if row[6] is None]
+    yield Commands(_SET_STATUS, statuses)
+    if len(statuses) < len(rows):
+        yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
+    if owners := [(row[7], row[0]) for row in rows if row[7] is not None]:
+        yield Commands(_SET_OWNER, owners)
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
-    yield Commands(_INSERT, [(*row[:7], at, change, 0, batch, row[7]) for row in rows])
+    yield Commands(_INSERT, [(*row, at, change, 0, batch) for row in rows])
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
@@ -153,7 +157,7 @@ def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple
     for order_id, row in enumerate(rows, last_id + 1):
         pet_id, ship_date, reference, record, account_id, key, digest, placed_at, actor, entry = row
         record = f'{{"id":{order_id}{record}'
-        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1, None, account_id))
+        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, account_id, at, change, 1, None))
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
         audit.append((placed_at, actor, PLACE, f"order:{order_id}", None, after))
