@@ -19,7 +19,7 @@ from bench.machine import BenchError, cpu_seconds, resident, this_process_on
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.receiver import Receiver
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import PRODUCT, Goal, Row
 from bench.setup import ACCOUNT, Running, Setup, Store
 
 WEBHOOKS, OF_ACCOUNT = 1_000, 20
@@ -36,7 +36,7 @@ _SCOPES = "orders:cancel orders:read webhooks:manage"
 _PATH = "/v2/webhooks"
 
 
-def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+def measure(plan: Plan) -> list[Row]:
     """Measure both engines: the same store without webhooks, with idle ones, and with some that deliver."""
     rows: list[Row] = []
     with this_process_on(plan.cores.load), Receiver() as receiver, Setup(plan) as setup:
@@ -44,7 +44,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             progress(f"webhooks on {engine}")
             subject = _Subject(setup, engines, receiver)
             rows += [*_idle_rows(engine, subject), _delay_row(engine, subject), *_load_rows(engine, subject)]
-    return rows, []
+    return rows
 
 
 def _idle_rows(engine: str, subject: "_Subject") -> list[Row]:
