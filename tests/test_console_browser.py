@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from testing.browser import ServedDemo, Visit, served_demo
+from testing.threaded_receiver import SIGNING
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -29,6 +30,7 @@ PAGES = {
     "account": "accounts/Acme%20Pet%20Supplies",
     "account with a banned key": "accounts/Paws%20Express",
     "suspended account": "accounts/Quiet%20Cat%20Cafe",
+    "account with webhooks": "accounts/demo",
     "account with a long name": f"accounts/{LONG_NAME}",
     "asking before a suspension": "accounts/demo/suspend",
     "last week": "?period=week",
@@ -107,7 +109,7 @@ Visiting = Callable[..., AbstractContextManager[ConsoleVisit]]
 
 @pytest.fixture(name="demo", scope="module")
 def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
-    with served_demo(tmp_path_factory.mktemp("demo") / "log") as demo:
+    with served_demo(tmp_path_factory.mktemp("demo") / "log", **SIGNING) as demo:
         yield demo
 
 
@@ -162,6 +164,11 @@ def _problems(visit: ConsoleVisit, width: int) -> list[str]:
     visit.upload("november.csv", FILE)
     visit.page.get_by_role("button", name="Import", exact=True).wait_for()
     checked = visit.page.url.removeprefix(visit.demo.console)
+    visit.open(PAGES["account with webhooks"])
+    visit.page.get_by_label("URL").fill("http://127.0.0.1:1/hook")
+    visit.press("Create webhook")
+    visit.page.get_by_role("link", name=re.compile("^Go to wh_")).click()
+    webhook = visit.page.url.removeprefix(visit.demo.console)
     visit.open(PAGES["account with a banned key"])
     key = "keys/" + visit.page.locator("tr th .id").first.inner_text()
     visit.open("imports/new")
@@ -169,6 +176,9 @@ def _problems(visit: ConsoleVisit, width: int) -> list[str]:
     visit.page.get_by_role("heading", name="How the file is read").wait_for()
     to_choose = visit.page.url.removeprefix(visit.demo.console)
     more = {
+        "webhook": webhook,
+        "rotating the secret of a webhook": f"{webhook}/rotate",
+        "deleting a webhook": f"{webhook}/delete",
         "key": key,
         "rotating a key": f"{key}/rotate",
         "revoking a key": f"{key}/revoke",

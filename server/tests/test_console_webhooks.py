@@ -72,7 +72,7 @@ async def test_a_webhook_is_created_and_its_secret_is_shown_once(
     ("url", "problem"),
     [
         ("", "The URL is refused: "),
-        ("http://192.0.2.1/", "The URL is refused: its address is not public."),
+        ("http://192.0.2.1/", "The URL is refused: its address"),
         ("https://10.0.0.1/", "The URL is refused: its address is not public."),
         ("https://me:pw@shop.example/", "The URL is refused: it must have no user name or password"),
     ],
@@ -172,8 +172,7 @@ async def test_a_ping_shows_what_was_sent_and_what_came_back(
     assert "The ping was answered" in page
     assert re.search(r"What came back Status 200, after [\d,]+ ms\. <i>thanks</i>", page)
     assert f"POST {receiver.url} " in page
-    of_the_library = {"accept", "connection"}  # which it may add to the headers
-    assert all(f"{name}: {received.headers[name]}" in page for name in received.headers.keys() - of_the_library)
+    assert all(f"{name}: {value}" in page for name, value in received.headers.items())
     assert received.body in page
     assert "query" not in browser.page
     receiver.status = 500
