@@ -112,6 +112,21 @@ class VersionContract:
         if path and status == 405:
             same(set(headers["allow"].split(", ")), set(path.responses), "the methods in Allow")
 
+    def check_message(self, headers: Headers, body: bytes) -> None:
+        """Raise AssertionError unless this is a message that createWebhook has among its callbacks."""
+        value = _strict_json(body)
+        callbacks = self.document["paths"]["/webhooks"]["post"]["callbacks"].values()
+        for request in (item["post"] for callback in callbacks for item in callback.values()):
+            content = request["requestBody"]["content"]["application/json"]
+            if any(example["value"]["type"] == value["type"] for example in content["examples"].values()):
+                _validate(self._validator(_as_written(content["schema"])), value, "the body")
+                for parameter in map(self._resolve, request["parameters"]):
+                    text = headers[parameter["name"]]
+                    number = parameter["schema"]["type"] == "integer"
+                    _validate(self._validator(parameter["schema"]), int(text) if number else text, parameter["name"])
+                return
+        fail(f"there is no message of the type {value['type']}")
+
     def check_outside(self, method: str, status: int, headers: Headers, body: bytes) -> None:
         """The contract itself and its page, or an error: no key, so no limits (D2)."""
         for name in headers.keys() & {name.lower() for name in _LIMITS}:

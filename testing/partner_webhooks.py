@@ -13,6 +13,7 @@ import httpx2
 
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.webhooks import Webhook, WebhookState
+from testing.checked_clients import contract
 from testing.partners import Partner
 from testing.service import Service
 from testing.subprocesses import PATIENCE
@@ -29,7 +30,9 @@ class Receiver:
 
     url: str = ""
     status: int = 200
-    messages: list[tuple[Mapping[str, str], bytes]] = field(default_factory=list)
+    messages: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    """All messages, also those that a test has taken out of `messages`."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def orders(self) -> list[int]:
@@ -40,7 +43,9 @@ class Receiver:
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        self.messages.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        message = headers, await reader.readexactly(int(headers["content-length"]))
+        self.messages.append(message)
+        self.received.append(message)
         await self.released.wait()
         writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 6\r\nConnection: close\r\n\r\nthanks" % self.status)
         writer.close()
@@ -48,7 +53,7 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
-    """A receiver on a free port of this machine."""
+    """A receiver on a free port of this machine. At the end, each message is checked against the contract."""
     receiver = Receiver()
     receiver.released.set()
     async with await asyncio.start_server(receiver.respond, "127.0.0.1", 0) as server:
@@ -57,6 +62,8 @@ async def receiving() -> AsyncIterator[Receiver]:
             yield receiver
         finally:
             receiver.released.set()
+    for headers, body in receiver.received:
+        contract().versions["v2"].check_message(headers, body)
 
 
 def signers(message: tuple[Mapping[str, str], bytes], *secrets: str) -> list[bool]:

@@ -234,6 +234,25 @@ async def test_a_paused_webhook_delivers_what_has_changed_once_it_is_resumed(ser
         assert [order_id] == receiver.orders()
 
 
+async def test_an_account_that_comes_to_see_other_orders_is_told_to_begin_again(service: Service) -> None:
+    client = await partner(service, VisibleOrders.ALL)
+    await service.orders(Order(1), Order(2))
+    async with receiving() as receiver:
+        await created(client, url=receiver.url, after="beginning")
+        await deliver(service)
+        assert [1, 2] == receiver.orders()
+        order_id = await client.placed("1")
+        await set_orders(service, client.account, VisibleOrders.OWN)
+        receiver.messages.clear()
+        await deliver(service)
+        reset, _ = receiver.messages
+        assert "orders.reset" == json.loads(reset[1])["type"]
+        assert [order_id] == receiver.orders()
+        token = json.loads(reset[1])["data"]["next"]
+        await service.background_round()
+        assert [order_id] == [order["id"] for order in (await client.get(CHANGES, after=token)).json()["data"]]
+
+
 async def test_another_address_is_tried_at_once(service: Service) -> None:
     client = await partner(service)
     webhook = await created(client)
