@@ -4,6 +4,7 @@ import asyncio
 import socket
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import formatdate
 from pathlib import Path
@@ -97,9 +98,11 @@ async def test_a_certificate_has_to_be_for_the_name_and_by_a_trusted_authority(
 
 
 async def test_a_server_without_tls_cannot_be_connected_to() -> None:
-    def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head(400))
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
     async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
         attempt = await send(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
@@ -142,21 +145,26 @@ async def test_messages_over_tls_go_through_a_tunnel_of_the_proxy(
     tls, certificate = server_tls(tmp_path, "DNS:shop.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     asked: list[str] = []
+    ended = asyncio.Event()
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
         other_reader, other = await asyncio.open_connection("127.0.0.1", receiver.port)
         writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
         await asyncio.gather(pump(reader, other), pump(other_reader, writer))
+        ended.set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while part := await reader.read(1_000):
-            writer.write(part)
-        writer.close()
+        with suppress(OSError):
+            while part := await reader.read(1_000):
+                writer.write(part)
+            writer.close()
+            await writer.wait_closed()
 
     async with Receiver(tls=tls) as receiver, await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
         url = f"http://shop:a%40b@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
         attempt = await send(f"https://shop.example:{receiver.port}/hook", proxy=url)
+        await ended.wait()
     assert (204, "/hook") == (attempt.status, receiver.received[0].target)
     [request] = asked
     assert request.startswith(f"CONNECT shop.example:{receiver.port} HTTP/1.1\r\n")
