@@ -90,7 +90,7 @@ def test_the_page_of_the_client_names_every_operation_of_version_2() -> None:
     text = (GUIDE / "client.md").read_text()
     names = [name for version, *_, name, _ in EVERY_OPERATION if version == "v2"]
     methods = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names]
-    methods = [re.sub(r"^(\w+)_webhooks?$", r"webhooks.\1", name) for name in methods]
+    methods = [re.sub(r"^(\w+)_webhooks?$", r"\1(", name) for name in methods]
     assert [] == [name for name in methods if f"`{name.replace('list_changes', 'follow_changes')}" not in text]
 
 

@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an empty URL": ({"url": ""}, "'url'"),
     "a URL that is too long": ({"url": "https://127.0.0.1/" + "x" * 2031}, "'url'"),
     "a URL with a line feed": ({"url": "https://127.0.0.1/\nx"}, "visible"),
-    "a URL without TLS": ({"url": "http://192.88.99.1/"}, "https://"),
+    "a URL without TLS": ({"url": "http://192.88.99.1/"}, "URL is refused"),
     "a URL of another scheme": ({"url": "ftp://127.0.0.1/"}, "https://"),
     "a private address": ({"url": "https://10.0.0.1/"}, "not public"),
     "a password": ({"url": "https://user:password@127.0.0.1/"}, "password"),
