@@ -24,7 +24,7 @@ from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from testing.checked_clients import check_message, checked_async_client
+from testing.checked_clients import checked_async_client, contract
 from testing.deployment import Deployment
 from testing.served_fake import serving
 from testing.service import UNLIMITED, Service, bearer
@@ -380,7 +380,7 @@ class Receivers:
             number = numbers.setdefault(headers["webhook-id"], len(numbers))
             names = {name for name in map(str.lower, headers) if name.startswith(("webhook", "content-type"))}
             signatures = re.sub("[A-Za-z0-9+/]{43}=", "HMAC", headers["webhook-signature"])
-            check_message({name.lower(): value for name, value in headers.items()}, body)
+            contract().versions["v2"].check_message({name.lower(): value for name, value in headers.items()}, body)
             message = self.both.sides[side]._agreed(json.loads(body))
             agreed.append((number, sorted(names), signatures, {**message, "timestamp": None}))
         self.received[side].clear()

@@ -656,11 +656,11 @@ def test_a_reader_that_goes_away_ends_a_watch_that_waits(start: Start) -> None:
 def test_after_a_restore_a_watch_says_so(run: Run, tmp_path: Path) -> None:
     fake = FakePetstore([Order(id=1)])
     state = tmp_path / "position"
-    state.write_text("1.0.5.1\n")
+    state.write_text("1_0_5_1\n")
     fake.restore()
     done = run(fake, "orders", "watch", "--state", str(state))
     assert (1, "", "changes_reset") == (done.code, done.out, json.loads(done.err)["code"])
-    assert "1.0.5.1\n" == state.read_text()
+    assert "1_0_5_1\n" == state.read_text()
 
 
 @pytest.mark.parametrize("name", ["position", "position.new"])

@@ -3,16 +3,17 @@
 import base64
 import hmac
 import json
-from collections.abc import Mapping
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import pytest
+import standardwebhooks
 
 from petstore_client import Client, Order, v2
-from petstore_client.testing import FakePetstore
-from testing.checked_clients import check_message
+from petstore_client.testing import FakeClock, FakePetstore
+from testing.checked_clients import contract
 from testing.client_variants import Connect
 
 URL = "https://shop.example/orders"
@@ -24,11 +25,11 @@ class Receiver:
 
     def __init__(self, *responses: httpx2.Response | Exception | int | None) -> None:
         self.responses = list(responses)
-        self.headers: list[Mapping[str, str]] = []
+        self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
 
-    def __call__(self, headers: Mapping[str, str], body: bytes) -> httpx2.Response | int | None:
-        check_message(headers, body)
+    def __call__(self, headers: dict[str, str], body: bytes) -> httpx2.Response | int | None:
+        contract().versions["v2"].check_message(headers, body)
         self.headers.append(headers)
         self.bodies.append(body)
         response = self.responses.pop(0) if self.responses else None
@@ -59,7 +60,7 @@ def received(*orders: Order, receiver: Receiver, **options: Any) -> FakePetstore
 def signed_by(receiver: Receiver, secret: str, number: int = -1) -> bool:
     """Whether one of the signatures of a message is that of the secret (Standard Webhooks 1.0.0)."""
     headers, body = receiver.headers[number], receiver.bodies[number]
-    signed = f"{headers['Webhook-Id']}.{headers['Webhook-Timestamp']}.".encode() + body
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     key = base64.b64decode(secret.removeprefix("whsec_"))
     expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
     return f"v1,{expected}" in headers["webhook-signature"].split(" ")
@@ -317,13 +318,35 @@ def test_an_error_of_a_receiver_reaches_the_test_and_the_message_is_sent_again(c
         assert 1 == fake.deliver()
 
 
+@pytest.mark.parametrize("late", [0, 301])
+def test_messages_are_verified_by_the_package_for_receivers_on_a_clock_with_the_present_time(late: int) -> None:
+    clock = FakeClock(time.time() - late)
+    fake = FakePetstore([Order(id=1)], scopes=SCOPES, clock=clock)
+    seen: list[Any] = []
+    with fake.client() as petstore:
+        created = petstore.v2.webhooks.create(URL, after="beginning")
+        verifier = standardwebhooks.Webhook(created.secret)
+
+        def receive(headers: dict[str, str], body: bytes) -> int:
+            try:
+                seen.append(verifier.verify(body, headers))
+            except standardwebhooks.WebhookVerificationError:
+                return 401
+            return 204
+
+        fake.receivers[URL] = receive
+        fake.deliver()
+        assert [401 if late else 204] == [attempt.status for attempt in only(petstore).attempts]
+    assert ([] if late else ["orders.changed"]) == [message["type"] for message in seen]
+
+
 def test_a_receiver_may_call_the_service() -> None:
     fake = FakePetstore([Order(id=1), Order(id=2)], scopes=SCOPES)
     seen: list[list[int]] = []
     with fake.client() as petstore:
         created = petstore.v2.webhooks.create(URL, after="beginning")
 
-        def receive(headers: Mapping[str, str], body: bytes) -> None:
+        def receive(headers: dict[str, str], body: bytes) -> None:
             orders = json.loads(body)["data"]["orders"]
             seen.append([order["id"] for order in orders])
             if len(seen) == 1:

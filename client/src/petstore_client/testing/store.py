@@ -1,7 +1,7 @@
 """The orders and pets of the fake service, and when each order changed."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -18,8 +18,11 @@ MAX_ASSIGNED_ID = 2**53 - 1  # larger identifiers are imported or put, and do no
 Place = tuple[int, int, int]
 """Where an order is in a sort order, as a key that sorts ascending."""
 
-Receiver = Callable[[Mapping[str, str], bytes], httpx2.Response | int | None]
-"""Receives a message: its headers, and its body. Returns the response, or its status; None is 204."""
+Receiver = Callable[[dict[str, str], bytes], httpx2.Response | int | None]
+"""Receives a message: its headers, by names in lower case, and its body. Returns the response, or its status.
+
+None is 204.
+"""
 
 
 @dataclass(eq=False)

@@ -95,7 +95,7 @@ def _send(store: Store, each: Subscription, number: str, body: bytes, now: float
     try:
         if url not in store.receivers:
             raise httpx2.ConnectError(f"no function in `receivers` for {url}")
-        found = store.receivers[url](httpx2.Headers(headers), body)
+        found = store.receivers[url](headers, body)
     except httpx2.TransportError as error:
         return v2.Attempt(at=at, milliseconds=0, excerpt=f"no response: {error}"[:_MAX_EXCERPT]), 0.0
     response = found if isinstance(found, httpx2.Response) else httpx2.Response(204 if found is None else found)
