@@ -22,7 +22,7 @@ _FAULTS = {"none": 50, "slow": 10, "hang": 3, "cut": 5, "half": 5, "500": 10, "4
 
 
 class Receiver:
-    """One receiver: a copy of the orders that it was told of, and everything wrong with how it was told.
+    """One receiver: a copy of the orders that it got, and everything wrong with how it got them.
 
     `sees` says whether its account sees an order; `statuses` are those of its webhook, all if there are none. With
     `faults` it fails at random. It takes a message as its body is complete, and each message once.
