@@ -234,7 +234,7 @@ async def test_a_paused_webhook_delivers_what_has_changed_once_it_is_resumed(ser
         assert [order_id] == receiver.orders()
 
 
-async def test_an_account_that_comes_to_see_other_orders_is_told_to_begin_again(service: Service) -> None:
+async def test_an_account_that_comes_to_see_other_orders_has_to_begin_again(service: Service) -> None:
     client = await partner(service, VisibleOrders.ALL)
     await service.orders(Order(1), Order(2))
     async with receiving() as receiver:
