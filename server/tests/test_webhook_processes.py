@@ -138,7 +138,8 @@ async def test_a_stop_while_webhooks_are_leased_leaves_no_lease(store: Store, mo
     async with delivering(store) as one, Receiver() as receiver:
         async with delivering(store, holder="stopped") as stopped:
             webhook = (await one.webhook(await account(store), receiver.url)).webhook
-            await store.webhooks.lease([webhook.id], stopped.holder, stopped.clock.now)  # cancelled before it begins
+            digest = stopped.service.signing.digest
+            await store.webhooks.lease([webhook.id], stopped.holder, stopped.clock.now, digest)  # cancelled before it begins
         await one.round()
     assert [1] == receiver.orders
 

@@ -38,7 +38,7 @@ async def due(store: Store, now: float = NOW) -> dict[str, tuple[int | None, int
 
 
 async def leased(store: Store, *names: str, holder: str = "one") -> list[str]:
-    return sorted(each.id for each in await store.webhooks.lease(names, holder, NOW))
+    return sorted(each.id for each in await store.webhooks.lease(names, holder, NOW, DIGEST))
 
 
 async def set_fields(store: Store, fields: str) -> None:
@@ -247,6 +247,7 @@ async def test_another_secret_is_refused_while_there_are_webhooks(store: Store) 
             await refused
     [rotated] = await webhooks.rotate_all("other", BY)
     assert (2, 0.0) == (rotated.generation, rotated.previous_until)
+    assert [] == await leased(store, "wh_one")  # for a process that was not stopped, and would sign with the old secret
     await webhooks.use_secret("other")
     await webhooks.delete("wh_one", BY)
     assert await webhooks.has_secret("any")

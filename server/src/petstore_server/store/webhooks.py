@@ -92,6 +92,7 @@ _LEASE = f"""
     WHERE id IN (
         SELECT id FROM petstore.webhooks
         WHERE id IN {{ids}} AND state = '{WebhookState.ACTIVE}' AND next_at <= %s AND {_FREE}
+            AND (SELECT webhook_secret FROM petstore.store WHERE one = 1) = %s
         ORDER BY id FOR UPDATE SKIP LOCKED
     )
     RETURNING id
@@ -251,9 +252,12 @@ class Webhooks(Part):
         return [StatusChange(*row) for row in rows]
 
     @transaction
-    def lease(self, ids: Collection[str], holder: str, now: float) -> Work[list[Webhook]]:
-        """Lease those of the webhooks that no process has leased, and that are still due at `now` (Unix seconds)."""
-        leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids, now))
+    def lease(self, ids: Collection[str], holder: str, now: float, secret_digest: str) -> Work[list[Webhook]]:
+        """Lease those of the webhooks that no process has leased, and that are still due at `now` (Unix seconds).
+
+        None if another secret signs by now: that of the holder was replaced, and it has to be restarted.
+        """
+        leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids, now, secret_digest))
         found = [webhook_id for (webhook_id,) in leased]
         if not found:
             return []
