@@ -318,6 +318,20 @@ def test_an_error_of_a_receiver_reaches_the_test_and_the_message_is_sent_again(c
         assert 1 == fake.deliver()
 
 
+def test_pauses_end_exactly_whatever_fraction_of_a_second_the_clock_has() -> None:
+    for number in range(100):
+        receiver, clock = Receiver(503), FakeClock(1_793_000_000 + number / 7)
+        fake = received(Order(id=1), receiver=receiver, clock=clock)
+        with fake.client() as petstore:
+            clock.sleep(number / 3)
+            created = petstore.v2.webhooks.create(URL, after="beginning")
+            petstore.v2.webhooks.rotate(created.id, grace=5)
+            fake.deliver()
+            clock.sleep(5)
+            assert 1 == fake.deliver(), number
+            assert not signed_by(receiver, created.secret), number
+
+
 @pytest.mark.parametrize("late", [0, 301])
 def test_messages_are_verified_by_the_package_for_receivers_on_a_clock_with_the_present_time(late: int) -> None:
     clock = FakeClock(time.time() - late)

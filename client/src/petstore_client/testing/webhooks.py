@@ -23,6 +23,7 @@ from petstore_client.testing.store import Place, Store, Subscription
 _MAX_WEBHOOKS, _MAX_ATTEMPTS, _MAX_EXCERPT = 20, 20, 200
 _MAX_ORDERS, _MAX_BYTES = 100, 20_000  # of a message
 _MAX_GRACE = 86_400  # seconds
+_TICK = 0.001  # seconds by which sums of times may differ
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RETRY_SECONDS, _MAX_RETRY_AFTER, _STOPPED_AFTER = (5, 30, 120, 600, 1800, 3600), 3600, timedelta(days=3)
 
@@ -46,7 +47,7 @@ def deliver(store: Store, clock: Clock) -> int:
 def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
     """Send the messages of one webhook until there is none, or one fails."""
     sent = 0
-    while each in store.webhooks.values() and each.webhook.state == "active" and each.next_at <= clock.now():
+    while each in store.webhooks.values() and each.webhook.state == "active" and each.next_at < clock.now() + _TICK:
         store.track(clock.now())
         pending, replay = _pending(store, each), each.replay
         if each.history != store.history:
@@ -86,7 +87,7 @@ def _send(store: Store, each: Subscription, number: str, body: bytes, now: float
     """Send a message; return the attempt, and the seconds of Retry-After."""
     at, message_id, url = datetime.fromtimestamp(now, UTC), f"msg_{number}", each.webhook.url
     signed = f"{message_id}.{int(now)}.".encode() + body
-    generations = [each.generation, *([each.generation - 1] if each.previous_until > now else [])]
+    generations = [each.generation, *([each.generation - 1] if each.previous_until > now + _TICK else [])]
     signatures = (hmac.digest(_secret(each, generation), signed, "sha256") for generation in generations)
     headers = {
         **JSON, "user-agent": "petstore-webhooks/fake", "webhook-id": message_id, "webhook-timestamp": str(int(now)),
