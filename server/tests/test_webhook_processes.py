@@ -139,7 +139,9 @@ async def test_a_stop_while_webhooks_are_leased_leaves_no_lease(store: Store, mo
         async with delivering(store, holder="stopped") as stopped:
             webhook = (await one.webhook(await account(store), receiver.url)).webhook
             digest = stopped.service.signing.digest
-            await store.webhooks.lease([webhook.id], stopped.holder, stopped.clock.now, digest)  # cancelled before it begins
+            await store.webhooks.lease(
+                [webhook.id], stopped.holder, stopped.clock.now, digest
+            )  # cancelled before it begins
         await one.round()
     assert [1] == receiver.orders
 

@@ -75,7 +75,9 @@ class Deliveries:
         self._full = self._waiting and len(self._tasks) + len(chosen) >= MAX_DELIVERIES
         if chosen and not self._ended:
             known = {each.id: each for each in chosen}
-            for webhook in await self._store.webhooks.lease(list(known), self._holder, now, self._sender.secrets.digest):
+            for webhook in await self._store.webhooks.lease(
+                list(known), self._holder, now, self._sender.secrets.digest
+            ):
                 self._begin(webhook, known[webhook.id])
 
     def end(self) -> None:
