@@ -1,6 +1,6 @@
 """Deliveries of webhooks: what messages have, in which order, and who gets them (D24)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.tokens import position_after
 from petstore_server.domain.webhooks import WebhookState
 from petstore_server.operations.webhooks import Start
-from petstore_server.store import Store
+from petstore_server.store import Store, webhooks
 from petstore_server.store.engine import Command, Work
 from petstore_server.webhooks import delivery
 from testing.stores import BY
@@ -106,30 +106,59 @@ async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(o
     assert ([2, 3], [1, 2, 3, 3, 4]) == (receiver.orders, others.orders)
 
 
-async def test_webhooks_with_nothing_to_report_are_not_leased_again_until_an_order_concerns_them(
-    one: Delivering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leased: list[int] = []
+@pytest.fixture(name="leased")
+def _leased(one: Delivering, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The identifiers of webhooks in the order in which processes lease them."""
+    leased: list[str] = []
     lease = one.store.webhooks.lease
 
-    async def counting(ids: Any, *rest: Any) -> Any:
-        leased.append(len(ids))
+    async def noting(ids: Sequence[str], *rest: Any) -> Any:
+        leased.extend(ids)
         return await lease(ids, *rest)
 
     monkeypatch.setattr(type(one.store), "webhooks", one.store.webhooks)
-    monkeypatch.setattr(one.store.webhooks, "lease", counting)
+    monkeypatch.setattr(one.store.webhooks, "lease", noting)
+    return leased
+
+
+async def test_webhooks_with_nothing_to_report_are_not_leased_until_an_order_concerns_them(
+    one: Delivering, leased: list[str]
+) -> None:
     zoo, own = await account(one.store), await account(one.store, "own", VisibleOrders.OWN)
     async with Receiver() as receiver:
-        await one.webhook(zoo, receiver.url, statuses=CANCELLED)
-        await one.webhook(own, receiver.url)  # which has no order at all
+        cancelled = (await one.webhook(zoo, receiver.url, statuses=CANCELLED)).webhook.id
+        without = (await one.webhook(own, receiver.url)).webhook.id  # which has no order at all
         await one.round()
         for number in range(1, 4):
             await put(one.store, Order(number))
             await one.round()
-        assert 2 == sum(leased)
+        assert [without] == leased
+        async with delivering(one.store, one.clock, holder="two") as restarted:
+            await restarted.round()
+        assert [without, without] == leased
         await put(one.store, Order(5, account="own"))
         await one.round()
-        assert (3, [5]) == (sum(leased), receiver.orders)
+        assert ([without] * 3, [5]) == (leased, receiver.orders)
+        await one.store.orders.change(2, CANCEL, BY)
+        await one.round()
+    assert ([without] * 3 + [cancelled], [5, 2]) == (leased, receiver.orders)
+
+
+async def test_webhooks_of_which_only_a_delivery_finds_out_whether_they_have_an_order_are_last(
+    one: Delivering, leased: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = webhooks._CHANGED.replace(str(webhooks.MAX_EXAMINED), "2")
+    monkeypatch.setattr(webhooks, "_CHANGED", few)
+    monkeypatch.setattr(webhooks, "MAX_EXAMINED", 2)
+    await put(one.store, Order(1, status=Status.CANCELLED))
+    for number in range(2, 6):
+        await put(one.store, Order(number))
+    zoo = await account(one.store)
+    async with Receiver() as some, Receiver() as every:
+        first = (await one.webhook(zoo, some.url, statuses=CANCELLED)).webhook.id
+        second = (await one.webhook(zoo, every.url)).webhook.id
+        await one.round()
+    assert ([second, first], [1], [1, 2, 3, 4, 5]) == (leased, some.orders, every.orders)
 
 
 async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Delivering) -> None:
@@ -156,14 +185,11 @@ async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(
     for number in range(1, 100, 5):
         await put(one.store, *[Order(number + each) for each in range(5)])
     await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
-    async with Receiver() as receiver:
+    async with Receiver(reply(500)) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
         await one.round()
-        reached = (await one.found(webhook)).position
-        await put(one.store, *[Order(number) for number in range(300, 400)])
-        await one.round()
     assert [200, 201] == receiver.orders
-    assert (await one.found(webhook)).position > reached
+    assert (await one.found(webhook)).position > webhook.position
 
 
 async def test_accounts_that_see_their_own_orders_get_no_others(one: Delivering) -> None:

@@ -41,6 +41,9 @@ from petstore_server.store.engine import (
 LEASE_SECONDS = 30.0
 """Longer than an attempt takes, and the time after which another process goes on for one that died."""
 
+MAX_EXAMINED = 10_000
+"""Changes that are looked at together, the newest, for orders that concern webhooks."""
+
 _COLUMNS = """
     url, statuses, state, position_history, position_at, position_id, replay, generation, previous_until, next_at,
     failures, failing_since, delivered_at, attempts
@@ -59,7 +62,8 @@ _FREE = f"NOT (leased_until > {NOW} AND leased_until <= {NOW} + {LEASE_SECONDS})
 _WORKS = f"state = '{WebhookState.ACTIVE}' AND suspended_at IS NULL"
 # What an account sees may have changed after the position; or the position is of another history (`history_of`).
 _DUE = f"""
-    SELECT id, account_id, owner, failures, position_at, position_id, statuses, last, history
+    SELECT id, account_id, owner, failures,
+        CASE WHEN position_history = history THEN position_at END, position_id, statuses, last, history
     FROM (
         SELECT webhooks.id, account_id, failures, position_at, position_id, statuses, leased_until, position_history,
             CASE WHEN {_OWN} THEN account_id END AS owner,
@@ -71,7 +75,14 @@ _DUE = f"""
     WHERE position_history <> history OR (position_at, position_id) < (last, {INT64_MAX})
     ORDER BY leased_until, id
 """
-_CHANGED = "SELECT status, account_id, max(updated_at) FROM petstore.orders WHERE updated_at > %s GROUP BY 1, 2"
+_CHANGED = f"""
+    SELECT status, account_id, max(updated_at), min(updated_at), count(*)
+    FROM (
+        SELECT status, account_id, updated_at FROM petstore.orders WHERE updated_at > %s
+        ORDER BY updated_at DESC, id DESC LIMIT {MAX_EXAMINED}
+    ) AS newest
+    GROUP BY 1, 2
+"""
 # The first change that is not delivered. Of webhooks with statuses, since when they fail: to find it might take long.
 _AFTER = "(updated_at, orders.id) > (position_at, position_id)"
 _BEHIND_SINCE = f"""
@@ -121,7 +132,7 @@ class DueWebhook(NamedTuple):
     """A webhook that may have something to deliver: `last` is the time of the last change that its account sees.
 
     Times are Unix microseconds. `failures` is the number of failed attempts since the last success, and `history` that
-    of the changes now.
+    of the changes now; the position has no time if it is of another one.
     """
 
     id: str
@@ -132,6 +143,12 @@ class DueWebhook(NamedTuple):
     statuses: str
     last: int
     history: str
+
+    @property
+    def passed(self) -> int | None:
+        """The time up to which no change concerns it; None if all changes after its position do."""
+        at, order_id = self.position
+        return None if at is None or not self.statuses else at - (order_id != INT64_MAX)
 
     def concerns(self, change: "StatusChange") -> bool:
         """Whether it may have to deliver an order that has changed to this status."""
@@ -246,10 +263,15 @@ class Webhooks(Part):
         rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]
 
-    async def changed_since(self, at: int) -> list[StatusChange]:
-        """Which statuses, of which owners, orders have that were changed after this time (Unix microseconds)."""
+    async def changed_since(self, at: int) -> tuple[int, list[StatusChange]]:
+        """Which statuses, of which owners, orders have that were changed after this time (Unix microseconds).
+
+        If more than MAX_EXAMINED were, only those after the time that is returned are all there; else this is `at`.
+        """
         rows = await self._engine.query(_CHANGED, (at,), short=False)
-        return [StatusChange(*row) for row in rows]
+        examined = sum(row[4] for row in rows)
+        since = at if examined < MAX_EXAMINED else min(row[3] for row in rows)
+        return since, [StatusChange(*row[:3]) for row in rows]
 
     @transaction
     def lease(self, ids: Collection[str], holder: str, now: float, secret_digest: str) -> Work[list[Webhook]]:

@@ -101,19 +101,24 @@ class Deliveries:
         return len(self._tasks)
 
     async def _with_orders(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
-        """Those that may have an order to deliver: not only orders with other statuses have changed."""
-        nothing = {key: at for each in due if (at := self._nothing.get(key := _examined(each))) is not None}
-        changed = await self._store.webhooks.changed_since(min(nothing.values())) if nothing else []
-        some = []
+        """Those that may have an order to deliver, last those about which too much has changed to know.
+
+        The others have none: only orders with other statuses have changed.
+        """
+        passed = {_examined(each): self._nothing.get(_examined(each), each.passed) for each in due}
+        known = [at for at in passed.values() if at is not None]
+        since, changed = await self._store.webhooks.changed_since(min(known)) if known else (0, [])
+        some, unknown, nothing = list[DueWebhook](), list[DueWebhook](), dict[Examined, int]()
         for each in due:
-            key = _examined(each)
-            at = nothing.pop(key, None)
+            at = passed[_examined(each)]
             if at is None or any(change.at > at and each.concerns(change) for change in changed):
                 some.append(each)
+            elif at < since:
+                unknown.append(each)
             else:
-                nothing[key] = each.last
+                nothing[_examined(each)] = each.last
         self._nothing = nothing
-        return some
+        return some + unknown
 
     def _chosen(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
         """Those for which there are places."""
