@@ -95,11 +95,12 @@ def _acknowledge_together(primary: PostgresEngine) -> None:
 
 
 async def _start_again(server: Server) -> None:
-    """Start a server as systemd would: again, where it ends because it does not reach its store in time."""
+    """Start a server as systemd would: again, where it ends because it does not reach its store or port in time."""
     for _ in range(9):
         with suppress(AssertionError):
             await asyncio.to_thread(server.start)
             return
+        await asyncio.sleep(0.5)
     await asyncio.to_thread(server.start)
 
 

@@ -97,10 +97,10 @@ class Receiver:
             await reader.readexactly(length // 2)
             return
         body = await reader.readexactly(length)
-        self._check(headers, body)
+        self.check(headers, body)
         message_id = headers["webhook-id"]
         if fault in ("none", "slow") or self._chance.random() < 0.5:
-            self._take(message_id, body)
+            self.take(message_id, body)
         self.counts[fault] += 1
         if fault == "hang":
             await asyncio.sleep(HANG_SECONDS)
@@ -124,10 +124,12 @@ class Receiver:
         server, self._server = self._server, None
         assert server is not None
         server.close()
-        await asyncio.sleep(self._chance.uniform(0.1, _OUTAGE_SECONDS))
-        await self.start()
+        while self._server is None:
+            await asyncio.sleep(self._chance.uniform(0.1, _OUTAGE_SECONDS))
+            with suppress(OSError):  # another program has the port for the time being
+                await self.start()
 
-    def _check(self, headers: Mapping[str, str], body: bytes) -> None:
+    def check(self, headers: Mapping[str, str], body: bytes) -> None:
         """Check a message as it arrived, and count it."""
         message_id, digest = headers["webhook-id"], sha256(body).digest()
         self.counts["deliveries"] += 1
@@ -140,7 +142,8 @@ class Receiver:
         if not any(_signature(secret, signed) in signatures for secret in self.secrets):
             self._wrong(f"{message_id} has no signature with one of {len(self.secrets)} secrets")
 
-    def _take(self, message_id: str, body: bytes) -> None:
+    def take(self, message_id: str, body: bytes) -> None:
+        """Bring the copy up to date, unless the message was taken before."""
         if message_id in self._taken:
             return
         self._taken.add(message_id)

@@ -148,6 +148,11 @@ class Changes:
                 await asyncio.sleep(self._chance.uniform(0, 2))
                 await self._until_done(path, "PATCH", path, {"state": "active"})
 
+    async def resume(self) -> None:
+        """Resume all webhooks: a restore may have brought back one that was paused."""
+        for path in self._receivers:
+            await self._until_done(path, "PATCH", path, {"state": "active"})
+
     async def _until_done(self, path: str, method: str, target: str, body: object) -> Response:
         account = _account(self._receivers[path])
         while True:
@@ -192,6 +197,7 @@ async def webhooks(seed: int, engine: str, wanted: int) -> Result:
         faults = Counter[str]()
         await _faults(made, changes, wanted, chance, faults)
         await working
+        await changes.resume()
         took = time.monotonic() - began
         for receiver in receivers.values():
             receiver.faults = False
