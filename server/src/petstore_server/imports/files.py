@@ -242,10 +242,10 @@ def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
         for chunk in chunks:
             yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
             if len(decoder.getstate()[0]) > MAX_ROW_BYTES:  # of UTF-7, which decodes it again with each chunk
-                raise UnicodeError("a sequence without an end")  # noqa: TRY301 - it is the one message
+                raise UnicodeError  # noqa: TRY301 - it is the one message
         yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
     except UnicodeError as error:  # not for invalid bytes, but for a sequence that the decoder does not find the end of
-        problem = f"The file cannot be decoded as {encoding} ({error})."
+        problem = f"The file cannot be decoded as {encoding}: it has a sequence without an end."
         raise UnreadableFile(problem, choose("encoding", "NAME", "with that of the file")) from error
 
 
