@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from petstore_server.domain.audit import Transition
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from testing.checked_clients import contract
 from testing.partners import Partner

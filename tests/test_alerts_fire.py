@@ -19,8 +19,9 @@ import httpx2
 import psycopg
 import pytest
 
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.runtime.installation import opened_store
 from testing.deployment import Deployment

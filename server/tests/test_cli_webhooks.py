@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from petstore_server.store import Store
 from testing.cli import CommandLine, Done

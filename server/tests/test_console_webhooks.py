@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from testing.console import START, Browser, Console
 from testing.stores import BY, Stores, add_key, log

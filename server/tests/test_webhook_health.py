@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, SigningSecrets, Webhook, WebhookState
 from petstore_server.operations.health import CheckResult, check_webhooks
 from petstore_server.store import Store
