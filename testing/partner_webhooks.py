@@ -1,9 +1,6 @@
 """Webhooks of partners: what they ask for over HTTP, and a receiver of messages."""
 
 import asyncio
-import hmac
-import json
-from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,17 +8,16 @@ from typing import Any
 
 import httpx2
 
-from petstore_server.domain.audit import Transition
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from testing.checked_clients import contract
 from testing.partners import Partner
 from testing.service import Service
 from testing.subprocesses import PATIENCE
+from testing.webhook_messages import Received
 
 WEBHOOKS = "/v2/webhooks"
 NOWHERE = "https://127.0.0.1:9/orders"  # a port on which nothing listens
-SETTINGS = {"PETSTORE_WEBHOOK_SECRET": "a text that only the store knows", "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
-"""Settings with which webhooks can be sent to this machine."""
 
 
 @dataclass
@@ -30,20 +26,19 @@ class Receiver:
 
     url: str = ""
     status: int = 200
-    messages: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-    received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    messages: list[Received] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
     """All messages, also those that a test has taken out of `messages`."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def orders(self) -> list[int]:
         """The orders of all messages."""
-        contents = [json.loads(body)["data"] for _, body in self.messages]
-        return [order["id"] for data in contents for order in data.get("orders", [])]
+        return [order_id for message in self.messages for order_id in message.orders]
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+        line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        message = headers, await reader.readexactly(int(headers["content-length"]))
+        message = Received(line.split()[1], headers, await reader.readexactly(int(headers["content-length"])))
         self.messages.append(message)
         self.received.append(message)
         await self.released.wait()
@@ -62,17 +57,8 @@ async def receiving() -> AsyncIterator[Receiver]:
             yield receiver
         finally:
             receiver.released.set()
-    for headers, body in receiver.received:
-        contract().versions["v2"].check_message(headers, body)
-
-
-def signers(message: tuple[Mapping[str, str], bytes], *secrets: str) -> list[bool]:
-    """Of each secret, whether it has signed the message (Standard Webhooks 1.0.0)."""
-    headers, body = message
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    keys = [b64decode(secret.removeprefix("whsec_")) for secret in secrets]
-    expected = ["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
-    return [signature in headers["webhook-signature"].split() for signature in expected]
+    for message in receiver.received:
+        contract().versions["v2"].check_message(message.headers, message.body)
 
 
 async def create(client: Partner, **fields: Any) -> httpx2.Response:

@@ -1,10 +1,7 @@
 """Receivers of webhooks on loopback that behave as a test says, and what delivers to them."""
 
 import asyncio
-import base64
-import hmac
 import ipaddress
-import json
 import ssl
 import subprocess
 from collections import deque
@@ -13,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
 
@@ -31,40 +28,10 @@ from testing import needs
 from testing.clock import Clock
 from testing.stores import BY
 from testing.subprocesses import PATIENCE
+from testing.webhook_messages import SECRET, Received
 
-SECRET = "the text from which all secrets are derived"
-SETTINGS = {"PETSTORE_WEBHOOK_SECRET": SECRET, "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
 BEGINNING = Start("beginning")
-
-
-class Received(NamedTuple):
-    """A request that a receiver has read. The names of its headers are in lower case."""
-
-    target: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def id(self) -> str:
-        return self.headers["webhook-id"]
-
-    @property
-    def message(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.body)
-        return found
-
-    @property
-    def orders(self) -> list[int]:
-        """The identifiers of the orders in the message."""
-        return [order["id"] for order in self.message["data"].get("orders", [])]
-
-    def is_signed(self, secret: str) -> bool:
-        """Whether a signature is that of the secret, as a receiver finds out (Standard Webhooks 1.0.0)."""
-        key = base64.b64decode(secret.removeprefix("whsec_"))
-        signed = f"{self.id}.{self.headers['webhook-timestamp']}.".encode() + self.body
-        expected = "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
-        return expected in self.headers["webhook-signature"].split(" ")
 
 
 Test = TypeVar("Test")

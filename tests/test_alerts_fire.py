@@ -19,8 +19,9 @@ import httpx2
 import psycopg
 import pytest
 
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.runtime.installation import opened_store
 from testing.deployment import Deployment
@@ -31,7 +32,7 @@ from testing.prometheus import ask, firing, prometheus
 from testing.redis_engine import own_redis, shared_redis
 from testing.stores import new_store_database, require_store_file
 from testing.subprocesses import PATIENCE, descendants, free_port, kill, within
-from testing.threaded_receiver import SIGNING
+from testing.webhook_messages import SETTINGS
 
 pytestmark = pytest.mark.system
 
@@ -206,9 +207,9 @@ def in_postgresql(store: Path) -> Iterator[tuple[Deployment, PostgresEngine]]:
 
 def test_a_webhook_that_was_stopped(store: Path, tmp_path: Path) -> None:
     new_key(store)
-    created = petstore(store, "webhooks", "create", "acme", "https://shop.example/", "--json", **SIGNING)
+    created = petstore(store, "webhooks", "create", "acme", "https://shop.example/", "--json", **SETTINGS)
     webhook_id = json.loads(created.stdout)["id"]
-    with serving(store, **SIGNING) as server, watched(server.admin, tmp_path) as fires:
+    with serving(store, **SETTINGS) as server, watched(server.admin, tmp_path) as fires:
         asyncio.run(stop_webhook(environment(store)["PETSTORE_DATABASE_URL"], webhook_id))
         assert fires("PetstoreWebhooksStopped", nothing).startswith("1 of the webhooks that 127.0.0.1:")
 

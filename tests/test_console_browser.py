@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from testing.browser import ServedDemo, Visit, served_demo
-from testing.threaded_receiver import SIGNING
+from testing.webhook_messages import SETTINGS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -109,7 +109,7 @@ Visiting = Callable[..., AbstractContextManager[ConsoleVisit]]
 
 @pytest.fixture(name="demo", scope="module")
 def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
-    with served_demo(tmp_path_factory.mktemp("demo") / "log", **SIGNING) as demo:
+    with served_demo(tmp_path_factory.mktemp("demo") / "log", **SETTINGS) as demo:
         yield demo
 
 

@@ -13,7 +13,8 @@ from testing.documents import ROOT
 from testing.process import UNLIMITED, new_key, petstore, put_orders, serving
 from testing.prometheus import ask, prometheus
 from testing.subprocesses import PATIENCE, within
-from testing.threaded_receiver import SIGNING, receiving
+from testing.threaded_receiver import receiving
+from testing.webhook_messages import SETTINGS
 
 pytestmark = pytest.mark.system
 
@@ -44,9 +45,9 @@ def test_every_panel_of_the_dashboard_shows_what_the_server_did(tmp_path: Path) 
     limited_key, _ = new_key(store, "hasty", ("--plan", "enterprise", "--per-minute", "1", "--per-day", "9"))
     assert 0 == petstore(store, "db", "backup", str(tmp_path / "backup.db")).returncode
     with receiving() as receiver, ExitStack() as running:
-        created = petstore(store, "webhooks", "create", "acme", receiver.url, **SIGNING)
+        created = petstore(store, "webhooks", "create", "acme", receiver.url, **SETTINGS)
         assert 0 == created.returncode, created.stderr
-        server = running.enter_context(serving(store, **BANS, **SIGNING))
+        server = running.enter_context(serving(store, **BANS, **SETTINGS))
         client, hasty = (running.enter_context(server.client(each)) for each in (key, limited_key))
         target = server.admin.removeprefix("http://")
         with prometheus(target, tmp_path) as asked:

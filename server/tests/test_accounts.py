@@ -19,8 +19,8 @@ from petstore_server.domain.accounts import (
     set_plan,
     suspend,
 )
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import AccountClosed, InvalidInput
+from petstore_server.domain.transitions import Transition
 
 ACTIVE = Account(1, "acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], 5.0)
 SUSPENDED = replace(ACTIVE, suspended_at=6.0)

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from petstore_server.store import Store
 from testing.cli import CommandLine, Done
 from testing.deployment import Deployment
 from testing.stores import BY, locked, opened_at
-from testing.threaded_receiver import SIGNING, ThreadedReceiver, receiving
+from testing.threaded_receiver import ThreadedReceiver, receiving
+from testing.webhook_messages import SETTINGS
 
 HOOK = "https://192.0.2.1.example/hook?token=query"
 MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so there are no webhooks; set it as for the server"
@@ -40,7 +41,7 @@ def _shop(each_deployment: Deployment) -> CommandLine:
 
 
 def create(cli: CommandLine, url: str = "https://shop.example/hook", *options: str) -> dict[str, Any]:
-    made: dict[str, Any] = cli.must("webhooks", "create", "acme", url, *options, "--json", **SIGNING).json()
+    made: dict[str, Any] = cli.must("webhooks", "create", "acme", url, *options, "--json", **SETTINGS).json()
     return made
 
 
@@ -70,7 +71,7 @@ def actions(cli: CommandLine, *options: str) -> list[tuple[str, str]]:
 
 
 def test_the_secret_of_a_new_webhook_is_the_only_line_on_stdout_and_is_shown_once(shop: CommandLine) -> None:
-    done = shop.must("webhooks", "create", "acme", HOOK, "--status", "cancelled", "--as", "ada", **SIGNING)
+    done = shop.must("webhooks", "create", "acme", HOOK, "--status", "cancelled", "--as", "ada", **SETTINGS)
     assert re.fullmatch(r"whsec_[\w+/=]{44}\n", done.out)
     [listed] = shop.must("webhooks", "list", "--json").json()
     assert f"Webhook {listed['id']} of acme. Test it: petstore webhooks ping {listed['id']}\n" == done.err
@@ -88,10 +89,10 @@ def test_the_secret_of_a_new_webhook_is_the_only_line_on_stdout_and_is_shown_onc
 
 def test_a_webhook_of_an_account_with_its_own_orders_has_these_only(shop: CommandLine) -> None:
     created = create(shop)
-    shop.must("orders", "import", "-", stdin=json.dumps({"id": 1}), **SIGNING)
+    shop.must("orders", "import", "-", stdin=json.dumps({"id": 1}), **SETTINGS)
     shop.must("orders", "import", "-", stdin=json.dumps({"id": 2, "account": "acme"}))
     shop.must("accounts", "create", "all", "--plan", "free", "--orders", "all")
-    other = shop.must("webhooks", "create", "all", "https://all.example/", "--json", **SIGNING).json()
+    other = shop.must("webhooks", "create", "all", "https://all.example/", "--json", **SETTINGS).json()
     shop.must("orders", "import", "-", stdin=json.dumps({"id": 3}))
     owners: dict[str, int | None] = {}
 
@@ -167,26 +168,26 @@ def test_a_ping_shows_what_was_sent_and_what_came_back(shop: CommandLine, receiv
     webhook = create(shop, receiver.url)
     shop.must("webhooks", "pause", webhook["id"])
     receiver.text = "ok\x1b[31m"
-    done = shop.must("webhooks", "ping", webhook["id"], "--json", "--as", "ada", **SIGNING).json()
+    done = shop.must("webhooks", "ping", webhook["id"], "--json", "--as", "ada", **SETTINGS).json()
     [received] = receiver.received
     assert done["headers"] == received.headers
-    assert (received.body, receiver.url) == (done["body"], done["url"])
+    assert (received.body.decode(), receiver.url) == (done["body"], done["url"])
     assert received.is_signed(webhook["secret"])
     assert (200, "ok\\x1b[31m") == (done["attempt"]["status"], done["attempt"]["excerpt"])
     receiver.status = 503
-    failed = shop("webhooks", "ping", webhook["id"], **SIGNING)
+    failed = shop("webhooks", "ping", webhook["id"], **SETTINGS)
     assert (1, "") == (failed.code, failed.err)
     sent = receiver.received[1]
     assert failed.out.startswith(f"POST {receiver.url}\n")
     assert all(f"\n{name}: {value}\n" in failed.out for name, value in sent.headers.items())
-    assert re.search(rf"\n\n{re.escape(sent.body)}\n\nAfter [\d,]+ ms:\nHTTP 503\n\nok", failed.out)
+    assert re.search(rf"\n\n{re.escape(sent.body.decode())}\n\nAfter [\d,]+ ms:\nHTTP 503\n\nok", failed.out)
     assert [] == shown(shop, webhook["id"])["attempts"], "a ping is not an attempt to deliver"
     assert [("operator:ada", "webhook.ping"), "webhook.ping"] == [actions(shop)[2], actions(shop)[3][1]]
 
 
 def test_a_ping_says_why_there_is_no_response(shop: CommandLine, receiver: ThreadedReceiver) -> None:
     webhook = create(shop, receiver.url)["id"]
-    refused = shop("webhooks", "ping", webhook, **{**SIGNING, "PETSTORE_WEBHOOK_NETWORKS": ""})
+    refused = shop("webhooks", "ping", webhook, **{**SETTINGS, "PETSTORE_WEBHOOK_NETWORKS": ""})
     assert (1, []) == (refused.code, receiver.received)
     assert "not sent: the URL is refused, because it must begin with https://\n" in refused.out
 
@@ -196,26 +197,26 @@ def test_the_old_secret_signs_until_the_grace_has_passed(shop: CommandLine, rece
     webhook, first = created["id"], created["secret"]
 
     def signs(*secrets: str) -> list[bool]:
-        shop.must("webhooks", "ping", webhook, **SIGNING)
+        shop.must("webhooks", "ping", webhook, **SETTINGS)
         return [receiver.received[-1].is_signed(secret) for secret in secrets]
 
-    rotated = shop.must("webhooks", "rotate", webhook, **SIGNING)
+    rotated = shop.must("webhooks", "rotate", webhook, **SETTINGS)
     second = rotated.out.strip()
     assert re.search(f"Webhook {webhook} of acme. The old secret signs as well until 20.+Z.\n", rotated.err)
     assert [True, True] == signs(first, second)
-    third = shop.must("webhooks", "rotate", webhook, "--grace", "0", "--json", **SIGNING).json()["secret"]
+    third = shop.must("webhooks", "rotate", webhook, "--grace", "0", "--json", **SETTINGS).json()["secret"]
     assert [False, False, True] == signs(first, second, third)
     for grace in ("3600", "1h", "24h"):
-        shop.must("webhooks", "rotate", webhook, "--grace", grace, **SIGNING)
+        shop.must("webhooks", "rotate", webhook, "--grace", grace, **SETTINGS)
     for grace, problem in (("86401", "longer than 24 hours"), ("2d", "longer than 24 hours"), ("-1", "not a duration")):
-        shop("webhooks", "rotate", webhook, "--grace", grace, **SIGNING).fails(2, problem)
+        shop("webhooks", "rotate", webhook, "--grace", grace, **SETTINGS).fails(2, problem)
 
 
 def test_a_changed_setting_is_taken_by_rotate_all_which_prints_every_new_secret(
     shop: CommandLine, receiver: ThreadedReceiver
 ) -> None:
     webhooks = [create(shop, receiver.url) for _ in range(2)]
-    changed = {**SIGNING, "PETSTORE_WEBHOOK_SECRET": "another text from which all secrets are derived"}
+    changed = {**SETTINGS, "PETSTORE_WEBHOOK_SECRET": "another text from which all secrets are derived"}
     one = webhooks[0]["id"]
     for command in (["create", "acme", receiver.url], ["ping", one], ["rotate", one]):
         remedy = "Set that one, or stop the service and run `petstore webhooks rotate --all`."
@@ -230,21 +231,21 @@ def test_a_changed_setting_is_taken_by_rotate_all_which_prints_every_new_secret(
         received = receiver.received[-1]
         assert [True, False] == [received.is_signed(found[webhook["id"]]), received.is_signed(webhook["secret"])]
     assert [("operator:ada", "webhook.rotate")] * 2 == [each for each in actions(shop) if each[1] == "webhook.rotate"]
-    again = shop.must("webhooks", "rotate", "--all", "--yes", "--json", **SIGNING).json()
+    again = shop.must("webhooks", "rotate", "--all", "--yes", "--json", **SETTINGS).json()
     assert [{"id", "account", "url", "secret"}] * 2 == [set(each) for each in again]
 
 
 def test_rotate_all_is_refused_while_a_server_runs_on_the_file(acme: CommandLine) -> None:
     create(acme)
     with locked(acme.store, shared=False):
-        acme("webhooks", "rotate", "--all", "--yes", **SIGNING).fails(
+        acme("webhooks", "rotate", "--all", "--yes", **SETTINGS).fails(
             6, "A server runs on this store", "stop the service"
         )
 
 
 @pytest.mark.parametrize("options", [[], ["wh_1", "--all"], ["--all", "--grace", "0"]])
 def test_rotate_takes_one_webhook_or_all(acme: CommandLine, options: list[str]) -> None:
-    acme("webhooks", "rotate", *options, **SIGNING).fails(
+    acme("webhooks", "rotate", *options, **SETTINGS).fails(
         2, "Give the ID of a webhook, with or without --grace, or --all."
     )
 
@@ -266,21 +267,21 @@ def test_what_needs_the_secret_says_that_it_is_missing(acme: CommandLine) -> Non
     ],
 )
 def test_a_url_that_is_refused_is_explained(acme: CommandLine, url: str, problem: str) -> None:
-    public = {**SIGNING, "PETSTORE_WEBHOOK_NETWORKS": ""}
+    public = {**SETTINGS, "PETSTORE_WEBHOOK_NETWORKS": ""}
     acme("webhooks", "create", "acme", url, **public).fails(2, problem)
     assert "secret" not in acme("webhooks", "create", "acme", url, **public).err.replace("PETSTORE_WEBHOOK_SECRET", "")
 
 
 def test_accounts_that_are_closed_or_do_not_exist_get_no_webhook(shop: CommandLine) -> None:
     webhook = create(shop)["id"]
-    shop("webhooks", "create", "initech", HOOK, **SIGNING).fails(5, "There is no account 'initech'")
+    shop("webhooks", "create", "initech", HOOK, **SETTINGS).fails(5, "There is no account 'initech'")
     shop("webhooks", "list", "initech").fails(5, "There is no account 'initech'")
     shop.must("accounts", "close", "acme", "--yes")
-    shop("webhooks", "create", "acme", HOOK, **SIGNING).fails(6, "The account 'acme' is closed")
+    shop("webhooks", "create", "acme", HOOK, **SETTINGS).fails(6, "The account 'acme' is closed")
     assert "ended" == shown(shop, webhook)["state"]
     ended = f"Webhook {webhook} has ended; delete it, and create another one."
     for command in (["pause", webhook], ["resume", webhook], ["ping", webhook], ["rotate", webhook]):
-        shop("webhooks", *command, **SIGNING).fails(6, ended)
+        shop("webhooks", *command, **SETTINGS).fails(6, ended)
     shop.must("webhooks", "delete", webhook, "--yes")
 
 
@@ -290,8 +291,8 @@ def test_without_its_driver_what_is_sent_says_what_to_install(
     webhook = create(acme)["id"]
     monkeypatch.setitem(sys.modules, "httpx2", None)
     monkeypatch.delitem(sys.modules, "petstore_server.webhooks.sending", raising=False)
-    acme("webhooks", "ping", webhook, **SIGNING).fails(2, "PETSTORE_WEBHOOK_SECRET is set, but its driver is missing")
-    assert 0 == acme("webhooks", "pause", webhook, **SIGNING).code
+    acme("webhooks", "ping", webhook, **SETTINGS).fails(2, "PETSTORE_WEBHOOK_SECRET is set, but its driver is missing")
+    assert 0 == acme("webhooks", "pause", webhook, **SETTINGS).code
 
 
 def test_a_secret_that_cannot_be_printed_is_to_be_replaced(acme: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,5 +300,5 @@ def test_a_secret_that_cannot_be_printed_is_to_be_replaced(acme: CommandLine, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("petstore_server.cli.webhooks.show", fail)
-    done: Done = acme("webhooks", "create", "acme", HOOK, **SIGNING)
+    done: Done = acme("webhooks", "create", "acme", HOOK, **SETTINGS)
     done.fails(1, "The secret could not be printed; replace it: petstore webhooks rotate wh_", " --grace 0")

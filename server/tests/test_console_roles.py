@@ -18,9 +18,9 @@ from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, tok
 from petstore_server.store import Store
 from testing.console import START, Browser, Console, finished, upload
 from testing.stores import BY, Stores, add_key, log
-from testing.threaded_receiver import SIGNING
+from testing.webhook_messages import SETTINGS
 
-pytestmark = pytest.mark.settings(**SIGNING)
+pytestmark = pytest.mark.settings(**SETTINGS)
 ORDERS = b'{"id": 1}\n{"id": 2}\n{"id": "x"}\n'
 ROLES = list(Role)
 FOR_ALL = {"/sign-out", "/search", "/check"}

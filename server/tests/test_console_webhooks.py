@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from testing.console import START, Browser, Console
 from testing.stores import BY, Stores, add_key, log
-from testing.threaded_receiver import SIGNING, ThreadedReceiver, receiving
+from testing.threaded_receiver import ThreadedReceiver, receiving
+from testing.webhook_messages import SETTINGS
 
-pytestmark = pytest.mark.settings(**SIGNING)
+pytestmark = pytest.mark.settings(**SETTINGS)
 ADA = "operator:ada"
 HOOK = "https://192.0.2.1.example/hook?token=query"
 FORM = "Create webhook"
@@ -168,12 +169,12 @@ async def test_a_ping_shows_what_was_sent_and_what_came_back(
     receiver.text = "<i>thanks</i>"
     page = await browser.submit(f"/webhooks/{webhook}/ping")
     [received] = receiver.received
-    assert "/hook?token=query" == received.path
+    assert "/hook?token=query" == received.target
     assert "The ping was answered" in page
     assert re.search(r"What came back Status 200, after [\d,]+ ms\. <i>thanks</i>", page)
     assert f"POST {receiver.url} " in page
     assert all(f"{name}: {value}" in page for name, value in received.headers.items())
-    assert received.body in page
+    assert received.body.decode() in page
     assert "query" not in browser.page
     receiver.status = 500
     assert "The ping was answered with an error" in await browser.submit(f"/webhooks/{webhook}/ping")

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.domain.accounts import Account, Limits, Plan
-from petstore_server.domain.audit import Transition, unless_changed, version
 from petstore_server.domain.errors import ChangedMeanwhile, InvalidField, StoreUnusable, replacing_remedy
 from petstore_server.domain.health import STATES, HostHealth, State
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, Rejected, id_ranges
@@ -23,6 +22,7 @@ from petstore_server.domain.pets import evaluate_pet_import, pet_from_fields
 from petstore_server.domain.roles import Role, role_of
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import FILE_STAMP, are_canonical, file_stamp, format_hour
+from petstore_server.domain.transitions import Transition, unless_changed, version
 from petstore_server.domain.usage import Granularity
 from petstore_server.domain.windows import Outcome
 

@@ -44,7 +44,7 @@ from petstore_server.domain.orders import (
     kept_of,
     ship,
 )
-from petstore_server.store import Store, pages
+from petstore_server.store import Store, search
 from petstore_server.store.listing import starts_piece
 from testing.search_model import SORTS, Entry, Model, expected, in_order, instant, walk
 from testing.stores import BY, Stores, add_key, pieces_of, records_of
@@ -408,8 +408,8 @@ def list_of(model: Model, owner: int | None = None) -> bytes:
 @contextmanager
 def bounds(work: int, narrow: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "MAX_WORK", work)
-        patch.setattr(pages, "NARROW", narrow)
+        patch.setattr(search, "MAX_WORK", work)
+        patch.setattr(search, "NARROW", narrow)
         yield
 
 

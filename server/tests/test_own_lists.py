@@ -16,7 +16,7 @@ from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import NO_OWNER, PageQuery
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Placement, Status, ship
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.store import Store, pages
+from petstore_server.store import Store, search
 from petstore_server.store.listing import Mark, OrderList, Piece
 from testing.partners import LIST, ORDERS, partner
 from testing.public_server import until
@@ -198,8 +198,8 @@ async def test_no_page_ends_short_because_of_others_orders(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two own orders there are a hundred of others; an order of each account has each value."""
-    monkeypatch.setattr(pages, "MAX_WORK", 40)
-    monkeypatch.setattr(pages, "NARROW", 30)
+    monkeypatch.setattr(search, "MAX_WORK", 40)
+    monkeypatch.setattr(search, "NARROW", 30)
     async with each_backend.opened() as store:
         accounts = await accounts_of(store)
         orders = [

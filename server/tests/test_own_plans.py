@@ -16,10 +16,10 @@ from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime.installation import is_sqlite, sqlite_path
-from petstore_server.store import pages
+from petstore_server.store import search as search_module
 from petstore_server.store.engine import Engine, Query
 from petstore_server.store.listing import Listing
-from petstore_server.store.pages import Search
+from petstore_server.store.search import Search
 from testing.damage import execute
 from testing.search_model import SORTS, all_filters, import_orders, instant
 from testing.stores import Stores, add_key, opened_file
@@ -111,8 +111,8 @@ async def test_own_lists_pages_and_changes_read_only_indexes_of_the_owner(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch, statistics: str
 ) -> None:
     """Another account has the newer half of all orders; by the statistics of before, this one had nearly none."""
-    monkeypatch.setattr(pages, "MAX_WORK", 60)
-    monkeypatch.setattr(pages, "NARROW", 40)
+    monkeypatch.setattr(search_module, "MAX_WORK", 60)
+    monkeypatch.setattr(search_module, "NARROW", 40)
     async with each_backend.opened() as store:
         for name in ("zoo", "acme"):
             await add_key(store, name, name)

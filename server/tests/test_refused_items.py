@@ -16,8 +16,8 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal, Scope
 from petstore_server.domain.orders import CANCEL, Order, Placed, Placement, Status
 from petstore_server.domain.timestamps import HOUR
 from petstore_server.domain.usage import Granularity
-from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime import backend as backend_module
 from petstore_server.runtime.backend import Backend, BackgroundTask

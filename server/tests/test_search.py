@@ -4,7 +4,7 @@ import pytest
 
 from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import Order
-from petstore_server.store import pages
+from petstore_server.store import search
 from testing import search_model
 from testing.search_model import SORTS, import_orders, in_order, instant, matches, model_of, position_of, walk
 from testing.stores import Stores
@@ -15,8 +15,8 @@ DAY = "2026-11-{:02}T00:00:00Z"
 @pytest.fixture(name="small_bounds")
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page walks 10 orders, and sorts 3, at most."""
-    monkeypatch.setattr(pages, "MAX_WORK", 10)
-    monkeypatch.setattr(pages, "NARROW", 3)
+    monkeypatch.setattr(search, "MAX_WORK", 10)
+    monkeypatch.setattr(search, "NARROW", 3)
 
 
 @pytest.mark.usefixtures("small_bounds")

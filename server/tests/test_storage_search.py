@@ -17,7 +17,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, o
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
 from petstore_server.engines.sqlite.dialect import run
-from petstore_server.store import Store, audit, engine, pages
+from petstore_server.store import Store, audit, engine, search
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
 from testing.stores import BY, Stores, opened_file
@@ -53,8 +53,8 @@ MANY = 6_000
 @pytest.fixture(name="bounded")
 def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page walks 200 orders, and sorts 100, at most."""
-    monkeypatch.setattr(pages, "MAX_WORK", 200)
-    monkeypatch.setattr(pages, "NARROW", 100)
+    monkeypatch.setattr(search, "MAX_WORK", 200)
+    monkeypatch.setattr(search, "NARROW", 100)
 
 
 async def change_many(store: Store) -> Model:
@@ -110,7 +110,7 @@ def instructions(url: str, queries: Sequence[PageQuery]) -> list[int]:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         for query in queries:
             counts.append(0)
-            run(connection, pages.read_page(query, dialect))
+            run(connection, search.read_page(query, dialect))
     return counts
 
 
@@ -134,7 +134,7 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
     open_orders = Filters(frozenset({Status.PENDING, Status.SHIPPED}), complete=True)
     for filters, sort in (*product([Filters(pet_id=5)], SORTS[2:4]), *product([open_orders], SORTS[2:])):
         with opened_file(file_store.url) as connection:
-            run(connection, pages.read_page(PageQuery(filters, sort, 5), dialect))
+            run(connection, search.read_page(PageQuery(filters, sort, 5), dialect))
             assert connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] < 40, (filters, sort)
 
 
@@ -168,7 +168,7 @@ async def explained(url: str, queries: Sequence[PageQuery]) -> AsyncIterator[tup
     """Read pages as the store does, and explain each of their statements."""
     database = PostgresEngine(url)
     for query in queries:
-        yield query, await explained_page(database, pages.read_page(query, database.dialect))
+        yield query, await explained_page(database, search.read_page(query, database.dialect))
     await database.close()
 
 
@@ -278,7 +278,7 @@ async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_tha
 async def test_each_batch_of_a_scan_examines_a_bounded_number_of_orders(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "MAX_WORK", 10)
+    monkeypatch.setattr(search, "MAX_WORK", 10)
     async with each_backend.opened() as store:
         orders = [Order(number, complete=number == 44) for number in range(50)]
         await store.orders.import_batch(orders, "import:1", BY)

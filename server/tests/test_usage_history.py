@@ -21,7 +21,7 @@ from petstore_server.domain.usage import (
     uses_of,
 )
 from petstore_server.domain.windows import AccountDecision, Count, evaluate_account, evaluate_address, evaluate_ban
-from petstore_server.limits.activity import UsageRecorder
+from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
 from petstore_server.runtime.backend import compact_history
 from petstore_server.settings import read_settings

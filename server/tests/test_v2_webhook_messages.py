@@ -1,7 +1,6 @@
 """What the operations on webhooks make of the messages: positions, states, pings and secrets (D24)."""
 
 import asyncio
-import json
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,7 +13,6 @@ from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.webhooks import MAX_GRACE, WebhookState
 from testing.partner_webhooks import (
-    SETTINGS,
     WEBHOOKS,
     act,
     audited,
@@ -25,11 +23,11 @@ from testing.partner_webhooks import (
     receiving,
     set_state,
     shown,
-    signers,
 )
 from testing.partners import CHANGES, partner, set_orders
 from testing.service import Service, bearer, code, embedded
 from testing.subprocesses import PATIENCE
+from testing.webhook_messages import SETTINGS
 
 pytestmark = [pytest.mark.usefixtures("each_deployment"), pytest.mark.settings(**SETTINGS)]
 
@@ -86,10 +84,10 @@ async def test_a_ping_is_sent_unless_the_webhook_has_ended(service: Service, sta
         attempt = response.json()
         assert (200, 200, "thanks") == (response.status_code, attempt["status"], attempt["excerpt"])
         [message] = receiver.messages
-        assert {"type": "ping", "timestamp": "2026-10-26T07:33:20Z", "data": {}} == json.loads(message[1])
-        assert [True] == signers(message, webhook["secret"])
-        assert str(int(service.clock.now)) == message[0]["webhook-timestamp"]
-        assert ("application/json", "identity") == (message[0]["content-type"], message[0]["accept-encoding"])
+        assert {"type": "ping", "timestamp": "2026-10-26T07:33:20Z", "data": {}} == message.message
+        assert message.is_signed(webhook["secret"])
+        assert str(int(service.clock.now)) == message.headers["webhook-timestamp"]
+        assert ("application/json", "identity") == (message.headers["content-type"], message.headers["accept-encoding"])
         assert before == await shown(client, webhook)  # nor is it one of the attempts
         assert ("webhook.ping", True) == ((await audited(service))[-1][0], "200" in (await audited(service))[-1][1])
 
@@ -150,7 +148,8 @@ async def test_after_a_rotation_both_secrets_sign_until_the_grace_ends(service: 
 
         async def signing() -> list[bool]:
             assert 200 == (await act(client, webhook, "ping")).status_code
-            return signers(receiver.messages.pop(), *secrets)
+            message = receiver.messages.pop()
+            return [message.is_signed(secret) for secret in secrets]
 
         for body, grace in (({}, DAY), ({"json": None}, DAY), ({"json": {}}, DAY), ({"json": {"grace": 60}}, 60)):
             response = await act(client, webhook, "rotate", **body)
@@ -246,9 +245,9 @@ async def test_an_account_that_comes_to_see_other_orders_gets_a_reset(service: S
         receiver.messages.clear()
         await deliver(service)
         reset, _ = receiver.messages
-        assert "orders.reset" == json.loads(reset[1])["type"]
+        assert "orders.reset" == reset.message["type"]
         assert [order_id] == receiver.orders()
-        token = json.loads(reset[1])["data"]["next"]
+        token = reset.message["data"]["next"]
         await service.background_round()
         assert [order_id] == [order["id"] for order in (await client.get(CHANGES, after=token)).json()["data"]]
 

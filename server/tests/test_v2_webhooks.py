@@ -15,7 +15,6 @@ from petstore_server.store import webhooks as store_module
 from testing.deployment import Deployment
 from testing.partner_webhooks import (
     NOWHERE,
-    SETTINGS,
     WEBHOOKS,
     act,
     audited,
@@ -28,6 +27,7 @@ from testing.partner_webhooks import (
 )
 from testing.partners import CHANGES, Partner, partner, set_orders
 from testing.service import Service, bearer, code, embedded, running
+from testing.webhook_messages import SETTINGS
 
 FIELDS = {"id", "url", "state", "createdAt", "lag", "attempts"}
 MISSING = "wh_000000000000"

@@ -180,8 +180,8 @@ async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(
     one: Delivering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_LONG_WALK", 2)
-    monkeypatch.setattr("petstore_server.store.pages.MAX_WORK", 10)
-    monkeypatch.setattr("petstore_server.store.pages.NARROW", 1)
+    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
+    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
     for number in range(1, 100, 5):
         await put(one.store, *[Order(number + each) for each in range(5)])
     await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])

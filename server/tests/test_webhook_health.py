@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, SigningSecrets, Webhook, WebhookState
 from petstore_server.operations.health import CheckResult, check_webhooks
 from petstore_server.store import Store
@@ -17,9 +18,9 @@ from testing.cli import CommandLine
 from testing.console import Browser, Console
 from testing.service import Service, bearer
 from testing.stores import BY, Stores, add_key
-from testing.threaded_receiver import SIGNING
+from testing.webhook_messages import SETTINGS
 
-DIGEST = SigningSecrets(SIGNING["PETSTORE_WEBHOOK_SECRET"]).digest
+DIGEST = SigningSecrets(SETTINGS["PETSTORE_WEBHOOK_SECRET"]).digest
 NOW = 1_793_000_000.0
 NO_PORTS = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
 FAILED: dict[str, Any] = {"failures": 3, "failing_since": NOW - HOUR, "attempts": (Attempt(NOW - HOUR, 500, 12, ""),)}
@@ -87,7 +88,7 @@ async def test_a_secret_that_is_missing_or_has_changed_is_reported_while_there_a
 
 
 def test_doctor_says_what_to_do_about_webhooks(acme: CommandLine) -> None:
-    acme.must("webhooks", "create", "acme", "https://shop.example/hook", **SIGNING)
+    acme.must("webhooks", "create", "acme", "https://shop.example/hook", **SETTINGS)
 
     def checked(**settings: str) -> dict[str, str]:
         [found] = [
@@ -95,7 +96,7 @@ def test_doctor_says_what_to_do_about_webhooks(acme: CommandLine) -> None:
         ]
         return dict(found)
 
-    assert "ok" == checked(**SIGNING)["level"]
+    assert "ok" == checked(**SETTINGS)["level"]
     assert checked()["remedy"].endswith("or delete the webhooks. petstore webhooks list")
     changed = {"PETSTORE_WEBHOOK_SECRET": "another text from which all secrets are derived"}
     assert checked(**changed)["remedy"].endswith("replace all secrets. petstore webhooks rotate --all")
@@ -104,7 +105,7 @@ def test_doctor_says_what_to_do_about_webhooks(acme: CommandLine) -> None:
     assert "another text" not in done.out
 
 
-@pytest.mark.settings(**SIGNING)
+@pytest.mark.settings(**SETTINGS)
 async def test_the_console_shows_what_is_wrong_with_webhooks(console: Console, browser: Browser) -> None:
     await add_key(console.store)
     await add(console.store, **FAILED)
@@ -164,7 +165,7 @@ async def metrics(service: Service) -> dict[str, float]:
     }
 
 
-@pytest.mark.settings(**SIGNING)
+@pytest.mark.settings(**SETTINGS)
 async def test_metrics_count_deliveries_and_webhooks_without_names(each_deployment: object, service: Service) -> None:
     nothing = {"petstore_webhook_deliveries_total delivered": 0, "petstore_webhook_deliveries_total failed": 0}
     states = {f"petstore_webhooks {state}": 0 for state in ("active", "failing", "stopped")}

@@ -17,18 +17,8 @@ from testing.preloaded import forking
 from testing.process import serving
 from testing.stores import BY, Stores, opened_at
 from testing.subprocesses import busy
-from testing.webhooks import (
-    SECRET,
-    SETTINGS,
-    Delivering,
-    Receiver,
-    account,
-    delivering,
-    end_leases,
-    failure,
-    hang,
-    reply,
-)
+from testing.webhook_messages import SECRET, SETTINGS
+from testing.webhooks import Delivering, Receiver, account, delivering, end_leases, failure, hang, reply
 
 
 @pytest.fixture(name="store")

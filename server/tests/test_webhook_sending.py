@@ -19,7 +19,8 @@ from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.sending import Exchange, Sender, _Stream
 from testing.clock import START, Clock
 from testing.subprocesses import free_port
-from testing.webhooks import LOOPBACK, SECRET, Receiver, endless, failure, head, named, reply, server_tls, write
+from testing.webhook_messages import SECRET
+from testing.webhooks import LOOPBACK, Receiver, endless, failure, head, named, reply, server_tls, write
 
 BODY = b'{"type":"ping"}'
 

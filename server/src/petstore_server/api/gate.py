@@ -27,9 +27,9 @@ from petstore_server.domain import errors as domain
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.windows import ADMITTED, BANNED
-from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.fallback import Limiter
 from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.server.messages import Answer, Disconnected, Request, RequestError, Response
 from petstore_server.telemetry.metrics import NOT_ADMITTED, Metrics
 

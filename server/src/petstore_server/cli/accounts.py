@@ -21,9 +21,9 @@ from petstore_server.domain.accounts import (
     check_account_name,
     plan_limits,
 )
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.audit import shown_fields

@@ -11,9 +11,9 @@ from petstore_server.cli.arguments import DURATION, FUTURE, TEXT
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Noun, operator, settings_here, with_store
 from petstore_server.cli.output import comment, details, log_to_stderr, show, table
 from petstore_server.domain import keys as transitions
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
+from petstore_server.domain.transitions import Transition
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import shown_fields

@@ -25,7 +25,6 @@ from petstore_server.cli.arguments import (
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, operator, require_writable, with_store, written_file
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.lists import Filters
 from petstore_server.domain.orders import (
@@ -39,6 +38,7 @@ from petstore_server.domain.orders import (
     correct,
     ship,
 )
+from petstore_server.domain.transitions import Transition
 from petstore_server.imports import options as checks
 from petstore_server.imports.options import EVERY_COLUMN, FORMATS, STDIN
 from petstore_server.imports.shops import SHOPS

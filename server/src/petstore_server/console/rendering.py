@@ -15,12 +15,13 @@ from markupsafe import Markup
 from petstore_server.console.forms import query_link
 from petstore_server.console.recent_requests import REFUSED_STATUSES
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders
-from petstore_server.domain.audit import AuditEntry, version
+from petstore_server.domain.audit import AuditEntry
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.keys import ENDED
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.domain.texts import escape_unsafe, in_words
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
+from petstore_server.domain.transitions import version
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields

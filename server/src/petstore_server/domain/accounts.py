@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from unicodedata import category, is_normalized
 from unicodedata import name as unicode_name
 
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import AccountClosed, InvalidInput, MissingLimits
 from petstore_server.domain.texts import check_note, is_visible, looks_like_key
+from petstore_server.domain.transitions import Transition
 
 _PUNCTUATION = " ._@+-&'"
 _LOOK_ALIKE = {"LATIN", "CYRILLIC", "GREEK"}  # alphabets with letters that look alike

@@ -1,11 +1,9 @@
-"""Changes of orders, accounts and keys: transitions, who makes them, and the audit log, which records them."""
+"""The audit log: who makes changes of orders, accounts, keys and webhooks, and what it records of them."""
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from petstore_server.domain.digests import sha256
-from petstore_server.domain.errors import ChangedMeanwhile, DomainError, InvalidInput
+from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.texts import is_printable, looks_like_key, visible_part
 
 SERVICE = "service"  # the actor of changes that the service makes by itself, such as a ban
@@ -106,62 +104,3 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
         {name: before[name] for name in names if name in before},
         {name: after[name] for name in names if name in after},
     )
-
-
-class _WithFields(Protocol):
-    def fields(self) -> dict[str, Any]:
-        """What can change, with values that JSON can express."""
-
-
-Entity = TypeVar("Entity")
-Versioned = TypeVar("Versioned", bound=_WithFields)
-
-
-class Transition(NamedTuple, Generic[Entity]):
-    """A change and its name in the audit log.
-
-    `apply` returns the entity after the change, or an equal one. It raises the DomainError that forbids the change.
-    """
-
-    action: str
-    apply: Callable[[Entity], Entity]
-
-    def is_allowed(self, entity: Entity) -> bool:
-        try:
-            self.apply(entity)
-        except DomainError:  # its reason is not needed here
-            return False
-        return True
-
-
-def version(entity: _WithFields) -> str:
-    """Identify the value of each field that can change, so that a later change can be detected."""
-    return " ".join(f"{name}:{_digest(value)}" for name, value in entity.fields().items())
-
-
-def changed_since(seen: str, fields: Mapping[str, Any]) -> set[str]:
-    """The names of the fields that do not have the values that they have in this version."""
-    values = dict(part.split(":", 1) for part in seen.split(" ") if ":" in part)
-    return {name for name, value in fields.items() if values.get(name) != _digest(value)}
-
-
-def unless_changed(
-    transition: Transition[Versioned], seen: str | None, names: Collection[str] | None = None
-) -> Transition[Versioned]:
-    """The transition for an operator who saw this version: raises ChangedMeanwhile if one of the fields has changed.
-
-    `seen` None: whatever has changed. `names` None: all fields.
-    """
-
-    def apply(entity: Versioned) -> Versioned:
-        if seen is not None:
-            changed = changed_since(seen, entity.fields())
-            if changed if names is None else not changed.isdisjoint(names):
-                raise ChangedMeanwhile
-        return transition.apply(entity)
-
-    return Transition(transition.action, apply)
-
-
-def _digest(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

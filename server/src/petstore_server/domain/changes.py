@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from petstore_server.domain import errors
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import (
     PUT,
     ImportOutcome,
@@ -14,6 +14,7 @@ from petstore_server.domain.orders import (
     evaluate_import,
     kept_of,
 )
+from petstore_server.domain.transitions import Transition
 
 NOT_YET = 0  # the time of a change that is not written yet: no ETag is of it
 _NOTHING_LEFT = (errors.OrderAlreadyShipped, errors.OrderAlreadyCancelled, errors.OrderAlreadyComplete)

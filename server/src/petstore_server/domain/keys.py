@@ -14,10 +14,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotBanned, KeyNotUsable, KeyRotated
 from petstore_server.domain.texts import looks_like_key
+from petstore_server.domain.transitions import Transition
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_LENGTH = 27  # 62^27 > 2^160

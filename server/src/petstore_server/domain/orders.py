@@ -10,10 +10,10 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.digests import sha256
 from petstore_server.domain.texts import is_printable, is_visible, looks_like_key
 from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
+from petstore_server.domain.transitions import Transition
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1

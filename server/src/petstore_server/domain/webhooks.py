@@ -14,13 +14,13 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import WebhookEnded
 from petstore_server.domain.keys import new_identifier
 from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE
 from petstore_server.domain.tokens import FIRST
+from petstore_server.domain.transitions import Transition
 
 MAX_WEBHOOKS = 1000  # of a store
 MAX_WEBHOOKS_OF_ACCOUNT = 20

@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
 
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.domain.lists import MAX_LIMIT, NO_OWNER, Filters
 from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, text_member
+from petstore_server.domain.transitions import Transition
 from petstore_server.store import Store
 from petstore_server.store.orders import Claimed
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.audit import Actor, Transition
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable, UrlRefused
 from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.tokens import FIRST, position_after
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import (
     SigningSecrets,
     Webhook,
@@ -24,7 +25,7 @@ from petstore_server.domain.webhooks import (
     rotate,
 )
 from petstore_server.store import Store
-from petstore_server.store.pages import position_of
+from petstore_server.store.search import position_of
 from petstore_server.webhooks.addresses import Addresses, AddressRefused
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from petstore_server.domain.imports import REJECTS_LIFETIME
 from petstore_server.domain.orders import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts, merge
-from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
+from petstore_server.limits.usage_recorder import NoUsageRecorder, UsageRecorder
 from petstore_server.operations.orders import claim_orders
 from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters, webhook_service

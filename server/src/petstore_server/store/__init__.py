@@ -49,8 +49,8 @@ class Store:
         from petstore_server.store.health import HealthStates
         from petstore_server.store.imports import Imports
         from petstore_server.store.orders import Orders
-        from petstore_server.store.pages import Search
         from petstore_server.store.pets import Pets
+        from petstore_server.store.search import Search
         from petstore_server.store.sessions import Sessions
 
         self.engine = engine

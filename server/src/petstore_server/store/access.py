@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from petstore_server.domain import accounts, keys
 from petstore_server.domain.accounts import Account, Limits, Plan, VisibleOrders, require_open
-from petstore_server.domain.audit import Actor, Change, Transition, difference
+from petstore_server.domain.audit import Actor, Change, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound, TooManyKeys
 from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Scope, Successor
 from petstore_server.domain.lists import NumberedPage, clamp_page
+from petstore_server.domain.transitions import Transition
 from petstore_server.store.audit import record
 from petstore_server.store.engine import (
     Command,

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from petstore_server.domain import lists
-from petstore_server.domain.audit import Actor, Change, Transition
+from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.changes import NOT_YET, ChangedOrder, OrderChange, Put, StoredOrder
 from petstore_server.domain.errors import (
     IdempotencyKeyInUse,
@@ -34,6 +34,7 @@ from petstore_server.domain.orders import (
     kept_of,
     possible_references,
 )
+from petstore_server.domain.transitions import Transition
 from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import (
     NO_KEYS,
@@ -53,8 +54,8 @@ from petstore_server.store.engine import (
     transaction,
 )
 from petstore_server.store.imports import add_batch, note
-from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
+from petstore_server.store.search import read_page
 
 CLAIMED_TOGETHER = 1000  # orders that get their owners in one transaction
 AUDITED_TOGETHER = 1000  # orders in a batch of an import

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.audit import SERVICE, Actor, Change, Transition, difference
+from petstore_server.domain.audit import SERVICE, Actor, Change, difference
 from petstore_server.domain.errors import AccountClosed, TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
 from petstore_server.domain.lists import Clock, Position
 from petstore_server.domain.orders import INT64_MAX, Status
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import (
     MAX_WEBHOOKS,
     MAX_WEBHOOKS_OF_ACCOUNT,

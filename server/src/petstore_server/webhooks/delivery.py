@@ -17,7 +17,7 @@ from petstore_server.domain.timestamps import timestamp_text
 from petstore_server.domain.tokens import FIRST, token_of
 from petstore_server.domain.webhooks import Message, Webhook, attempted, history_of, message_id, statuses_text
 from petstore_server.store import Store
-from petstore_server.store.pages import position_of
+from petstore_server.store.search import position_of
 from petstore_server.store.webhooks import DueWebhook
 from petstore_server.webhooks.sending import Sender
 

@@ -17,7 +17,7 @@ from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.tokens import FIRST, position_after, token_of
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
-from petstore_server.store.pages import position_of
+from petstore_server.store.search import position_of
 
 MAX_HELD = 1024  # requests that a process holds
 MAX_HELD_FOR_ACCOUNT = 32

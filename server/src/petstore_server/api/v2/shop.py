@@ -14,7 +14,6 @@ from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2 import bodies
 from petstore_server.api.v2 import input as v2_input
 from petstore_server.api.v2.bodies import BatchItem
-from petstore_server.domain.audit import Transition
 from petstore_server.domain.changes import ChangedOrder, OrderChange, Put
 from petstore_server.domain.errors import DomainError, InsufficientScope, ServiceUnavailable, UnknownAccount
 from petstore_server.domain.keys import Scope
@@ -30,6 +29,7 @@ from petstore_server.domain.orders import (
     ship,
     ship_on,
 )
+from petstore_server.domain.transitions import Transition
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 

@@ -19,12 +19,13 @@ from petstore_server.domain.accounts import (
     check_account_name,
     plan_limits,
 )
-from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, changed_since, unless_changed
+from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Status
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.transitions import Transition, changed_since, unless_changed
 from petstore_server.domain.usage import DEPRECATED, Granularity, UsageCounts
 from petstore_server.domain.webhooks import Webhook
 from petstore_server.operations.accounts import create_account, report_windows

@@ -6,11 +6,11 @@ from petstore_server.console.forms import account_path
 from petstore_server.console.pages.accounts import show as show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
-from petstore_server.domain.audit import unless_changed
 from petstore_server.domain.errors import Conflict, InvalidInput, NotFound, ServiceUnavailable, StatementFailed
 from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import unless_changed
 from petstore_server.operations import accounts as operations
 
 _BANS_PAGE = 50

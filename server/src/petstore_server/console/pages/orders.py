@@ -11,7 +11,6 @@ from petstore_server.console.forms import Form, changed_meanwhile, one_of, parse
 from petstore_server.console.rendering import actions, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
-from petstore_server.domain.audit import Transition, changed_since, unless_changed
 from petstore_server.domain.errors import (
     AccountNotFound,
     ChangedMeanwhile,
@@ -38,6 +37,7 @@ from petstore_server.domain.orders import (
     ship,
 )
 from petstore_server.domain.timestamps import file_stamp, format_timestamp, microseconds
+from petstore_server.domain.transitions import Transition, changed_since, unless_changed
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_history

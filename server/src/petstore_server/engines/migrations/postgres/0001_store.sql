@@ -57,7 +57,7 @@ CREATE TABLE petstore.orders (
     record text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 90);
 
--- Lists of version 2: `store.pages` says how they are used. Each ends with the id. Other columns in them would not help:
+-- Lists of version 2: `store.search` says how they are used. Each ends with the id. Other columns in them would not help:
 -- an order that has changed since the last VACUUM is read all the same.
 CREATE INDEX orders_by_status ON petstore.orders (status, id);
 CREATE INDEX orders_by_pet ON petstore.orders (pet_id, id);

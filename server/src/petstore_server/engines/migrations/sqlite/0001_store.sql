@@ -60,7 +60,7 @@ CREATE TABLE orders (
     record TEXT NOT NULL
 ) STRICT;
 
--- Lists of version 2: `store.pages` says how they are used. The first four also have most of what else lists filter and
+-- Lists of version 2: `store.search` says how they are used. The first four also have most of what else lists filter and
 -- sort by, so that mostly only the orders of a page are read. A cancel does not write those of the pet and the ship date:
 -- they lack what it changes, the status and the time.
 CREATE INDEX orders_by_status ON orders (status, id, pet_id, complete, ship_date, updated_at);
