@@ -23,7 +23,7 @@ from testing.threaded_receiver import ThreadedReceiver, receiving
 from testing.webhook_messages import SETTINGS
 
 HOOK = "https://192.0.2.1.example/hook?token=query"
-MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so there are no webhooks; set it as for the server"
+MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so webhooks are off; set it as for the server"
 
 
 @pytest.fixture(name="receiver")

@@ -253,7 +253,7 @@ async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(
     assert "Nothing is delivered, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/webhooks/wh_1")
     assert ["Pause", "Delete", "Replay"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
     page = await browser.submit("/webhooks/wh_1/ping", {}, 503)
-    assert "There are no webhooks: PETSTORE_WEBHOOK_SECRET is not set." in page
+    assert "Webhooks are off: PETSTORE_WEBHOOK_SECRET is not set." in page
 
 
 async def test_a_changed_secret_is_explained(zoo: None, console: Console, browser: Browser) -> None:

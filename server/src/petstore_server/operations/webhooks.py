@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NOW, BEGINNING = "now", "beginning"  # values of `after`, next to tokens of changes
 
 _LOOKUP_SECONDS = 3.0  # for which a new URL waits for its name; at a delivery it is looked up again
-_OFF = "there are no webhooks: PETSTORE_WEBHOOK_SECRET is not set"
+_OFF = "webhooks are off: PETSTORE_WEBHOOK_SECRET is not set"
 
 
 class Start(NamedTuple):
@@ -57,7 +57,7 @@ class Revealed(NamedTuple):
 class WebhookService:
     """The webhooks of one store. With an `account_id`, only those of this account exist.
 
-    `sender` is None if there are no webhooks (PETSTORE_WEBHOOK_SECRET is not set).
+    `sender` is None if webhooks are off (PETSTORE_WEBHOOK_SECRET is not set).
     """
 
     def __init__(self, store: Store, addresses: Addresses, sender: "Sender | None") -> None:
