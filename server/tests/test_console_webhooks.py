@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import Transition
@@ -145,6 +146,7 @@ async def test_a_webhook_is_paused_resumed_and_replayed(
     page = await browser.submit(f"/webhooks/{webhook}/pause")
     assert f"Paused {webhook}: nothing is delivered until you resume it." in page
     assert WebhookState.PAUSED is (await console.store.webhooks.find(webhook)).state
+    await change(console, webhook, position=Position(int(START * 1_000_000), 1))
     page = await browser.submit(f"/webhooks/{webhook}/replay", {"since": "24h"})
     assert re.search(r"every order that has changed since 2026-\S+ \S+ again as soon as it delivers again\.", page)
     found = await console.store.webhooks.find(webhook)

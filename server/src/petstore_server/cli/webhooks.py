@@ -118,7 +118,7 @@ def resume(webhook_id: str, replay_from: float | None) -> None:
     """Resume the webhook ID, which was paused, or stopped after three days of failures.
 
     It continues where it was. With --replay-from, which an active one takes as well, each order that has changed since
-    then is sent again, as it is now.
+    then is sent again, as it is now; what is not delivered yet is not skipped.
 
     $ petstore webhooks resume wh_3kTMd9QxBv1a
     $ petstore webhooks resume wh_3kTMd9QxBv1a --replay-from 24h

@@ -116,11 +116,16 @@ class WebhookService:
         state: WebhookState | None = None,
         start: Start | None = None,
     ) -> Webhook:
-        """Change what is not None. Raises what `create` raises, WebhookNotFound and WebhookEnded."""
+        """Change what is not None. A start `since` a time skips nothing that is not delivered.
+
+        Raises what `create` raises, WebhookNotFound and WebhookEnded.
+        """
         webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
         if url is not None:
             await self._check_url(url)
         place = None if start is None else await self._position(start, webhook.owner)
+        if place is not None and start is not None and start.since is not None:
+            place = _not_after(webhook, *place)
         transition = edit(url=url, statuses=statuses, state=state, start=place)
         return await self._change(webhook, transition, actor)
 
@@ -195,3 +200,10 @@ class WebhookService:
         else:
             position = position_after(start.after, clock, owner)
         return history_of(clock.epoch, owner), position
+
+
+def _not_after(webhook: Webhook, history: str, position: Position) -> tuple[str, Position]:
+    """The earlier of a position and that of the webhook; the webhook's in another history, which has to be reset."""
+    if webhook.history != history or webhook.position < position:
+        return webhook.history, webhook.position
+    return history, position
