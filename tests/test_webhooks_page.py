@@ -1,5 +1,6 @@
 """The page about receiving webhooks: its receivers keep an equal copy, and refuse what the service has not signed."""
 
+import hmac
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -162,6 +164,19 @@ def test_a_receiver_refuses_what_is_forged_altered_or_old_and_goes_on(receiver: 
         assert {} == receiver.copy()
         assert 204 == receiver.post({name.title(): value for name, value in good.items()}, body)
         assert {1: order(1, "pending")} == receiver.copy()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("language", ["php"])  # the others do not start
+@pytest.mark.parametrize("secret", ["", "whsec_"])
+def test_a_receiver_without_its_secret_accepts_nothing(receiver: Receiver, secret: str) -> None:
+    body = changed(order(1, "pending"))
+    headers = signed(body, "a")
+    content = f"a.{headers['webhook-timestamp']}.{body}".encode()
+    signature = "v1," + b64encode(hmac.digest(b"", content, "sha256")).decode()
+    with receiver.running(secret):
+        assert 500 == receiver.post({**headers, "webhook-signature": signature}, body)
+    assert {} == receiver.copy()
 
 
 @in_each_language

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from petstore_server.domain.lists import Position
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
@@ -23,7 +24,7 @@ from testing.threaded_receiver import ThreadedReceiver, receiving
 from testing.webhook_messages import SETTINGS
 
 HOOK = "https://192.0.2.1.example/hook?token=query"
-MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so there are no webhooks; set it as for the server"
+MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so webhooks are off; set it as for the server"
 
 
 @pytest.fixture(name="receiver")
@@ -142,6 +143,7 @@ def test_a_webhook_is_paused_resumed_replayed_and_deleted_without_the_secret(sho
     before = int((time.time() - 3 * HOUR) * 1e6)
     assert "paused" == shop.must("webhooks", "pause", webhook, "--as", "ada", "--json").json()["state"]
     assert "active" == shop.must("webhooks", "resume", webhook, "--json").json()["state"]
+    change(shop, webhook, lambda each: replace(each, position=Position(int(time.time() * 1e6), 1)))
     replayed = shop.must("webhooks", "resume", webhook, "--replay-from", "2h")
     assert "state:              active\n" in replayed.out
     found: list[Webhook] = []

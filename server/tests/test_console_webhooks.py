@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import Transition
@@ -145,6 +146,7 @@ async def test_a_webhook_is_paused_resumed_and_replayed(
     page = await browser.submit(f"/webhooks/{webhook}/pause")
     assert f"Paused {webhook}: nothing is delivered until you resume it." in page
     assert WebhookState.PAUSED is (await console.store.webhooks.find(webhook)).state
+    await change(console, webhook, position=Position(int(START * 1_000_000), 1))
     page = await browser.submit(f"/webhooks/{webhook}/replay", {"since": "24h"})
     assert re.search(r"every order that has changed since 2026-\S+ \S+ again as soon as it delivers again\.", page)
     found = await console.store.webhooks.find(webhook)
@@ -253,7 +255,7 @@ async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(
     assert "Nothing is delivered, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/webhooks/wh_1")
     assert ["Pause", "Delete", "Replay"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
     page = await browser.submit("/webhooks/wh_1/ping", {}, 503)
-    assert "There are no webhooks: PETSTORE_WEBHOOK_SECRET is not set." in page
+    assert "Webhooks are off: PETSTORE_WEBHOOK_SECRET is not set." in page
 
 
 async def test_a_changed_secret_is_explained(zoo: None, console: Console, browser: Browser) -> None:

@@ -102,7 +102,7 @@ URLS = {
     "https://shop.example:-1/": PARSED,
     "https://shop.example:+443/": PARSED,
     "https://shop.example:443x/": PARSED,
-    f"https://shop.example/?key=pso_live_{'a' * 33}": "it must not hold an API key",
+    f"https://shop.example/?key=pso_live_{'a' * 33}": "it must not contain an API key",
 }
 
 PRIVATE = [
@@ -167,7 +167,7 @@ async def test_a_public_address_may_be_reached_over_tls_only(address: str, monke
     names = named(monkeypatch, [address])
     assert [address] == await allowed.resolve(allowed.destination("https://SHOP.example:8443/orders?key=1"))
     assert ["shop.example"] == names.asked
-    without_tls = "its address is of no network that the operator allows, so it must begin with https://"
+    without_tls = "its address is in no network that the operator allows, so it must begin with https://"
     assert without_tls == refusal(url_of(address).replace("https", "http"), allowed)
     with pytest.raises(AddressRefused, match="so it must begin with https://"):
         await allowed.resolve(allowed.destination("http://shop.example/"))

@@ -1,5 +1,6 @@
 """Deliveries of webhooks: what messages have, in which order, and who gets them (D24)."""
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -90,6 +91,28 @@ async def test_a_replay_has_other_identifiers_than_the_first_delivery(one: Deliv
         await one.round()
         first, again = receiver.received
     assert (first.body, True) == (again.body, first.id != again.id)
+
+
+async def test_a_replay_since_a_time_skips_no_order_that_is_not_delivered(one: Delivering) -> None:
+    async with Receiver(reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await put(one.store, Order(1))
+        await one.round()
+        await one.service.edit(webhook.id, BY, start=Start(since=time.time() + 60))
+        await one.round()
+    assert [[1], [1]] == [each.orders for each in receiver.received]
+
+
+async def test_a_replay_since_a_time_skips_no_reset(one: Delivering) -> None:
+    zoo = await account(one.store)
+    await put(one.store, Order(1), Order(2, account="zoo"))
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(zoo, receiver.url)).webhook
+        await one.round()
+        await one.store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
+        await one.service.edit(webhook.id, BY, start=Start(since=time.time() + 60))
+        await one.round()
+    assert [2] == [*receiver.copy]
 
 
 async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(one: Delivering) -> None:

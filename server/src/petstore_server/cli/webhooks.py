@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_OFF = "PETSTORE_WEBHOOK_SECRET is not set, so there are no webhooks; set it as for the server, and run this again."
+_OFF = "PETSTORE_WEBHOOK_SECRET is not set, so webhooks are off; set it as for the server, and run this again."
 _SERVED = "A server runs on this store, and would go on to sign with the old secret; stop the service first."
 _REPLACE_ALL = (
     "Replace the secrets of all webhooks? The old ones end now: receivers refuse messages until they are given"
@@ -54,7 +54,7 @@ webhooks = Noun("webhooks", "$ petstore webhooks create acme https://shop.exampl
 def list_webhooks(account: str | None) -> None:
     """List the webhooks of ACCOUNT, or of all accounts, oldest first.
 
-    The lag is the age of the first change that is not delivered yet. URLs are shown without their queries.
+    The lag is the age of the oldest undelivered change. URLs are shown without their queries.
 
     $ petstore webhooks list acme
     """
@@ -89,7 +89,7 @@ def create(account: str, url: str, statuses: tuple[str, ...]) -> None:
     """Create a webhook that sends the changes that ACCOUNT sees to URL, from now on; print its secret once.
 
     The secret is the only line on stdout: give it to the partner, whose program verifies signatures with it. URL begins
-    with https://. `petstore webhooks ping` shows whether it is reached.
+    with https://. `petstore webhooks ping` shows whether its receiver responds.
 
     $ petstore webhooks create acme https://shop.example/petstore
     $ petstore webhooks create warehouse https://stock.example/hook --status cancelled
@@ -103,7 +103,7 @@ def create(account: str, url: str, statuses: tuple[str, ...]) -> None:
 
 @webhooks.command(writes=True, params=[ID])
 def pause(webhook_id: str) -> None:
-    """Deliver nothing for the webhook ID until it is resumed; then it goes on where it was.
+    """Pause the webhook ID: it delivers nothing until it is resumed, and then continues where it was.
 
     $ petstore webhooks pause wh_3kTMd9QxBv1a
     """
@@ -112,13 +112,13 @@ def pause(webhook_id: str) -> None:
 
 @webhooks.command(writes=True, params=[ID])
 @click.option(
-    "--replay-from", type=PAST, metavar="TIME", help="Deliver again what changed since: 2h (ago), 2026-11-20."
+    "--replay-from", type=PAST, metavar="TIME", help="Deliver again the changes since then: 2h (ago), 2026-11-20."
 )
 def resume(webhook_id: str, replay_from: float | None) -> None:
-    """Deliver again for the webhook ID, which was paused, or stopped after three days without a success.
+    """Resume the webhook ID, which was paused, or stopped after three days of failures.
 
-    It goes on where it was. With --replay-from, also of one that is active, each order that has changed since then is
-    sent again, as it is now.
+    It continues where it was. With --replay-from, which an active one takes as well, each order that has changed since
+    then is sent again, as it is now; what is not delivered yet is not skipped.
 
     $ petstore webhooks resume wh_3kTMd9QxBv1a
     $ petstore webhooks resume wh_3kTMd9QxBv1a --replay-from 24h
@@ -128,7 +128,7 @@ def resume(webhook_id: str, replay_from: float | None) -> None:
 
 @webhooks.command(writes=True, params=[ID])
 def ping(webhook_id: str) -> None:
-    """Send a ping for the webhook ID, also while it is paused; show what was sent and what came back.
+    """Send a ping for the webhook ID, also while it is paused or stopped; show the request and the response.
 
     Waits up to 15 seconds. Exit code 1 unless the status of the response is from 200 to 299.
 
@@ -152,9 +152,7 @@ def ping(webhook_id: str) -> None:
 
 @webhooks.command(writes=True)
 @click.argument("webhook_id", metavar="[ID]", required=False, type=WEBHOOK_ID)
-@click.option(
-    "--grace", type=GRACE, help="For how long the old secret signs as well: seconds, or 1h; 24h if not given."
-)
+@click.option("--grace", type=GRACE, help="How long the old secret signs as well: seconds, or 1h; 24h if not given.")
 @click.option(
     "--all", "every", is_flag=True, help="Take a changed PETSTORE_WEBHOOK_SECRET; the service must be stopped."
 )
@@ -163,7 +161,7 @@ def rotate(webhook_id: str | None, grace: int | None, every: bool, yes: bool) ->
     """Replace the secret of the webhook ID, and print the new one once, as the only line on stdout.
 
     Messages have signatures of both until --grace has passed. With --all, every webhook gets a new secret from a
-    changed PETSTORE_WEBHOOK_SECRET, and each is printed once: no old secret signs any more, so that receivers refuse
+    changed PETSTORE_WEBHOOK_SECRET, and each is printed once: no old secret signs any more, so receivers refuse
     messages until they have the new ones; the service sends them again.
 
     $ petstore webhooks rotate wh_3kTMd9QxBv1a --grace 3600

@@ -220,7 +220,7 @@ class ChangesReset(DomainError):
 
 
 class UrlRefused(InvalidInput):
-    """A webhook may not send to this URL; the value is a clause that says why (D24)."""
+    """A webhook may not send to this URL; the value is a clause with the reason (D24)."""
 
     message = "The URL is refused: {}."
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NOW, BEGINNING = "now", "beginning"  # values of `after`, next to tokens of changes
 
 _LOOKUP_SECONDS = 3.0  # for which a new URL waits for its name; at a delivery it is looked up again
-_OFF = "there are no webhooks: PETSTORE_WEBHOOK_SECRET is not set"
+_OFF = "webhooks are off: PETSTORE_WEBHOOK_SECRET is not set"
 
 
 class Start(NamedTuple):
@@ -57,7 +57,7 @@ class Revealed(NamedTuple):
 class WebhookService:
     """The webhooks of one store. With an `account_id`, only those of this account exist.
 
-    `sender` is None if there are no webhooks (PETSTORE_WEBHOOK_SECRET is not set).
+    `sender` is None if webhooks are off (PETSTORE_WEBHOOK_SECRET is not set).
     """
 
     def __init__(self, store: Store, addresses: Addresses, sender: "Sender | None") -> None:
@@ -116,11 +116,16 @@ class WebhookService:
         state: WebhookState | None = None,
         start: Start | None = None,
     ) -> Webhook:
-        """Change what is not None. Raises what `create` raises, WebhookNotFound and WebhookEnded."""
+        """Change what is not None. A start `since` a time skips nothing that is not delivered.
+
+        Raises what `create` raises, WebhookNotFound and WebhookEnded.
+        """
         webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
         if url is not None:
             await self._check_url(url)
         place = None if start is None else await self._position(start, webhook.owner)
+        if place is not None and start is not None and start.since is not None:
+            place = _not_after(webhook, *place)
         transition = edit(url=url, statuses=statuses, state=state, start=place)
         return await self._change(webhook, transition, actor)
 
@@ -195,3 +200,10 @@ class WebhookService:
         else:
             position = position_after(start.after, clock, owner)
         return history_of(clock.epoch, owner), position
+
+
+def _not_after(webhook: Webhook, history: str, position: Position) -> tuple[str, Position]:
+    """The earlier of a position and that of the webhook; the webhook's in another history, which has to be reset."""
+    if webhook.history != history or webhook.position < position:
+        return webhook.history, webhook.position
+    return history, position

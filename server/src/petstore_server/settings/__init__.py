@@ -177,7 +177,7 @@ class Settings:
     )
     webhook_secret: str | None = _setting(
         "",
-        "Text from which the secrets of webhooks are derived; empty: there are no webhooks.",
+        "Text from which the secrets of webhooks are derived; empty: webhooks are off.",
         values.webhook_secret,
         secret=True,
     )

@@ -36,7 +36,7 @@ _NEVER = [
 
 
 class AddressRefused(Exception):
-    """A webhook may not reach an address, or it has none. The message is a clause that says why."""
+    """A webhook may not reach an address, or its name has none. The message is a clause with the reason."""
 
 
 class Destination(NamedTuple):
@@ -60,11 +60,11 @@ class Addresses:
         self._places = asyncio.Semaphore(lookups)
 
     def destination(self, url: str) -> Destination:
-        """Check a URL as far as that is possible without a look-up. Raises AddressRefused."""
+        """Check everything of a URL but the addresses of its name. Raises AddressRefused."""
         if len(url) > MAX_URL or not _URL.fullmatch(url) or "\\" in url:
             raise AddressRefused(f"it must have at most {MAX_URL} visible ASCII characters; percent-encode others")
         if looks_like_key(url):
-            raise AddressRefused("it must not hold an API key")
+            raise AddressRefused("it must not contain an API key")
         parts, port = _parsed(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and self._networks):
             raise AddressRefused("it must begin with https://")
@@ -138,7 +138,7 @@ class Addresses:
         if special or not address.is_global or (address.version == 6 and address not in _IPV6):
             raise AddressRefused(f"{name} is not public")
         if scheme != "https":
-            raise AddressRefused(f"{name} is of no network that the operator allows, so it must begin with https://")
+            raise AddressRefused(f"{name} is in no network that the operator allows, so it must begin with https://")
 
 
 def _parsed(url: str) -> tuple[SplitResult, int | None]:
