@@ -244,14 +244,14 @@ def _sees(account: int) -> Any:
 
 
 async def _faults(made: Cluster, changes: Changes, wanted: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kills and other faults until the changes are made; half-way a failover or a restore."""
+    """Kills and other faults until the changes are made; half-way, or after them, a failover or a restore."""
     faults = Faults(made, chance)
     kinds = [faults.kill, faults.kill, faults.kill, faults.restart, faults.freeze]
     if made.primary is not None:
         kinds += [faults.freeze_postgres, faults.crash_postgres, faults.freeze_redis]
     backup = Path(made.clocks[0].parent / "backup.db")
     half_way = False
-    while changes.done < wanted:
+    while changes.done < wanted or not half_way:
         await asyncio.sleep(chance.uniform(0.5, 3))
         if made.primary is None and not backup.exists() and changes.done > wanted / 4:
             await _command(made, "db", "backup", str(backup))
