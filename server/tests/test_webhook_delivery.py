@@ -103,14 +103,17 @@ async def test_a_replay_since_a_time_skips_no_order_that_is_not_delivered(one: D
     assert [[1], [1]] == [each.orders for each in receiver.received]
 
 
-async def test_a_replay_since_a_time_skips_no_reset(one: Delivering) -> None:
+@pytest.mark.parametrize(
+    "start", [Start("beginning"), Start("now"), Start(since=2e9)], ids=["beginning", "now", "since"]
+)
+async def test_a_replay_skips_no_reset(one: Delivering, start: Start) -> None:
     zoo = await account(one.store)
     await put(one.store, Order(1), Order(2, account="zoo"))
     async with Receiver() as receiver:
         webhook = (await one.webhook(zoo, receiver.url)).webhook
         await one.round()
         await one.store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
-        await one.service.edit(webhook.id, BY, start=Start(since=time.time() + 60))
+        await one.service.edit(webhook.id, BY, start=start)
         await one.round()
     assert [2] == [*receiver.copy]
 

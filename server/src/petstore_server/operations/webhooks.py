@@ -116,7 +116,7 @@ class WebhookService:
         state: WebhookState | None = None,
         start: Start | None = None,
     ) -> Webhook:
-        """Change what is not None. A start `since` a time skips nothing that is not delivered.
+        """Change what is not None. A start skips no reset, and one `since` a time nothing that is not delivered.
 
         Raises what `create` raises, WebhookNotFound and WebhookEnded.
         """
@@ -124,8 +124,8 @@ class WebhookService:
         if url is not None:
             await self._check_url(url)
         place = None if start is None else await self._position(start, webhook.owner)
-        if place is not None and start is not None and start.since is not None:
-            place = _not_after(webhook, *place)
+        if place is not None and start is not None:
+            place = _without_gaps(webhook, start, *place)
         transition = edit(url=url, statuses=statuses, state=state, start=place)
         return await self._change(webhook, transition, actor)
 
@@ -202,8 +202,8 @@ class WebhookService:
         return history_of(clock.epoch, owner), position
 
 
-def _not_after(webhook: Webhook, history: str, position: Position) -> tuple[str, Position]:
-    """The earlier of a position and that of the webhook; the webhook's in another history, which has to be reset."""
-    if webhook.history != history or webhook.position < position:
+def _without_gaps(webhook: Webhook, start: Start, history: str, position: Position) -> tuple[str, Position]:
+    """The start's place; or the webhook's, if a reset is due there, or a start `since` a time would skip changes."""
+    if webhook.history != history or (start.since is not None and webhook.position < position):
         return webhook.history, webhook.position
     return history, position
