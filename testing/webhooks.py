@@ -196,7 +196,7 @@ class Delivering:
     async def webhook(self, account: int, url: str, start: Start = BEGINNING, **options: Any) -> Revealed:
         """A new webhook of the account, which sees what that sees."""
         [found] = [each for each in await self.store.accounts.list() if each.id == account]
-        owner = account if found.orders is VisibleOrders.OWN else None
+        owner = found.orders.owner(account)
         return await self.service.create((account, found.name), owner, url, BY, start=start, **options)
 
     async def look(self) -> None:

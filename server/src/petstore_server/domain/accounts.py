@@ -44,6 +44,10 @@ class VisibleOrders(StrEnum):
     ALL = "all"
     OWN = "own"
 
+    def owner(self, account_id: int) -> int | None:
+        """The owner of the orders that this account sees; None if it sees all."""
+        return account_id if self is VisibleOrders.OWN else None
+
 
 @dataclass(frozen=True, slots=True)
 class Account:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import WebhookEnded
 from petstore_server.domain.keys import new_identifier
-from petstore_server.domain.lists import Position
+from petstore_server.domain.lists import Filters, Position
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE
 from petstore_server.domain.tokens import FIRST
@@ -27,7 +27,6 @@ MAX_WEBHOOKS_OF_ACCOUNT = 20
 MAX_ATTEMPTS = 20  # that are kept of each webhook
 MAX_EXCERPT = 200  # characters
 MAX_GRACE = DAY  # seconds for which the secret before a rotation signs as well
-MIN_SECRET = 32  # bytes of the setting from which all secrets are derived
 
 RETRY_SECONDS = (5, 30, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR)
 """The pauses after a first failure, a second one, and so on; the last is repeated."""
@@ -106,6 +105,11 @@ class Webhook:
     def place(self) -> str:
         """The URL without its query, which may be a secret."""
         return urlsplit(self.url)._replace(query="").geturl()
+
+    @property
+    def filters(self) -> Filters:
+        """What selects the orders that it delivers."""
+        return Filters(statuses=frozenset(self.statuses), owner=self.owner)
 
     @property
     def delivers(self) -> bool:
@@ -218,7 +222,7 @@ class SigningSecrets:
     """Derives the secrets of webhooks from one text, so that none is stored. `digest` identifies the text."""
 
     def __init__(self, text: str) -> None:
-        """`text` has at least MIN_SECRET bytes."""
+        """`text` is that of PETSTORE_WEBHOOK_SECRET."""
         self._derive = partial(hmac.digest, text.encode(), digest="sha256")
         self.digest = self._derive(msg=b"webhook secrets").hex()
 

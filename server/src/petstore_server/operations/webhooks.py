@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable, UrlRefused
-from petstore_server.domain.lists import Filters, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.tokens import FIRST, position_after
@@ -102,7 +101,7 @@ class WebhookService:
     async def create_for(self, name: str, url: str, actor: Actor, statuses: tuple[Status, ...] = ()) -> Revealed:
         """Create a webhook of the account of this name. Raises what `create` raises, and AccountNotFound."""
         account = await self.store.accounts.find(name)
-        owner = account.id if account.orders is VisibleOrders.OWN else None
+        owner = account.orders.owner(account.id)
         return await self.create((account.id, account.name), owner, url, actor, statuses=statuses)
 
     async def edit(
@@ -165,8 +164,7 @@ class WebhookService:
             return 0
         clock = await self.store.search.clock()
         known = webhook.history == history_of(clock.epoch, webhook.owner)
-        filters = Filters(statuses=frozenset(webhook.statuses), owner=webhook.owner)
-        query = PageQuery(filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
+        query = PageQuery(webhook.filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
         page = await self.store.search.page(query)
         if not page.rows:
             return 0

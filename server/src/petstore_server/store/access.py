@@ -195,7 +195,7 @@ class Keys(Part):
         state = keys.key_state(expires_at, revoked_at, suspended_at is not None, now)
         if state not in keys.VALID:
             return RefusedKey(key_id, account, state)
-        owner = account_id if orders == VisibleOrders.OWN else None
+        owner = VisibleOrders(orders).owner(account_id)
         allowed = Plan(plan), Limits(*limits), keys.parse_scopes(scopes)
         return Principal(key_id, account_id, account, *allowed, expires_at, owner)
 

@@ -99,12 +99,13 @@ _BEHIND_SINCE = f"""
         )
     END
 """
+_DIGEST = "SELECT webhook_secret FROM petstore.store WHERE one = 1"
 _LEASE = f"""
     UPDATE petstore.webhooks SET lease = %s, leased_until = {NOW} + {LEASE_SECONDS}
     WHERE id IN (
         SELECT id FROM petstore.webhooks
         WHERE id IN {{ids}} AND state = '{WebhookState.ACTIVE}' AND next_at <= %s AND {_FREE}
-            AND (SELECT webhook_secret FROM petstore.store WHERE one = 1) = %s
+            AND ({_DIGEST}) = %s
         ORDER BY id FOR UPDATE SKIP LOCKED
     )
     RETURNING id
@@ -124,7 +125,7 @@ _SUMMARY = f"""
         count(*)
     FROM {_JOINED}
 """
-_DIGEST = "SELECT webhook_secret FROM petstore.store WHERE one = 1"
+_ANY = "SELECT 1 FROM petstore.webhooks LIMIT 1"
 _SET_DIGEST = "UPDATE petstore.store SET webhook_secret = %s WHERE one = 1"
 _read_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
@@ -245,7 +246,7 @@ class Webhooks(Part):
     def has_secret(self, digest: str) -> Work[bool]:
         """Whether this secret signs the webhooks, or there are none."""
         [(noted,)] = yield Query(_DIGEST)
-        return noted in (None, digest) or not (yield Query("SELECT 1 FROM petstore.webhooks LIMIT 1"))
+        return noted in (None, digest) or not (yield Query(_ANY))
 
     @transaction
     def rotate_all(self, digest: str, actor: Actor) -> Work[Sequence[Webhook]]:
@@ -324,7 +325,7 @@ class Webhooks(Part):
         [(noted,)] = yield Query(f"{_DIGEST} FOR UPDATE")
         if noted == digest:
             return
-        if noted is not None and (yield Query("SELECT 1 FROM petstore.webhooks LIMIT 1")):
+        if noted is not None and (yield Query(_ANY)):
             raise WebhookSecretChanged
         yield Command(_SET_DIGEST, (digest,))
 
@@ -354,7 +355,7 @@ def _values(webhook: Webhook) -> Row:
 def _webhook(row: Row) -> Webhook:
     webhook_id, account_id, account, orders, closed_at, suspended_at, created_at, url, statuses, state, *rest = row
     history, at, order_id, *others, attempts = rest
-    owner = account_id if orders == VisibleOrders.OWN else None
+    owner = VisibleOrders(orders).owner(account_id)
     chosen = tuple(map(Status, statuses.split())), WebhookState(state if closed_at is None else WebhookState.ENDED)
     place = history, Position(at, order_id)
     ends: tuple[Any, ...] = (*others, tuple(_read_attempts(attempts)), suspended_at is not None)

@@ -11,7 +11,7 @@ from time import monotonic
 import msgspec
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.lists import Clock, Filters, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import Clock, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import timestamp_text
 from petstore_server.domain.tokens import FIRST, token_of
@@ -26,7 +26,6 @@ MAX_BYTES = 20_000  # of the orders of a message; a single order may have more
 MAX_DELIVERIES = 32  # of a process
 MAX_FAILING = 8  # of these, for webhooks whose last attempt has failed
 MAX_OF_ACCOUNT = 8
-LOOK_SECONDS = 0.25
 CLOSING_SECONDS = 2.0  # for which the end of a process waits for deliveries that are under way
 IDLE_SECONDS = 1.0
 """After which webhooks are looked at although no order has changed: for pauses that end, and new ones."""
@@ -219,10 +218,9 @@ class Deliveries:
 
         Without one it is this position; after a long walk, the one that was reached.
         """
-        filters = Filters(statuses=frozenset(webhook.statuses), owner=webhook.owner)
         after = webhook.position
         for _ in range(_LONG_WALK):
-            page = await self._store.search.page(PageQuery(filters, _BY_CHANGE, MAX_ORDERS, after))
+            page = await self._store.search.page(PageQuery(webhook.filters, _BY_CHANGE, MAX_ORDERS, after))
             if page.rows:
                 return page
             if page.next is None:
