@@ -1,4 +1,4 @@
-"""A receiver of webhooks on a thread: what sends to it may have an event loop of its own."""
+"""A receiver of webhooks on a thread: its sender may have another event loop."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """`make mutants`: cosmic-ray changes a sample of places in the product, one at a time; a test should fail each time.
 
-It runs in a clone of the last commit with a virtual environment of its own, so that servers, workers and commands that
+It runs in a clone of the last commit with another virtual environment, so that servers, workers and commands that
 tests start are changed too, and a run that is interrupted leaves no change in the checkout.
 """
 

@@ -291,7 +291,7 @@ def test_without_its_driver_what_is_sent_says_what_to_install(
     acme: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook = create(acme)["id"]
-    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.setitem(sys.modules, "httpcore2", None)
     monkeypatch.delitem(sys.modules, "petstore_server.webhooks.sending", raising=False)
     acme("webhooks", "ping", webhook, **SETTINGS).fails(2, "PETSTORE_WEBHOOK_SECRET is set, but its driver is missing")
     assert 0 == acme("webhooks", "pause", webhook, **SETTINGS).code

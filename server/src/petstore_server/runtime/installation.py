@@ -163,7 +163,7 @@ def webhook_service(
     checked = Addresses(settings.webhook_networks, _CHECKED_URLS)
     if settings.webhook_secret is None:
         return WebhookService(store, checked, None), None
-    require_installed("httpx2", "PETSTORE_WEBHOOK_SECRET is set")
+    require_installed("httpcore2", "PETSTORE_WEBHOOK_SECRET is set")
     from petstore_server.domain.webhooks import SigningSecrets
     from petstore_server.webhooks.sending import Sender
 

@@ -42,7 +42,7 @@ class Exchange(NamedTuple):
 
 
 class Sender:
-    """Sends messages, each over a connection of its own. `clock` gives Unix seconds."""
+    """Sends messages, each over a new connection. `clock` gives Unix seconds."""
 
     def __init__(
         self, secrets: SigningSecrets, addresses: Addresses, proxy: str | None, clock: Callable[[], float]
