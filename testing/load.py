@@ -13,7 +13,7 @@ from testing.nginx_front import Front
 from testing.subprocesses import PATIENCE, within
 
 SCOPES = [word for scope in ("orders:read", "orders:cancel", "orders:write") for word in ("--scope", scope)]
-ORDERS = 50_000
+ORDERS = 1_000_000
 NOTHING_FAILED = {("DELETE", 204), ("POST", 201), ("GET", 200)}
 
 
