@@ -25,7 +25,7 @@ from bench.setup import ACCOUNT, Running, Setup, Store
 WEBHOOKS, OF_ACCOUNT = 1_000, 20
 TOLD = 8  # webhooks that deliver every change, instead of as many idle ones
 LISTED = 10  # orders of the account whose lists are measured
-CANCELS_PER_SECOND = 8_000  # for which enough orders are imported
+CANCELS_PER_SECOND = 20_000  # for which enough orders are imported
 CHANGES = 20  # of each round in which the time to a delivery is measured
 WARM_SECONDS = 4  # after a start: each webhook is looked at once
 CHANGES_PER_SECOND = 20  # while lists are measured
@@ -120,7 +120,7 @@ class _Subject:
         self._receiver = receiver
         self._idle_seconds = self.plan.size(10, 3)
         seconds = self.plan.rounds * (self.plan.seconds + 1)
-        self._orders = min(CANCELS_PER_SECOND * seconds, self.plan.size(300_000, 20_000))
+        self._orders = min(CANCELS_PER_SECOND * seconds, self.plan.size(1_000_000, 20_000))
         self._file = _orders_file(self.plan.folder / "told.jsonl", self._orders)
         self._keys: dict[str, str] = {}  # of the account whose lists are measured
         self._next = {name: count(LISTED + 1) for name in (WITHOUT, IDLE, TELLING)}
