@@ -129,7 +129,7 @@ async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(
     assert "Created the webhook" in changes
     assert "&lt;b&gt;oh" in browser.page
     for fields, text in (
-        ({"state": WebhookState.STOPPED}, "It was stopped after three days without a success."),
+        ({"state": WebhookState.STOPPED}, "It was stopped after three days of failures."),
         ({"state": WebhookState.ENDED}, "It has ended: its receiver has answered 410, or the account is closed."),
     ):
         await change(console, webhook, **fields)

@@ -72,7 +72,7 @@ async def test_stopped_webhooks_are_reported_and_paused_or_ended_ones_are_not(st
     await add(store, 1, **FAILED | {"state": WebhookState.STOPPED, "delivered_at": NOW - 4 * DAY})
     await add(store, 2, **FAILED | {"state": WebhookState.PAUSED})
     await add(store, 3, **FAILED | {"state": WebhookState.ENDED})
-    stopped = "Webhooks that were stopped after three days without a success: 1."
+    stopped = "Webhooks that were stopped after three days of failures: 1."
     assert [("warn", stopped, "resume webhook")] == said(await check_webhooks(store, DIGEST))
 
 

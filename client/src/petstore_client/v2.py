@@ -181,7 +181,7 @@ class Webhook(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A webhook: the service sends changes of the account's orders to `url`, as signed messages.
 
     `statuses` are those of the orders that it sends, None for all. `state` is "active", "paused", "stopped" (by the
-    service, after three days without success) or "ended"; a later server may send others. `lag` is the age in seconds
+    service, after three days of failures) or "ended"; a later server may send others. `lag` is the age in seconds
     of the first change that is not delivered yet, 0 if there is none. `failing_since` is the time of the first failed
     attempt since the last success, or None, and `attempts` are the last 20, oldest first. All datetimes are aware.
     """

@@ -33,7 +33,7 @@ RETRY_SECONDS = (5, 30, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR)
 
 MAX_RETRY_AFTER = HOUR  # seconds
 RETRY_SPREAD = 0.2  # the part of a pause that is added to it at most, at random
-STOPPED_AFTER = 3 * DAY  # seconds without a success
+STOPPED_AFTER = 3 * DAY  # seconds from the first failure after the last success
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - of the specification
 _GONE = 410
@@ -44,7 +44,7 @@ class WebhookState(StrEnum):
     PAUSED = "paused"
     """By the partner or an operator, until it is resumed."""
     STOPPED = "stopped"
-    """By the service, after STOPPED_AFTER without a success, until it is resumed."""
+    """By the service, after STOPPED_AFTER of failures, until it is resumed."""
     ENDED = "ended"
     """For good: the receiver has answered 410, or the account is closed."""
 

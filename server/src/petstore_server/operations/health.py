@@ -127,7 +127,7 @@ async def check_webhooks(store: Store, digest: str | None) -> list[CheckResult]:
         message = f"Webhooks that fail: {found.failing:,}, the first since {format_unix(found.failing_since)}."
         warn(message, "Inform their partners; if all fail, a firewall may forbid connections.", "list webhooks")
     if found.stopped:
-        message = f"Webhooks that were stopped after three days without a success: {found.stopped:,}."
+        message = f"Webhooks that were stopped after three days of failures: {found.stopped:,}."
         warn(message, "Resume each when its receiver works again; it goes on where it was.", "resume webhook")
     last = f"; the last delivery succeeded at {format_unix(found.delivered_at)}" if found.delivered_at else ""
     return results or [CheckResult("webhooks", "ok", f"Webhooks: {found.number:,}{last}.")]
