@@ -69,7 +69,7 @@ def in_order(documents: Documents, results: Results) -> Results:
 
 
 def summary(results: Results) -> str:
-    """How many goals are met, all goals with what was reached, and what was measured."""
+    """How many goals are met, those that some round has missed with what was reached, and what was measured."""
     claims = all_claims(results)
     if not claims:
         return ""
@@ -79,7 +79,9 @@ def summary(results: Results) -> str:
     )
     lines = [
         (claim.title, _reached(claim), goal_text(claim.goal, claim.unit), _emphasized(claim.verdict))
-        for claim in sorted(claims, key=lambda claim: (SHORT, IN_MEDIAN, MET).index(claim.verdict))
+        for verdict in (SHORT, IN_MEDIAN)
+        for claim in claims
+        if claim.verdict == verdict
     ]
     parts = [counted, _table(("", "reached", "goal", ""), lines), _origins(results)]
     return "\n\n".join(part for part in parts if part)

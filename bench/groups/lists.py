@@ -1,4 +1,4 @@
-"""Lists per second against nginx sending the same bytes, with identical requests and with an X-Request-Id in each."""
+"""Lists per second against nginx sending the same bytes; short ones also with another X-Request-Id in each request."""
 
 from functools import partial
 from typing import NamedTuple
@@ -11,14 +11,13 @@ from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
 GZIP = {"Accept-Encoding": "gzip"}
-SHORT = 1_000  # orders up to which the head of a request matters
 HUGE = 1_000_000
 HUGE_CONNECTIONS, HUGE_SECONDS = 4, 5
 """With more connections, none would get a complete list of a million orders in the time of a load."""
 
 
 class Kind(NamedTuple):
-    """One kind of list: what it is compared with, and the goals for identical requests and for those with an id."""
+    """One kind of list: what it is compared with, the goal for identical requests, and one for those with an id each."""
 
     name: str
     title: str
@@ -74,8 +73,8 @@ class _Subject:
         self._nginx = setup.nginx(folder, self._body if orders == 10 else b"")
 
     def rows(self, kind: Kind) -> list[Row]:
-        """Measure one kind of list: a row for identical requests, one for requests with an identifier each."""
-        sent = (SAME, FRESH) if self._orders <= SHORT else (SAME,)
+        """Measure one kind of list: a row for identical requests and, with a goal, one for requests with an id each."""
+        sent = (SAME, FRESH) if kind.fresh_goal else (SAME,)
         base = self._loads(kind)
         loads = {(name, ids): partial(load, kind=ids) for ids in sent for name, load in base.items()}
         readings = interleaved(self._plan.rounds, loads)

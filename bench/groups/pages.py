@@ -64,9 +64,6 @@ def measure(plan: Plan) -> list[Row]:
         row("depth", "Deep page of the first", "", lambda each: each.depth, 1.2),
     ]
     rows[2].note = " ".join(f"{engine}: {each.note}" for engine, each in found.items())
-    for name in sets:
-        samples = {engine: each.sets[name] for engine, each in found.items()}
-        rows.append(Row(f"pages-{name.replace(' ', '-')}", name, "ms", samples))
     return rows
 
 
