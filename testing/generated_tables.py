@@ -39,9 +39,9 @@ def _of_file(names: Sequence[str]) -> str:
 
 
 def commands_table() -> str:
-    """Every command, its options and the first sentence of its help."""
+    """Every command and the first sentence of its help."""
     rows = [_described(" ".join(["petstore", *words]), command) for words, command in every_command()]
-    return _table(("Command", "Options", "What it does"), rows)
+    return _table(("Command", "What it does"), rows)
 
 
 def exit_codes_table() -> str:
@@ -91,13 +91,10 @@ def with_table(text: str, name: str) -> str:
     return marked.sub(lambda found: found[1] + make() + found[2], text)
 
 
-def _described(path: str, command: click.Command) -> tuple[str, str, str]:
+def _described(path: str, command: click.Command) -> tuple[str, str]:
     context = click.Context(command, info_name=path)
     arguments = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
-    variables = {option.opts[0]: f" or `{option.envvar}`" if option.envvar else "" for option in options}
-    shown = ", ".join(f"`{name}`{variable}" for name, variable in variables.items() if name != "--json")
-    return f"`{' '.join([path, *arguments])}`", shown, command.get_short_help_str(limit=1000)
+    return f"`{' '.join([path, *arguments])}`", command.get_short_help_str(limit=1000)
 
 
 def every_command(
