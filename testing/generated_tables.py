@@ -35,7 +35,7 @@ def settings_table() -> str:
 
 
 def _of_file(names: Sequence[str]) -> str:
-    return f"Or the path of a file with it: `{names[1]}`. " if names[1:] else ""
+    return f"Or in a file: `{names[1]}`. " if names[1:] else ""
 
 
 def commands_table() -> str:
