@@ -5,7 +5,6 @@
 with the API key in BENCH_KEY. Prints a JSON array: seconds, growth of memory in MB, number of orders.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ import httpx2
 import msgspec
 
 from bench.machine import peak_resident, resident
-from petstore_client import AsyncClient, Client, Order
+from petstore_client import Client, Order
 
 
 class _Uncompressed(httpx2.HTTPTransport):
@@ -34,11 +33,6 @@ def _stream(url: str, key: str, **options: Any) -> int:
         return sum(1 for _ in petstore.iter_orders())
 
 
-async def _stream_async(url: str, key: str) -> int:
-    async with AsyncClient(url, api_key=key) as petstore:
-        return len([None async for _ in petstore.iter_orders()])
-
-
 def _whole(url: str, key: str) -> int:
     with Client(url, api_key=key) as petstore:
         return len(petstore.list_orders())
@@ -48,7 +42,6 @@ WAYS: dict[str, Callable[[str, str, Path], int]] = {
     "msgspec": lambda _, __, body: len(msgspec.json.decode(body.read_bytes(), type=list[Order])),
     "iter_orders": lambda url, key, _: _stream(url, key, transport=_Uncompressed()),
     "iter_orders_gzip": lambda url, key, _: _stream(url, key),
-    "async_iter_orders_gzip": lambda url, key, _: asyncio.run(_stream_async(url, key)),
     "list_orders_gzip": lambda url, key, _: _whole(url, key),
 }
 

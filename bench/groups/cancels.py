@@ -12,7 +12,7 @@ UNIT = "cancels/s"
 MAX_PER_SECOND = 40_000
 """The rate for which enough orders are imported."""
 
-REFERENCE = "pgbench, the same orders in the same order"
+REFERENCE = "pgbench"
 NO_INDEXES = "pgbench, primary keys only"
 # Clients take turns: that of number 3 cancels the fourth order of the load, then the one that comes 32 later.
 PGBENCH_CANCEL = r"""

@@ -1,4 +1,4 @@
-"""The client: reading a long list against msgspec decoding the same bytes in memory, and importing the package."""
+"""The client: reading a long list against msgspec decoding the same bytes in memory."""
 
 import json
 import os
@@ -12,20 +12,18 @@ from bench.plan import Plan, interleaved, progress, run
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
 
-REFERENCE = "msgspec, the same bytes in memory"
+REFERENCE = "msgspec"
 TITLES = {
     "iter_orders": "`iter_orders`, uncompressed",
     "iter_orders_gzip": "`iter_orders`",
-    "async_iter_orders_gzip": "`AsyncClient.iter_orders`",
     "list_orders_gzip": "`list_orders`",
 }
 NOTED = ("iter_orders", "list_orders_gzip")  # the ways whose memory tells streaming from a list
-LIBRARIES = "import httpx2, msgspec"
 Read = tuple[float, float]  # seconds, and growth of memory in MB
 
 
 def measure(plan: Plan) -> list[Row]:
-    """Measure every way to read a list of 1,000,000 orders, and the start of a program that imports the client."""
+    """Measure every way to read a list of 1,000,000 orders."""
     orders = plan.size(1_000_000, 10_000)
     progress(f"the client reads {orders:,} orders")
     with Setup(plan) as setup:
@@ -40,8 +38,7 @@ def measure(plan: Plan) -> list[Row]:
             plan.rounds, {way: partial(_read, plan, way, f"{server.url}/v1", body, orders, env) for way in ways}
         )
     reference = [seconds for seconds, _ in found["msgspec"]]
-    rows = [_row(way, orders, found[way], reference) for way in TITLES]
-    return [*rows, _package(plan)]
+    return [_row(way, orders, found[way], reference) for way in TITLES]
 
 
 def _read(plan: Plan, way: str, url: str, body: Path, orders: int, env: dict[str, str]) -> Read:
@@ -62,15 +59,3 @@ def _row(way: str, orders: int, found: list[Read], reference: list[float]) -> Ro
         Goal(2, at_most=True) if way == "iter_orders" else None,
         note=f"Memory grows by {max(grown for _, grown in found):.1f} MB at most." if way in NOTED else "",
     )
-
-
-def _package(plan: Plan) -> Row:
-    """Processor time of importing the client, in separate interpreters."""
-    names = {PRODUCT: "import petstore_client", f"`{LIBRARIES}`": LIBRARIES}
-    found = interleaved(plan.size(10, 2), {name: partial(_import_seconds, plan, text) for name, text in names.items()})
-    return Row("client-import", "`import petstore_client`, processor time", "s", found, f"`{LIBRARIES}`")
-
-
-def _import_seconds(plan: Plan, statement: str) -> float:
-    code = f"import time; began = time.process_time(); {statement}; print(time.process_time() - began)"
-    return float(run(pinned(plan.cores.load, [sys.executable, "-c", code])))

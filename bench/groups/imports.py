@@ -17,7 +17,7 @@ from bench.plan import PETSTORE, Plan, interleaved, progress
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup, Store
 
-EXECUTEMANY, COPY = "`executemany` into the same table", "`COPY` into the same table"
+EXECUTEMANY, COPY = "`executemany`", "`COPY`"
 _POLL_SECONDS = 0.05
 _CACHE = 256 * 1024  # KiB, so that SQLite keeps the pages of the indexes that it fills
 Import = tuple[float, float]  # seconds, and MB of memory at the most

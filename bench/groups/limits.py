@@ -22,8 +22,7 @@ from bench.results import PRODUCT, Goal, Row
 from bench.setup import Running, Setup
 from testing.redis_engine import RedisEngine
 
-Decisions = tuple[float, float]  # per second of the clock, and per second of Redis's processor
-REFERENCE = "redis-benchmark, the same script, one call each"
+REFERENCE = "redis-benchmark"
 ACCOUNTS = 1_000
 
 
@@ -36,7 +35,7 @@ class Call(NamedTuple):
 
 
 def measure(plan: Plan) -> list[Row]:
-    """Measure decisions per second of Redis's processor time, and per second."""
+    """Measure decisions per second of Redis's processor time, and the memory of an account there."""
     progress("limit decisions in Redis")
     with Setup(plan) as setup:
         engine, store = setup.redis(plan.cores.server), setup.store(10)
@@ -51,18 +50,15 @@ def measure(plan: Plan) -> list[Row]:
         call = _recorded(monitor)
         monitor.close()
 
-        def ours() -> Decisions:
+        def ours() -> float:
             reading = server.wrk(LIST, watch={"Redis": engine.process.pid})
-            return reading.rate, 1e6 / max(reading.costs["Redis"], 0.1)
+            return 1e6 / max(reading.costs["Redis"], 0.1)
 
         memory = _bytes_per_account(plan, engine, server, keys)
-        readings = interleaved(plan.rounds, {PRODUCT: ours, REFERENCE: lambda: _redis_benchmark(plan, engine, call)})
-    each = {name: [per_core for _, per_core in found] for name, found in readings.items()}
-    rates = {name: [rate for rate, _ in found] for name, found in readings.items()}
+        each = interleaved(plan.rounds, {PRODUCT: ours, REFERENCE: lambda: _redis_benchmark(plan, engine, call)})
     title = "Limit decisions per second of Redis's processor"
     return [
         Row("limits", title, "decisions/s", each, REFERENCE, Goal(1.0)),
-        Row("limits-http", "Requests through HTTP, the server and Redis on one core", "requests/s", rates, REFERENCE),
         Row("limits-memory", "Memory of Redis per account with open windows", "bytes", {PRODUCT: [memory]}),
     ]
 
@@ -109,8 +105,8 @@ def _unescaped(word: bytes) -> bytes:
     return found
 
 
-def _redis_benchmark(plan: Plan, engine: RedisEngine, call: Call) -> Decisions:
-    """The same script with its arguments written into it, which a command line could not carry."""
+def _redis_benchmark(plan: Plan, engine: RedisEngine, call: Call) -> float:
+    """Calls of the script per second of Redis's processor. A command line could not carry the arguments: they are in it."""
     texts = ",".join('"' + "".join(f"\\{byte:03}" for byte in argument) + '"' for argument in call.arguments)
     digest = str(engine.client.script_load(b"local ARGV = {" + texts.encode() + b"} " + call.script))
     keys = [re.sub(r"\{\d+\}", "{__rand_int__}", key.decode()) for key in call.keys]
@@ -119,8 +115,6 @@ def _redis_benchmark(plan: Plan, engine: RedisEngine, call: Call) -> Decisions:
     options = ["-r", str(ACCOUNTS), "EVALSHA", digest, str(len(keys)), *keys]
     used = cpu_seconds(engine.process.pid)
     printed = run(pinned(plan.cores.load, [*command, *options]))
-    used = cpu_seconds(engine.process.pid) - used
-    found = re.search(r'","([\d.]+)"', printed)
-    if found is None:
+    if not re.search(r'","([\d.]+)"', printed):
         raise BenchError(f"redis-benchmark: {printed}")
-    return float(found[1]), number / used
+    return number / (cpu_seconds(engine.process.pid) - used)

@@ -10,7 +10,7 @@ from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import WRITER, Setup
 
-INSERT = "pgbench, inserting the same rows"
+INSERT = "pgbench"
 LIST_OF_10 = "list of 10 orders"
 PGBENCH_PLACE = r"""
 WITH placed AS (

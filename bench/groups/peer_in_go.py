@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bench import rivals
-from bench.load import FRESH, SAME, TRACED, Kind, Reading, rated
+from bench.load import SAME, TRACED, Kind, Reading, rated
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Goal, Row
@@ -12,11 +12,9 @@ from bench.setup import Setup
 
 ORDERS = 10
 PEER = "Go's net/http"
-LOADS: dict[str, tuple[str, Kind, Goal | None]] = {
+LOADS: dict[str, tuple[str, Kind, Goal]] = {
     "go-list": ("List of 10 orders", SAME, Goal(1.1)),
-    "go-list-fresh": ("List of 10 orders, fresh ids", FRESH, None),
     "go-list-traced": ("List of 10 orders, fresh traceparents", TRACED, Goal(1.0)),
-    "go-unchanged": ("Unchanged list (304)", SAME, None),
 }
 """By the name of a row: its title, the kind of requests, and the goal."""
 
@@ -33,8 +31,7 @@ def measure(plan: Plan) -> list[Row]:
         loads: dict[tuple[str, str], Callable[[], Reading]] = {}
         for name, (_, kind, _) in LOADS.items():
             for service, running in servers.items():
-                condition = running.unchanged() if name == "go-unchanged" else {}
-                loads[name, service] = partial(running.wrk, LIST, headers=condition, kind=kind)
+                loads[name, service] = partial(running.wrk, LIST, kind=kind)
         found = interleaved(plan.rounds, loads)
     return [
         rated(name, title, "/s", {service: found[name, service] for service in servers}, PEER, goal)
