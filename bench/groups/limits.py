@@ -106,7 +106,7 @@ def _unescaped(word: bytes) -> bytes:
 
 
 def _redis_benchmark(plan: Plan, engine: RedisEngine, call: Call) -> float:
-    """Calls of the script per second of Redis's processor. A command line could not carry the arguments: they are in it."""
+    """Calls of the script per second of Redis's processor. A command line could not carry its arguments."""
     texts = ",".join('"' + "".join(f"\\{byte:03}" for byte in argument) + '"' for argument in call.arguments)
     digest = str(engine.client.script_load(b"local ARGV = {" + texts.encode() + b"} " + call.script))
     keys = [re.sub(r"\{\d+\}", "{__rand_int__}", key.decode()) for key in call.keys]
