@@ -39,9 +39,14 @@ def _of_file(names: Sequence[str]) -> str:
 
 
 def commands_table() -> str:
-    """Every command and the first sentence of its help."""
-    rows = [_described(" ".join(["petstore", *words]), command) for words, command in every_command()]
-    return _table(("Command", "What it does"), rows)
+    """Every command or group of commands, with the commands of the group and the first sentence of its help."""
+    rows = []
+    for name, command in subcommands(petstore).items():
+        members = subcommands(command).items() if isinstance(command, click.Group) else ()
+        shown = ", ".join(f"`{' '.join([member, *_arguments(each)])}`" for member, each in members)
+        words = " ".join(["petstore", name, *_arguments(command)])
+        rows.append((f"`{words}`", shown, command.get_short_help_str(limit=1000)))
+    return _table(("Command", "Its commands", "What it is for"), rows)
 
 
 def exit_codes_table() -> str:
@@ -91,10 +96,11 @@ def with_table(text: str, name: str) -> str:
     return marked.sub(lambda found: found[1] + make() + found[2], text)
 
 
-def _described(path: str, command: click.Command) -> tuple[str, str]:
-    context = click.Context(command, info_name=path)
-    arguments = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-    return f"`{' '.join([path, *arguments])}`", command.get_short_help_str(limit=1000)
+def _arguments(command: click.Command) -> list[str]:
+    if isinstance(command, click.Group):
+        return []
+    pieces = command.collect_usage_pieces(click.Context(command))
+    return [piece for piece in pieces if piece != "[OPTIONS]"]
 
 
 def every_command(
