@@ -108,11 +108,11 @@ orders = Noun("orders", "$ petstore orders import orders.csv --rejects rejects.j
 def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
-    A record has the fields id (required), petId, quantity, shipDate, complete, status (pending if absent), reference
-    and account. An order that is in the store already is left unchanged if it is identical, replaced if it is pending,
-    and rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
-    column and reason; the others are imported, and the exit code is 3. `petstore imports` shows what became of each
-    import, also of one that was killed.
+    A record has the fields id, petId, quantity, shipDate, complete, status (pending if absent), reference and account;
+    it needs an id or a reference. An order that is in the store already is left unchanged if it is identical, replaced
+    if it is pending, and rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected
+    with their line, column and reason; the others are imported, and the exit code is 3. `petstore imports` shows what
+    became of each import, also of one that was killed.
 
     The account owns the order. An order without an owner gets the one that its row names, also if it has shipped or was
     cancelled. An owner stays: a row without an account keeps it, and one that names another account is rejected. An
