@@ -25,7 +25,7 @@ _FEW = 20
 ROUNDS = 10
 _SENDERS = 2
 _WARM = 100_000
-"""Requests that fill the caches and the tables, whose bounds docs/reliability.md lists, before memory is compared."""
+"""Requests that fill the caches and the tables, whose bounds docs/reference.md lists, before memory is compared."""
 
 
 def checks(plan: Plan) -> Iterator[Check]:
