@@ -76,9 +76,8 @@ def test_the_secret_of_a_new_webhook_is_the_only_line_on_stdout_and_is_shown_onc
     assert re.fullmatch(r"whsec_[\w+/=]{44}\n", done.out)
     [listed] = shop.must("webhooks", "list", "--json").json()
     assert f"Webhook {listed['id']} of acme. Test it: petstore webhooks ping {listed['id']}\n" == done.err
-    assert ("acme", HOOK, ["cancelled"], "active", 0) == tuple(
-        listed[name] for name in ("account", "url", "statuses", "state", "lag")
-    )
+    created = {"account": "acme", "url": HOOK, "statuses": ["cancelled"], "state": "active", "lag": 0}
+    assert created.items() <= listed.items()
     assert listed == shown(shop, listed["id"])
     for command in (["list"], ["list", "acme"], ["show", listed["id"]]):
         assert "whsec_" not in shop.must("webhooks", *command).out
@@ -120,9 +119,8 @@ def test_failing_webhooks_show_since_when_and_their_attempts(shop: CommandLine) 
     fail = partial(replace, failures=2, failing_since=1_900_000_000.0, next_at=1_900_000_200.0, attempts=attempts)
     change(shop, webhook, fail)
     fields = shown(shop, webhook)
-    assert ("2030-03-17T17:46:40Z", "2030-03-17T17:50:00Z", None) == tuple(
-        fields[name] for name in ("failingSince", "nextAttemptAt", "deliveredAt")
-    )
+    times = {"failingSince": "2030-03-17T17:46:40Z", "nextAttemptAt": "2030-03-17T17:50:00Z", "deliveredAt": None}
+    assert times.items() <= fields.items()
     last = {"at": "2030-03-17T17:48:20Z", "status": None, "milliseconds": 15_000, "excerpt": "no response"}
     assert last == fields["attempts"][1]
     page = shop.must("webhooks", "show", webhook).out
@@ -175,7 +173,7 @@ def test_a_ping_shows_what_was_sent_and_what_came_back(shop: CommandLine, receiv
     assert done["headers"] == received.headers
     assert (received.body.decode(), receiver.url) == (done["body"], done["url"])
     assert received.is_signed(webhook["secret"])
-    assert (200, "ok\\x1b[31m") == (done["attempt"]["status"], done["attempt"]["excerpt"])
+    assert {"status": 200, "excerpt": "ok\\x1b[31m"}.items() <= done["attempt"].items()
     receiver.status = 503
     failed = shop("webhooks", "ping", webhook["id"], **SETTINGS)
     assert (1, "") == (failed.code, failed.err)
@@ -301,6 +299,6 @@ def test_a_secret_that_cannot_be_printed_is_to_be_replaced(acme: CommandLine, mo
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("petstore_server.cli.webhooks.show", fail)
+    monkeypatch.setattr("petstore_server.cli.output.show", fail)
     done: Done = acme("webhooks", "create", "acme", HOOK, **SETTINGS)
     done.fails(1, "The secret could not be printed; replace it: petstore webhooks rotate wh_", " --grace 0")

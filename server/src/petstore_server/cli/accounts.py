@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import TEXT, Parsed
-from petstore_server.cli.commands import ACCOUNT_NAME, Noun, confirm, operator, settings_here, with_store
+from petstore_server.cli.commands import ACCOUNT_NAME, YES, Noun, confirm, operator, settings_here, with_store
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
@@ -185,7 +185,7 @@ def edit(name: str, contact: str | None, note: str | None, orders: str | None) -
 
 
 @accounts.command(writes=True, params=[NAME])
-@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
+@YES
 def close(name: str, yes: bool) -> None:
     """End the account NAME for good, and revoke all its keys; servers apply it within a second.
 
@@ -195,7 +195,7 @@ def close(name: str, yes: bool) -> None:
     $ petstore accounts close acme
     """
     if not yes:
-        confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")
+        confirm(f"Close the account {name} for good, and revoke all its keys?")
     account, revoked = with_store(lambda store: store.accounts.close(name, operator()))
     _show(account)
     comment(f"Revoked {plural(revoked, 'key')}.")

@@ -29,6 +29,8 @@ from petstore_server.store import Store
 
 T = TypeVar("T")
 
+YES = click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
+
 
 class Command(Documented):
     """A command that takes `--json`, and one that `writes` to the store `--as` too."""
@@ -60,7 +62,7 @@ class Noun(Group):
         super().__init__(name, help=f"{COMMANDS[name]}\n\n{about}")
 
 
-def confirm(question: str, otherwise: str) -> None:
+def confirm(question: str, otherwise: str = "Nothing was changed.") -> None:
     """Ask on the terminal; unless the answer is yes, end the command with the message `otherwise`."""
     if not sys.stdin.isatty():
         raise click.UsageError("This needs a confirmation: add --yes, because stdin is not a terminal.")

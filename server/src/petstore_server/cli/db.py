@@ -9,7 +9,7 @@ from stat import S_ISREG
 import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
-from petstore_server.cli.commands import Noun, confirm, operator, settings_here, with_store
+from petstore_server.cli.commands import YES, Noun, confirm, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.main import collect_garbage
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
@@ -29,7 +29,7 @@ _TO_VERIFY_INDEXES = (
     "CREATE EXTENSION amcheck; GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean) TO petstore; "
     "then run petstore db check again."
 )
-_NOTE_KEPT = (
+_DAMAGE_KEPT = (
     "The note of damage was kept, because it may be about an index. Verify the indexes, or rebuild them with "
     "REINDEX SCHEMA petstore, and then run UPDATE petstore.store SET damage = NULL."
 )
@@ -81,7 +81,7 @@ def check() -> None:
         if store.engine.damage.reason is None:
             return 0
         if not with_indexes:
-            comment(_NOTE_KEPT)
+            comment(_DAMAGE_KEPT)
             return FAILURE
         await store.engine.damage.note(None)
         comment("The note of damage was taken back: start the servers again, which then accept changes.")
@@ -118,13 +118,7 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
         with_store(lambda store: store.audit.record_backup(target.name, operator()))
     except DomainError as error:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
-    older: list[Path] = []
-    if keep is not None:  # one dated later, by a clock that was wrong, neither counts nor is removed
-        name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
-        own = target.stat().st_uid  # in a shared directory others must not be able to make these be removed
-        dated = (path for path in target.parent.iterdir() if name.fullmatch(path.name) and path < target)
-        backups = (path for path in dated if S_ISREG(path.lstat().st_mode) and path.lstat().st_uid == own)
-        older = sorted(backups, reverse=True)[keep - 1 :]
+    older = [] if keep is None else _older_backups(file, target)[keep - 1 :]
     try:
         for path in older:
             path.unlink(missing_ok=True)  # another run may have removed it
@@ -137,7 +131,7 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
 
 @db.command(writes=True)
 @click.argument("file", type=FILE)
-@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
+@YES
 def restore(file: Path, yes: bool) -> None:
     """Replace the content of the store by the backup FILE; running servers show it at once.
 
@@ -219,6 +213,19 @@ def _set_owners() -> None:
         number = with_store(claim, concurrent=True)
     if number:
         comment(f"Owners set: {plural(number, 'order')} that version 1.0.0 placed.")
+
+
+def _older_backups(file: Path, target: Path) -> list[Path]:
+    """The backups of FILE that are dated before `target`, newest first.
+
+    One dated later, by a clock that was wrong, neither counts nor is removed.
+    """
+    name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
+    own = target.stat().st_uid  # in a shared directory others must not be able to make these be removed
+    dated = (path for path in target.parent.iterdir() if name.fullmatch(path.name) and path < target)
+    return sorted(
+        (path for path in dated if S_ISREG(path.lstat().st_mode) and path.lstat().st_uid == own), reverse=True
+    )
 
 
 def _dated(file: Path) -> Path:

@@ -9,7 +9,7 @@ import click
 
 from petstore_server.cli.arguments import DURATION, FUTURE, TEXT
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Noun, operator, settings_here, with_store
-from petstore_server.cli.output import comment, details, log_to_stderr, show, table
+from petstore_server.cli.output import comment, details, log_to_stderr, show, show_secret, table, warn_of_suspension
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
@@ -147,18 +147,14 @@ def ban_end(key: dict[str, Any]) -> str | None:
 def _hand_over(issued: IssuedKey) -> None:
     """Print a new key: the only place where a key is written."""
     key = issued.key
-    try:
-        show({"id": key.id, "key": issued.secret, **key_fields(key, key.created_at)}, lambda: issued.secret)
-        sys.stdout.flush()
-    except OSError:
-        log_to_stderr(f"The new key could not be printed; revoke it: petstore keys revoke {key.id}")
-        raise
+    fields = {"id": key.id, "key": issued.secret, **key_fields(key, key.created_at)}
+    lost = f"The new key could not be printed; revoke it: petstore keys revoke {key.id}"
+    show_secret(fields, issued.secret, lost)
     comment(f"Key {key.id} of {key.account} ({key.environment}). The key itself is not stored and not shown again.")
     if issued.old is not None:
         comment(f"The old key {issued.old.id} expires at {format_unix(issued.old.expires_at)}.")
     if key.account_suspended:
-        resume = f"petstore accounts resume {key.account}"
-        log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `{resume}`.")
+        warn_of_suspension(key.account, "its keys are invalid")
 
 
 def _show(key: ApiKey) -> None:

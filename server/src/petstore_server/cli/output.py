@@ -92,6 +92,21 @@ def show_done(value: Any, message: str) -> None:
         log_to_stderr(message)
 
 
+def show_secret(value: Any, secret: str, otherwise: str) -> None:
+    """Show a secret that is not shown again; if that fails, report what to do `otherwise`. Raises OSError."""
+    try:
+        show(value, lambda: secret)
+        sys.stdout.flush()
+    except OSError:
+        log_to_stderr(otherwise)
+        raise
+
+
+def warn_of_suspension(account: str, effect: str) -> None:
+    """Report on stderr that the account is suspended, and the effect of that."""
+    log_to_stderr(f"The account {account} is suspended: {effect} until `petstore accounts resume {account}`.")
+
+
 def printable(value: object) -> str:
     """The value as text of one line without control characters; None is `-`, and True is `true`."""
     if value is None or isinstance(value, bool):
@@ -179,31 +194,31 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 class Advance(Protocol):
-    """Shows how far the work has come: `done` of `total`, `count`, which the rate counts (None: `done`), and a note."""
+    """Shows how far the work has come: `done` of `total`, `count`, which the rate counts (None: `done`), and `more`."""
 
-    def __call__(self, done: int, total: int | None = None, count: int | None = None, note: str = "") -> None: ...
+    def __call__(self, done: int, total: int | None = None, count: int | None = None, more: str = "") -> None: ...
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Advance]:
     """Show a line while the block runs, on a terminal and without `--json`: the part done, the rate, the time left."""
     if wants_json() or not sys.stderr.isatty():
-        yield lambda done, total=None, count=None, note="": None
+        yield lambda done, total=None, count=None, more="": None
         return
     from rich.console import Console  # takes longer to import than most commands
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
-    columns = "{task.description}", BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(), "{task.fields[counted]}"
+    parts = "{task.description}", BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(), "{task.fields[counted]}"
     console = Console(stderr=True)
-    shown = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    shown = Progress(*parts, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     task = shown.add_task(what, total=None, counted="")
     began = time.monotonic()
 
-    def advance(done: int, total: int | None = None, count: int | None = None, note: str = "") -> None:
+    def advance(done: int, total: int | None = None, count: int | None = None, more: str = "") -> None:
         count = done if count is None else count
         rate = count / max(time.monotonic() - began, 0.001)
         shown.start()  # not earlier: a message about the store may come first
-        shown.update(task, completed=done, total=total, counted=f"{count:,}, {rate:,.0f}/s{note and ', '}{note}")
+        shown.update(task, completed=done, total=total, counted=f"{count:,}, {rate:,.0f}/s{more and ', '}{more}")
 
     try:
         yield advance

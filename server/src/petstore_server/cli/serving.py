@@ -45,13 +45,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
     with ExitStack() as stack:
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
-            # Python's `gettempdir` would try the directory with a file that a signal may leave there.
-            place = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108
-            place = place if place.is_dir() else Path("/tmp")  # noqa: S108
-            require_unshared(place, TEMPORARY)
-            folder = place / f"petstore-demo-{secrets.token_hex(4)}"
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come at any time
-            folder.mkdir(0o700)
+            folder = _demo_folder(stack)
             settings = replace(settings, database_url=f"sqlite:///{folder}/demo.db", redis_url=None, workers=1)
             migrate(settings, lambda _: None)
         require_servable(settings)
@@ -75,6 +69,18 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             except WorkerFailed as error:  # it has said why
                 click.get_current_context().exit(max(error.code, FAILURE))
         _log.info("stopped")
+
+
+def _demo_folder(stack: ExitStack) -> Path:
+    """A new directory for temporary files, which the stack removes. Raises InvalidInput."""
+    # Python's `gettempdir` would try the directory with a file that a signal may leave there.
+    place = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108
+    place = place if place.is_dir() else Path("/tmp")  # noqa: S108
+    require_unshared(place, TEMPORARY)
+    folder = place / f"petstore-demo-{secrets.token_hex(4)}"
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come at any time
+    folder.mkdir(0o700)
+    return folder
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:

@@ -1,6 +1,5 @@
 """`petstore webhooks`: the webhooks of accounts. A secret is shown once, when it is made."""
 
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -8,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from petstore_server.cli.arguments import PAST, Parsed
-from petstore_server.cli.commands import ACCOUNT_NAME, Noun, Stored, confirm, operator, settings_here, with_store
+from petstore_server.cli.commands import ACCOUNT_NAME, YES, Noun, Stored, confirm, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE
-from petstore_server.cli.output import comment, details, log_to_stderr, plural, show, show_done, table
+from petstore_server.cli.output import comment, details, plural, show, show_done, show_secret, table, warn_of_suspension
 from petstore_server.domain.errors import Conflict
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import format_unix, parse_duration
@@ -181,7 +180,7 @@ def rotate(webhook_id: str | None, grace: int | None, every: bool, yes: bool) ->
     if file is not None and is_served(file):
         raise Conflict(_SERVED)
     if not yes:
-        confirm(f"{_REPLACE_ALL} the new ones. The service must be stopped on all hosts.", "Nothing was changed.")
+        confirm(f"{_REPLACE_ALL} the new ones. The service must be stopped on all hosts.")
     found = _with_service(lambda service: service.rotate_all(operator()), signs=True)
     listed = [_revealed(each) for each in found]
     rows = [[each[name] for name in ("id", "account", "url", "secret")] for each in listed]
@@ -192,14 +191,14 @@ def rotate(webhook_id: str | None, grace: int | None, every: bool, yes: bool) ->
 
 
 @webhooks.command(writes=True, params=[ID])
-@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
+@YES
 def delete(webhook_id: str, yes: bool) -> None:
     """Delete the webhook ID, with its secret and its position. Asks first: this cannot be reversed.
 
     $ petstore webhooks delete wh_3kTMd9QxBv1a
     """
     if not yes:
-        confirm(f"Delete the webhook {webhook_id}?", "Nothing was changed.")
+        confirm(f"Delete the webhook {webhook_id}?")
     with_store(lambda store: store.webhooks.delete(webhook_id, operator()))
     show_done({"deleted": webhook_id}, f"Deleted the webhook {webhook_id}.")
 
@@ -232,19 +231,13 @@ def _edit(webhook_id: str, state: WebhookState, start: Start | None = None) -> N
 
 def _hand_over(revealed: Revealed) -> None:
     """Print a new secret."""
-    webhook = revealed.webhook
-    try:
-        show(_revealed(revealed), lambda: revealed.secret)
-        sys.stdout.flush()
-    except OSError:
-        log_to_stderr(f"The secret could not be printed; replace it: petstore webhooks rotate {webhook.id} --grace 0")
-        raise
+    replace = f"petstore webhooks rotate {revealed.webhook.id} --grace 0"
+    show_secret(_revealed(revealed), revealed.secret, f"The secret could not be printed; replace it: {replace}")
 
 
 def _warn_of_suspension(webhook: Webhook) -> None:
     if webhook.suspended:
-        resume = f"petstore accounts resume {webhook.account}"
-        log_to_stderr(f"The account {webhook.account} is suspended: nothing is delivered until `{resume}`.")
+        warn_of_suspension(webhook.account, "nothing is delivered")
 
 
 def _revealed(revealed: Revealed) -> dict[str, Any]:
