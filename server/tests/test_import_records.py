@@ -25,7 +25,7 @@ from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
-from petstore_server.operations.audit import order_history, read_audit
+from petstore_server.operations.audit import order_entries, read_audit
 from petstore_server.store import Store
 from petstore_server.store.imports import SILENT_SECONDS
 from testing.cli import CommandLine
@@ -180,7 +180,7 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
                 touched[order_id].append((subject, *(state and state.quantity for state in states)))
         await store.orders.change(7, CANCEL, BY._replace(at=3_000.0))
         for order_id in [*chance.sample(sorted(now), 40), placed.order_id]:
-            page, number = await order_history(store, order_id, AuditFilters(action="orders.import"))
+            page, number = await order_entries(store, order_id, AuditFilters(action="orders.import"))
             found = [
                 (entry.subject, (entry.before or {}).get("quantity"), (entry.after or {}).get("quantity"))
                 for entry in page.entries[::-1]
@@ -193,13 +193,13 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
             assert (created[0], None, None) == found[0]
             same = [(subject, *((None, None) if one == other else (one, other))) for subject, one, other in replaced]
             assert same == found[1:], order_id
-        page, _ = await order_history(store, placed.order_id)
+        page, _ = await order_entries(store, placed.order_id)
         assert ["orders.import", "order.place"] == [entry.action for entry in page.entries]
-        page, number = await order_history(store, 7)
+        page, number = await order_entries(store, 7)
         assert "order.cancel" == page.entries[0].action
         assert number == len(touched[7]) + 1
-        first, _ = await order_history(store, 7, limit=3)
-        rest, _ = await order_history(store, 7, last=first.next)
+        first, _ = await order_entries(store, 7, limit=3)
+        rest, _ = await order_entries(store, 7, last=first.next)
         assert ([*page.entries], None) == ([*first.entries, *rest.entries], rest.next)
         assert [*page.entries][::-1] == [entry async for entry in read_audit(store, order=7)]
 

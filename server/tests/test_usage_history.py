@@ -290,29 +290,35 @@ def test_the_top_accounts_by_each_order() -> None:
 
     assert ["busy", "full"] == names(AccountSort.ADMITTED)
     assert ["full", "busy"] == names(AccountSort.REFUSED)
-    assert ["full", "busy"] == names(AccountSort.SHARE)
+    assert ["full", "busy"] == names(AccountSort.DAY_SHARE)
     assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
     for refused, by_requests in ((331, ["busy", "full"]), (332, ["full", "busy"])):
         totals[2] = UsageCounts(100, refused_day=70, refused_minute=refused)
         assert (["busy", "full"], by_requests) == (names(AccountSort.ADMITTED), names(AccountSort.REQUESTS))
     rows = with_usage(accounts, used, totals, FIRST + 100)
-    assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
+    assert [0.9, 0.5] == [entry.day_share for entry in top_accounts(rows, AccountSort.DAY_SHARE, 10)]
     over = rows[1]._replace(minute=61, day=1001)  # of a larger plan, before it was changed
-    assert (1.0, 1.0) == (over.minute_share, over.share)
+    assert (1.0, 1.0) == (over.minute_share, over.day_share)
     # The console ranks by the same share, though the other account has used its minute.
     rows = with_usage(accounts, used, {}, FIRST + 1)
-    ranked = page_of_accounts(rows, lambda _: True, AccountSort.SHARE, 1, descending=True).items
+    ranked = page_of_accounts(rows, lambda _: True, AccountSort.DAY_SHARE, 1, descending=True).items
     assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
     unknown = with_usage(accounts, None, None, FIRST)
-    measures = (AccountSort.MINUTE, AccountSort.SHARE, AccountSort.REQUESTS, AccountSort.ADMITTED, AccountSort.REFUSED)
+    measures = (
+        AccountSort.MINUTE_SHARE,
+        AccountSort.DAY_SHARE,
+        AccountSort.REQUESTS,
+        AccountSort.ADMITTED,
+        AccountSort.REFUSED,
+    )
     assert [[]] * 5 == [top_accounts(unknown, measure, 10) for measure in measures]
 
 
 @pytest.mark.parametrize(
     ("by", "descending", "expected"),
     [
-        (AccountSort.SHARE, True, "dcbae"),
-        (AccountSort.SHARE, False, "aebdc"),
+        (AccountSort.DAY_SHARE, True, "dcbae"),
+        (AccountSort.DAY_SHARE, False, "aebdc"),
         (AccountSort.REFUSED, True, "dcbae"),
         (AccountSort.NAME, True, "edcba"),
     ],
@@ -323,7 +329,7 @@ def test_of_accounts_with_the_same_value_the_one_that_used_more_comes_first(
     rows = with_usage(*accounts_with({"a": 0, "b": 900, "c": 1000, "d": 10_000, "e": 0}), {}, FIRST + 1)
     page = page_of_accounts(rows, lambda _: True, by, 1, descending=descending)
     assert expected == "".join(row.account.name for row in page.items)
-    assert ["d", "c", "b"] == [row.account.name for row in top_accounts(rows, AccountSort.SHARE, 5)]
+    assert ["d", "c", "b"] == [row.account.name for row in top_accounts(rows, AccountSort.DAY_SHARE, 5)]
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(store: Store) -> None:

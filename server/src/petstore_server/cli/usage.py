@@ -19,7 +19,9 @@ from petstore_server.store import Store
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR, _MIN_BAR = 30, 10  # characters
 _REASONS = slice(3, 6)  # the columns that divide the refused requests, left out where a terminal has no room for bars
-_RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.REQUESTS, AccountSort.SHARE)]
+_RANKINGS = [
+    str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.REQUESTS, AccountSort.DAY_SHARE)
+]
 
 
 _COUNTS = {"admitted": "ADMITTED", "refused": "REFUSED", "refusedMinute": "BY MINUTE", "refusedDay": "BY DAY"}
@@ -110,13 +112,13 @@ def top(since: float, by: str, limit: int) -> None:
         return operations.top_accounts(rows, sort, limit)
 
     found = with_store(find)
-    if sort is AccountSort.SHARE and counts_elsewhere(settings):
+    if sort is AccountSort.DAY_SHARE and counts_elsewhere(settings):
         log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
     fields: list[dict[str, Any]] = []
     for entry in found:
         named = {"account": entry.account.name, "plan": str(entry.account.plan)}
-        share = None if entry.day is None else round(entry.share, 4)
-        fields.append(named | _count_fields(entry.counts or UsageCounts()) | {"dayShare": share})
+        day_share = None if entry.day is None else round(entry.day_share, 4)
+        fields.append(named | _count_fields(entry.counts or UsageCounts()) | {"dayShare": day_share})
     show(fields, lambda: _top_page(fields))
 
 

@@ -70,6 +70,11 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: "1 key", "2,000 keys"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def duration(value: float) -> str:
     """A duration in its largest unit: 3 min, 2 h."""
     whole = max(0, int(value))

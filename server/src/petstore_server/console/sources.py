@@ -145,7 +145,7 @@ class AccountStatistics(NamedTuple):
     totals: Reading[Mapping[int, UsageCounts]]
 
 
-class History(NamedTuple):
+class RequestHistory(NamedTuple):
     """Usage, and responses by hour; both by start (Unix seconds)."""
 
     usage: UsageReport
@@ -185,7 +185,7 @@ class Sources:
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
         self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status)
-        self.history = {days: Cached(partial(self._read_history, days)) for days in (1, 7)}
+        self.request_history = {days: Cached(partial(self._read_history, days)) for days in (1, 7)}
         self._windows = Cached(all_usage)
         self._totals = Cached(self._read_totals)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -244,7 +244,13 @@ class Sources:
         await self.monitor.close()
         if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:
             await asyncio.wait(late, timeout=_LATE_SECONDS)
-        own: list[Cached[Any]] = [self.recent, self.order_counts, self._windows, self._totals, *self.history.values()]
+        own: list[Cached[Any]] = [
+            self.recent,
+            self.order_counts,
+            self._windows,
+            self._totals,
+            *self.request_history.values(),
+        ]
         for reading in own:
             await reading.close()
 
@@ -252,7 +258,7 @@ class Sources:
         now = self.clock()
         return await self.store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
 
-    async def _read_history(self, days: int) -> History:
+    async def _read_history(self, days: int) -> RequestHistory:
         start, end = self.clock() - days * DAY, self.clock() + 1
         usage = await report_usage(self.store, None, start, end, Granularity.HOUR)
-        return History(usage, await self.store.responses.hours(Granularity.HOUR.start(start), int(end)))
+        return RequestHistory(usage, await self.store.responses.hours(Granularity.HOUR.start(start), int(end)))

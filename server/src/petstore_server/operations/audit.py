@@ -64,7 +64,7 @@ async def read_audit(
         about.append((f"order:{order}",))
     filters = AuditFilters(name, action, since=since, until=until, about=tuple(about), request_id=request_id)
     if order is not None and len(about) == 1:
-        entries = (await order_history(store, order, filters))[0].entries
+        entries = (await order_entries(store, order, filters))[0].entries
         for entry in entries if newest_first else reversed(entries):
             yield entry
         return  # otherwise without imports, which no account or key makes
@@ -88,7 +88,7 @@ async def account_subjects(store: Store, account: str) -> tuple[str, ...]:
     return (f"account:{account}", *keys, *await store.audit.webhooks_of(account))
 
 
-async def order_history(
+async def order_entries(
     store: Store,
     order_id: int,
     filters: AuditFilters = _ALL,

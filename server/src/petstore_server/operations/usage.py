@@ -19,8 +19,8 @@ class AccountSort(StrEnum):
     """The sort keys of a list of accounts: the used share of a limit, requests in all, admitted or refused."""
 
     NAME = "name"
-    MINUTE = "minute"
-    SHARE = "share"
+    MINUTE_SHARE = "minute"
+    DAY_SHARE = "share"
     REQUESTS = "requests"
     ADMITTED = "admitted"
     REFUSED = "refused"
@@ -41,7 +41,7 @@ class AccountUsage(NamedTuple):
         return min(1.0, (self.minute or 0) / self.account.limits.per_minute)
 
     @property
-    def share(self) -> float:
+    def day_share(self) -> float:
         """The used part of the day's limit, from 0 to 1; 0 if it is not known."""
         return min(1.0, (self.day or 0) / self.account.limits.per_day)
 
@@ -82,8 +82,8 @@ def page_of_accounts(
 
 _SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], Any]] = {
     AccountSort.NAME: lambda row: row.account.name,
-    AccountSort.MINUTE: lambda row: row.minute_share,
-    AccountSort.SHARE: lambda row: row.share,
+    AccountSort.MINUTE_SHARE: lambda row: row.minute_share,
+    AccountSort.DAY_SHARE: lambda row: row.day_share,
     AccountSort.REQUESTS: lambda row: row.counts.requests if row.counts else 0,
     AccountSort.ADMITTED: lambda row: row.counts.admitted if row.counts else 0,
     AccountSort.REFUSED: lambda row: row.counts.refused if row.counts else 0,

@@ -11,7 +11,7 @@ from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2 import input as v2_input
 from petstore_server.api.v2.bodies import check_media_type, read_new_order
-from petstore_server.api.v2.shop import Changes
+from petstore_server.api.v2.shop import ShopHandlers
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
 from petstore_server.domain.orders import PLACE, Placement, parse_order_id
@@ -26,14 +26,14 @@ _LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  
 
 def routes(store: Store, clock: Callable[[], float]) -> list[Route]:
     """The routes of orders over a store. `clock` gives Unix seconds."""
-    handlers, changes = _Handlers(store, clock), Changes(store, clock)
+    handlers, shop = _Handlers(store, clock), ShopHandlers(store, clock)
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order, PLACE)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
-        Route(f"{_PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, **changes.operations()}),
-        *changes.routes(),
+        Route(f"{_PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, **shop.operations()}),
+        *shop.routes(),
     ]
 
 

@@ -39,7 +39,7 @@ _ORDER_PATH = "/v2/store/orders/{orderId}"
 _log = logging.getLogger(__name__)
 
 
-class Changes:
+class ShopHandlers:
     """The operations that change orders, with a store. `clock` gives Unix seconds."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:

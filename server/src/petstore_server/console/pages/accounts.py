@@ -7,7 +7,7 @@ from functools import partial
 from starlette.responses import Response
 
 from petstore_server.console.forms import Form, account_path, changed_meanwhile, one_of, whole_number
-from petstore_server.console.rendering import SEEN_ORDERS, minutes
+from petstore_server.console.rendering import SEEN_ORDERS, minutes, plural
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import (
@@ -42,11 +42,7 @@ _PLAN_FIELDS, _STATE_FIELDS = ("plan", "per_minute", "per_day"), ("suspended_at"
 
 async def list_accounts(visit: Visit, new_form: Form | None = None, status: int = 200) -> Response:
     """All accounts, searched, filtered and sorted, page by page; and the form for a new one, as it was submitted."""
-    filters = visit.filters("search", "plan", "state", "using", "sort")
-    sorts = [prefix + by for by in AccountSort for prefix in ("", "-")]
-    for name, known in (("plan", [*Plan]), ("state", _STATES), ("sort", sorts)):
-        if filters[name] not in known:
-            filters.values[name] = ""
+    filters = _filters(visit)
     given = filters.given
     filters.values["sort"] = sort = given.get("sort", AccountSort.NAME)
     statistics = await visit.require(visit.sources.accounts())
@@ -94,6 +90,16 @@ async def create(visit: Visit) -> Response:
     return visit.redirect_with_notice(account_path(name), done)
 
 
+def _filters(visit: Visit) -> Form:
+    """The filters and the sort key in the address; those that the page does not have are left out."""
+    filters = visit.filters("search", "plan", "state", "using", "sort")
+    sorts = [prefix + by for by in AccountSort for prefix in ("", "-")]
+    for name, known in (("plan", [*Plan]), ("state", _STATES), ("sort", sorts)):
+        if filters[name] not in known:
+            filters.values[name] = ""
+    return filters
+
+
 def _matching(filters: Form, banned: frozenset[int], used: Collection[int] | None) -> Callable[[Account], bool]:
     """Whether an account has a part of its name in any case, a plan, and a state, and `used` what was asked for."""
     search, plan, state = filters["search"].casefold(), filters["plan"], filters["state"]
@@ -128,7 +134,7 @@ def _read_details(form: Form) -> tuple[str | None, str | None]:
 async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
     """An account. Forms such as `plan_form` may be given as they were submitted."""
     account = await _account(visit)
-    chosen, base = visit.parameter("keys"), account_path(account.name)
+    chosen = visit.parameter("keys")
     usable = {"usable": True, "ended": False}.get(chosen)
     keys, bans, usage, hours, days, changes = await asyncio.gather(
         visit.require(visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)),
@@ -138,14 +144,6 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
         visit.read(_bars(visit, account, Granularity.DAY, _DAYS)),
         visit.read(_last_changes(visit, account)),
     )
-    details = [("contact", account.contact), ("note", account.note)]
-    forms = {
-        "key_form": await visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
-        "webhook_form": await visit.kept(f"{base}/webhooks") or Form(),
-        "plan_form": await visit.kept(f"{base}/plan") or _plan_form(account),
-        "orders_form": await visit.kept(f"{base}/orders") or Form([("orders", str(account.orders))]),
-        "details_form": await visit.kept(f"{base}/details") or Form(details),
-    }
     return visit.page(
         "account.html",
         status,
@@ -162,8 +160,20 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
         webhooks=await visit.read(_webhooks(visit, account)),
         statuses=[str(status) for status in Status],
         changes=changes,
-        **(forms | submitted),
+        **(await _forms(visit, account) | submitted),
     )
+
+
+async def _forms(visit: Visit, account: Account) -> dict[str, Form]:
+    """The forms of the page of an account: with what was typed before, if that was kept."""
+    base, details = account_path(account.name), [("contact", account.contact), ("note", account.note)]
+    return {
+        "key_form": await visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
+        "webhook_form": await visit.kept(f"{base}/webhooks") or Form(),
+        "plan_form": await visit.kept(f"{base}/plan") or _plan_form(account),
+        "orders_form": await visit.kept(f"{base}/orders") or Form([("orders", str(account.orders))]),
+        "details_form": await visit.kept(f"{base}/details") or Form(details),
+    }
 
 
 async def _webhooks(visit: Visit, account: Account) -> list[tuple[Webhook, int]]:
@@ -240,8 +250,8 @@ async def resume(visit: Visit) -> Response:
 async def close(visit: Visit) -> Response:
     await visit.form()
     account, revoked = await visit.store.accounts.close(visit.path["name"], visit.actor)
-    keys = f"{revoked:,} key" + ("" if revoked == 1 else "s")
-    return visit.redirect_with_notice(account_path(account.name), f"Closed {account.name}, and revoked {keys}.")
+    done = f"Closed {account.name}, and revoked {plural(revoked, 'key')}."
+    return visit.redirect_with_notice(account_path(account.name), done)
 
 
 async def _change(

@@ -9,7 +9,7 @@ from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import MatchCount
 from petstore_server.domain.orders import is_int64
-from petstore_server.operations.audit import account_subjects, actor_name, order_history
+from petstore_server.operations.audit import account_subjects, actor_name, order_entries
 
 PAGE_SIZE = 50
 COUNT_SECONDS = 0.3  # for which a page waits for the number of entries that match
@@ -32,8 +32,8 @@ async def audit(visit: Visit) -> Response:
             actor_prefix="operator:" if form["by"] == "operators" else None,
         )
         if is_int64(subject):  # with imports of the order
-            history = order_history(visit.store, int(subject), filters, PAGE_SIZE, position)
-            page, number = await visit.require(history)
+            entries = order_entries(visit.store, int(subject), filters, PAGE_SIZE, position)
+            page, number = await visit.require(entries)
             count = Reading(MatchCount(number, more=False))
         else:
             filters = filters._replace(subjects=await _subjects(visit, subject))

@@ -4,6 +4,7 @@ from starlette.responses import Response
 
 from petstore_server.console.forms import account_path
 from petstore_server.console.pages.accounts import show as show_account
+from petstore_server.console.rendering import plural
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.errors import Conflict, InvalidInput, NotFound, ServiceUnavailable, StatementFailed
@@ -15,7 +16,13 @@ from petstore_server.operations import accounts as operations
 
 _BANS_PAGE = 50
 _MAX_LINES = 6  # of the notice after bans were lifted
-_GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # seconds
+_GRACES = {  # of the old key: the seconds and the label of each choice
+    "0s": (0, "at once"),
+    "1h": (HOUR, "in 1 hour"),
+    "24h": (DAY, "in 24 hours"),
+    "7d": (7 * DAY, "in 7 days"),
+    "30d": (30 * DAY, "in 30 days"),
+}
 
 
 async def create(visit: Visit) -> Response:
@@ -52,7 +59,7 @@ async def ask_rotate(visit: Visit) -> Response:
     key = await _key(visit)
     if obstacle := key.rotation_obstacle(visit.now):
         raise obstacle
-    return visit.page("rotate.html", key=key, at_once=False)
+    return visit.page("rotate.html", key=key, at_once=False, graces=_GRACES)
 
 
 async def rotate(visit: Visit) -> Response:
@@ -63,7 +70,8 @@ async def rotate(visit: Visit) -> Response:
         raise InvalidInput("Choose when the old key ends.")
     if grace == "0s" and not submitted["confirmed"]:
         return visit.page("rotate.html", key=await _key(visit), at_once=True)
-    issued = await operations.rotate_key(visit.store, key_id, grace=_GRACES[grace], expires_at=None, actor=visit.actor)
+    seconds, _ = _GRACES[grace]
+    issued = await operations.rotate_key(visit.store, key_id, grace=seconds, expires_at=None, actor=visit.actor)
     return visit.page("secret.html", issued=issued)
 
 
@@ -101,7 +109,7 @@ async def lift_bans(visit: Visit) -> Response:
             break
     if not lifted and not problems:
         raise InvalidInput("No key is selected; go back and select at least one.")
-    bans = f"{lifted:,} ban" + ("" if lifted == 1 else "s")
+    bans = plural(lifted, "ban")
     lines = [f"Lifted {bans}; these keys work again within a second." if lifted else "Nothing was changed.", *problems]
     return visit.redirect_with_notice("/bans", *lines[:_MAX_LINES], kind="warn" if problems else "ok")
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from petstore_server.console.forms import Form, changed_meanwhile, one_of, parse_position, position_links
-from petstore_server.console.rendering import actions, duration
+from petstore_server.console.rendering import actions, duration, plural
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import (
@@ -40,7 +40,7 @@ from petstore_server.domain.timestamps import file_stamp, format_timestamp, micr
 from petstore_server.domain.transitions import Transition, changed_since, unless_changed
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
-from petstore_server.operations.audit import order_history
+from petstore_server.operations.audit import order_entries
 from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
@@ -107,7 +107,7 @@ async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Res
     order_id = parse_order_id(visit.path["order"])
     tracked = await visit.require(visit.store.search.find(order_id))
     order = await visit.require(visit.store.orders.find(order_id))
-    history = await visit.read(order_history(visit.store, order_id, limit=_MAX_CHANGES))
+    changes = await visit.read(order_entries(visit.store, order_id, limit=_MAX_CHANGES))
     path = f"/orders/{order_id}"
     return visit.page(
         "order.html",
@@ -116,7 +116,7 @@ async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Res
         order=order,
         tracked=tracked,
         allowed=[name for name, (_, transition) in _actions(visit).items() if transition.is_allowed(order)],
-        history=history,
+        changes=changes,
     )
 
 
@@ -169,8 +169,7 @@ async def change(action: str, visit: Visit) -> Response:
     unusable = next((outcome for _, outcome in failed if isinstance(outcome, ServiceUnavailable)), None)
     if unusable is not None and not changed:
         raise unusable
-    orders = f"{changed:,} order" + ("" if changed == 1 else "s")
-    lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
+    lines: list[str | tuple[str, str]] = [f"{done} {plural(changed, 'order')}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *refusal) for refusal in refused[:_MAX_REASONS]]
     if len(refused) > _MAX_REASONS:
         lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")

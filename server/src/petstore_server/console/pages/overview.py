@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from petstore_server.console.forms import account_path, query_link
 from petstore_server.console.recent_requests import INTERVALS, PERCENTILES, SAMPLE_SECONDS, RecentReport
 from petstore_server.console.rendering import SIGN_INS, minutes
-from petstore_server.console.sources import History, Reading
+from petstore_server.console.sources import Reading, RequestHistory
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
@@ -44,7 +44,7 @@ async def overview(visit: Visit) -> Response:
     )
     rows = accounts.value.rows if accounts.value is not None else []
     # On a thread, because there may be tens of thousands.
-    busiest = await asyncio.to_thread(top_accounts, rows, AccountSort.SHARE, _TOP)
+    busiest = await asyncio.to_thread(top_accounts, rows, AccountSort.DAY_SHARE, _TOP)
     refused = await asyncio.to_thread(top_accounts, rows, AccountSort.REFUSED, _TOP)
     return visit.page(
         "overview.html",
@@ -67,8 +67,8 @@ async def _requests(visit: Visit) -> dict[str, Any]:
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
     if not visit.sources.settings.usage_daily_retention_days:
         problem = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
-        return {"requests": Reading[History](problem=problem), "chart": None}
-    history = await visit.sources.history[days].get()
+        return {"requests": Reading[RequestHistory](problem=problem), "chart": None}
+    history = await visit.sources.request_history[days].get()
     if history.value is None:
         return {"requests": history, "chart": None}
     usage, responses = history.value
@@ -97,7 +97,7 @@ def _recent_bars(report: RecentReport) -> Bars:
     ]
 
 
-def _history_bars(history: History, now: float, days: int) -> Bars:
+def _history_bars(history: RequestHistory, now: float, days: int) -> Bars:
     """Each request once: what failed is not among what was admitted."""
     (rows, keyless), responses = history
     hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)

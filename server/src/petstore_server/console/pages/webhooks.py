@@ -12,7 +12,7 @@ from petstore_server.domain.timestamps import DAY, HOUR, format_unix
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.operations.webhooks import Start
 
-_GRACES = {"0": 0, "1h": HOUR, "24h": DAY}  # seconds
+_GRACES = {"0": (0, "at once"), "1h": (HOUR, "in 1 hour"), "24h": (DAY, "in 24 hours")}  # of the old secret
 
 
 async def create(visit: Visit) -> Response:
@@ -73,7 +73,7 @@ async def ping(visit: Visit) -> Response:
 
 async def ask(question: str, visit: Visit) -> Response:
     """Ask before a secret is replaced, or a webhook is deleted: `question` is the template."""
-    return visit.page(question, webhook=await _webhook(visit))
+    return visit.page(question, webhook=await _webhook(visit), graces=_GRACES)
 
 
 async def rotate(visit: Visit) -> Response:
@@ -81,7 +81,8 @@ async def rotate(visit: Visit) -> Response:
     grace = (await visit.form())["grace"] or "24h"
     if grace not in _GRACES:
         raise InvalidInput("Choose when the old secret ends.")
-    rotated = await visit.sources.webhooks.rotate(visit.path["webhook"], _GRACES[grace], visit.actor)
+    seconds, _ = _GRACES[grace]
+    rotated = await visit.sources.webhooks.rotate(visit.path["webhook"], seconds, visit.actor)
     return visit.page("webhook_secret.html", webhook=rotated.webhook, secret=rotated.secret)
 
 
