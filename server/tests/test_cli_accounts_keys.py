@@ -45,13 +45,12 @@ def test_only_an_enterprise_account_has_limits_of_its_own(cli: CommandLine) -> N
 
 def test_accounts_are_listed_and_changed(acme: CommandLine) -> None:
     created = acme.must("accounts", "list", "--json").json()[0]
-    assert ("acme", "free", 60, 1000, "active") == tuple(
-        created[name] for name in ("name", "plan", "perMinute", "perDay", "state")
-    )
+    limits = {"perMinute": 60, "perDay": 1000}
+    assert {"name": "acme", "plan": "free", "state": "active", **limits}.items() <= created.items()
     acme.must("accounts", "set-plan", "acme", "business")
     assert "suspended" == acme.must("accounts", "suspend", "acme", "--json").json()["state"]
     (listed,) = acme.must("accounts", "list", "--json").json()
-    assert ("business", 100_000, "suspended") == (listed["plan"], listed["perDay"], listed["state"])
+    assert {"plan": "business", "perDay": 100_000, "state": "suspended"}.items() <= listed.items()
     assert "active" == acme.must("accounts", "resume", "acme", "--json").json()["state"]
     table = acme.must("accounts", "list").out.splitlines()
     assert "NAME  PLAN      PER MINUTE  PER DAY  ORDERS  STATE   CREATED" == table[0]
@@ -99,8 +98,8 @@ def test_an_account_shows_what_its_windows_have_used(acme: CommandLine) -> None:
     save(acme, {1: Usage(Count(now - 10, 7), Count(now - 90_000, 900))}, [Ban(key["id"], now, now + 600, 2)])
     shown = acme.must("accounts", "show", "acme", "--json").json()
     minute, day = shown["windows"]
-    assert ("minute", 7, 60, 53) == (minute["name"], minute["used"], minute["limit"], minute["remaining"])
-    assert minute["reset"].endswith("Z")
+    assert minute.pop("reset").endswith("Z")
+    assert {"name": "minute", "used": 7, "limit": 60, "remaining": 53} == minute
     assert {"name": "day", "used": 0, "limit": 1000, "remaining": 1000, "reset": None} == day  # it has ended
     assert 2 == shown["keys"][0]["ban"]["level"]
     page = acme.must("accounts", "show", "acme").out
@@ -127,7 +126,8 @@ def test_a_new_key_is_the_only_line_of_stdout_and_then_stored_by_its_digest_and_
     for text in shown:
         assert all(secret not in text for secret in secrets)
     stored = b"".join(file.read_bytes() for file in acme.store.parent.iterdir())
-    assert (True, False) == (digest(key) in stored, key.encode() in stored)
+    assert digest(key) in stored
+    assert key.encode() not in stored
 
 
 def test_the_environment_decides_the_kind_of_a_key_and_an_experimental_scope_needs_its_name(acme: CommandLine) -> None:
@@ -153,10 +153,10 @@ def test_rotating_creates_a_successor_with_the_same_scopes_and_note(acme: Comman
     assert is_well_formed(key)
     assert f"The old key {old['id']} expires at" in done.err
     before, after = acme.must("keys", "list", "acme", "--json").json()
-    assert ("expiring", "active", old["id"]) == (before["state"], after["state"], after["rotatedFrom"])
-    assert (["orders:read"], "warehouse") == (after["scopes"], after["note"])
-    again = acme("keys", "rotate", old["id"])
-    assert (6, True) == (again.code, again.err.endswith(f"rotated to {after['id']}; rotate that one.\n"))
+    assert "expiring" == before["state"]
+    successor = {"state": "active", "rotatedFrom": old["id"], "scopes": ["orders:read"], "note": "warehouse"}
+    assert successor.items() <= after.items()
+    acme("keys", "rotate", old["id"]).fails(6, f"rotated to {after['id']}; rotate that one.\n")
     acme.must("keys", "rotate", after["id"], "--grace", "0", "--json")
     assert "expired" == acme.must("keys", "show", after["id"], "--json").json()["state"]
     assert 2 == acme("keys", "rotate", old["id"], "--grace", "soon").code
@@ -253,12 +253,15 @@ NO_USAGE = (
 
 def test_usage_in_a_redis_that_is_down_is_left_out_and_names_it_without_the_password(acme: CommandLine) -> None:
     done = acme("usage", "top", "--by", "share", "--json", **NO_REDIS)
-    assert (1, "service_unavailable", NO_USAGE) == (done.code, done.error()["code"], done.error()["message"])
+    done.fails(1)
+    assert {"code": "service_unavailable", "message": NO_USAGE} == done.error()
     key = create_key(acme)
     shown = acme.must("accounts", "show", "acme", "--json", **NO_REDIS).json()
-    assert (None, NO_USAGE, key["id"]) == (shown["windows"], shown["usageProblem"], shown["keys"][0]["id"])
+    assert {"windows": None, "usageProblem": NO_USAGE}.items() <= shown.items()
+    assert key["id"] == shown["keys"][0]["id"]
     page = acme.must("accounts", "show", "acme", **NO_REDIS).out
-    assert (True, True) == (NO_USAGE in " ".join(page.split()), key["id"] in page)
+    assert NO_USAGE in " ".join(page.split())
+    assert key["id"] in page
     assert None is acme.must("accounts", "show", "acme", "--json").json()["usageProblem"]
 
 

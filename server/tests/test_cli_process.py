@@ -1,6 +1,5 @@
 """`petstore` as a process: exit codes, pipes, terminals, signals, full disks."""
 
-import json
 import os
 import pty
 import re
@@ -14,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from testing.cli import CommandLine
+from testing.cli import CommandLine, Done
 from testing.forked_commands import petstore_in
 from testing.preloaded import PetstoreProcess
 from testing.process import PETSTORE, environment
@@ -36,14 +35,13 @@ def _forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def run(
-    cli: CommandLine, *arguments: str, stdin: str = "", streams: str = "", program: str = "petstore"
-) -> "subprocess.CompletedProcess[str]":
+def run(cli: CommandLine, *arguments: str, stdin: str = "", streams: str = "", program: str = "petstore") -> Done:
     """Run with streams changed as a shell does for this text, such as `>&-`, which closes stdout."""
     command = ["sh", "-c", f'exec "$0" "$@" {streams}', program, *arguments]
-    return subprocess.run(
+    done = subprocess.run(
         command, env=environ(cli), input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 class Terminal:
@@ -89,11 +87,8 @@ def rows(count: int) -> str:
 
 
 def test_the_installed_program_runs_a_command_and_exits_with_its_code(cli: CommandLine) -> None:
-    done = run(cli, "orders", "import", "-", stdin='{"id":1}\nbad\n', program=str(PETSTORE))
-    assert (3, "") == (done.returncode, done.stdout)
-    done = run(cli, "orders", "cancel", "2", streams="<&-", program=str(PETSTORE))
-    assert (5, "") == (done.returncode, done.stdout)
-    assert "petstore: There is no order 2" in done.stderr
+    run(cli, "orders", "import", "-", stdin='{"id":1}\nbad\n', program=str(PETSTORE)).fails(3)
+    run(cli, "orders", "cancel", "2", streams="<&-", program=str(PETSTORE)).fails(5, "petstore: There is no order 2")
 
 
 def test_a_reader_that_closes_the_pipe_is_not_an_error(cli: CommandLine) -> None:
@@ -110,15 +105,17 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(cli: CommandLine) -> None
         assert 141 == process.returncode
 
 
-NO_STREAM = "petstore: The command needs stdin or stdout, which is closed."
+NO_STREAM = "The command needs stdin or stdout, which is closed."
 
 
 def test_a_result_that_a_closed_stdout_cannot_take_is_a_failure_in_one_line(cli: CommandLine) -> None:
     cli.must("orders", "import", "-", stdin=rows(3))
     done = run(cli, "orders", "list", "--json", streams="<&- >&-")
-    assert (1, NO_STREAM) == (done.returncode, f"petstore: {json.loads(done.stderr)['message']}")
+    done.fails(1)
+    assert NO_STREAM == done.error()["message"]
     done = run(cli, "orders", "cancel", "1", "2", streams=">&-")
-    assert (1, NO_STREAM) == (done.returncode, done.stderr.strip())
+    done.fails(1)
+    assert f"petstore: {NO_STREAM}\n" == done.err
     assert 2 == cli.must("orders", "list", "--json").out.count("cancelled")
 
 
@@ -127,7 +124,7 @@ def test_a_new_key_that_a_closed_stdout_cannot_take_is_to_be_revoked(cli: Comman
     done = run(cli, "keys", "create", "acme", streams=">&-")
     key = cli.must("keys", "list", "acme", "--json").json()[0]["id"]
     warning = f"The new key could not be printed; revoke it: petstore keys revoke {key}"
-    assert (1, [warning, NO_STREAM]) == (done.returncode, done.stderr.splitlines())
+    done.fails(1, f"{warning}\npetstore: {NO_STREAM}\n")
 
 
 def test_what_writes_nothing_to_stdout_succeeds_without_it(cli: CommandLine, tmp_path: Path) -> None:
@@ -135,18 +132,19 @@ def test_what_writes_nothing_to_stdout_succeeds_without_it(cli: CommandLine, tmp
     for closed in (">&-", "<&- >&- 2>&-"):
         target = tmp_path / f"{len(closed)}.jsonl"
         done = run(cli, "orders", "export", str(target), streams=closed)
-        assert (0, "", 3) == (done.returncode, done.stdout, len(target.read_text().splitlines()))
-        assert ("2" in closed) == ("" == done.stderr)
+        assert 0 == done.code
+        assert 3 == len(target.read_text().splitlines())
+        assert ("2" in closed) == ("" == done.err)
 
 
 def test_a_closed_stdin_is_a_failure_in_one_line_and_no_answer_to_a_question(cli: CommandLine, tmp_path: Path) -> None:
     for command in (["orders", "import", "-"], ["keys", "find"]):
         done = run(cli, *command, streams="<&-")
-        assert (1, NO_STREAM) == (done.returncode, done.stderr.strip())
+        done.fails(1)
+        assert f"petstore: {NO_STREAM}\n" == done.err
     cli.must("db", "backup", str(tmp_path / "backup.db"))
     done = run(cli, "db", "restore", str(tmp_path / "backup.db"), streams="<&-")
-    assert 2 == done.returncode
-    assert "add --yes, because stdin is not a terminal" in done.stderr
+    done.fails(2, "add --yes, because stdin is not a terminal")
 
 
 def test_a_server_without_streams_ends_with_0(cli: CommandLine, tmp_path: Path) -> None:
@@ -172,8 +170,8 @@ def is_ready(port: int) -> bool:
 def test_a_full_disk_under_stdout_is_one_line(cli: CommandLine) -> None:
     cli.must("orders", "import", "-", stdin=rows(10))
     done = run(cli, "orders", "list", streams=">/dev/full")
-    message = "petstore: No space left on device (free some space and try again).\n"
-    assert (1, message) == (done.returncode, done.stderr)
+    done.fails(1)
+    assert "petstore: No space left on device (free some space and try again).\n" == done.err
 
 
 def test_colour_and_progress_are_for_terminals_only(cli: CommandLine) -> None:
@@ -247,7 +245,8 @@ def completions(cli: CommandLine, words: str, **settings: str) -> list[str]:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_for_the_shell(cli: CommandLine, shell: str) -> None:
     done = cli.must(_PETSTORE_COMPLETE=f"{shell}_source")
-    assert ("", True) == (done.err, f"_PETSTORE_COMPLETE={shell}_complete" in done.out)
+    assert "" == done.err
+    assert f"_PETSTORE_COMPLETE={shell}_complete" in done.out
 
 
 def test_the_shell_completes_commands_options_and_choices(cli: CommandLine) -> None:

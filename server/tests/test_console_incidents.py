@@ -19,6 +19,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.sessions import SESSION_LIFETIME
+from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.usage import Activity, KeylessCounts, ResponseCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult
@@ -258,43 +259,65 @@ async def test_the_overview_shows_the_first_of_each_list(console: Console, brows
 async def test_a_conflict_is_explained_without_changes_that_cannot_be_read(console: Console, browser: Browser) -> None:
     with patch.object(console.store.audit, "page", fail):
         page = await browser.submit("/keys/key_one/unban", status=409)
-    assert (True, False) == ("Nothing was changed" in page, "The last changes" in page)
+    assert "Nothing was changed" in page
+    assert "The last changes" not in page
 
 
-async def test_the_overview_shows_the_last_day_and_week(console: Console, browser: Browser) -> None:
+LAST_HOUR = int(START) // HOUR * HOUR
+
+
+@pytest.fixture(name="week")
+async def _week(console: Console, browser: Browser) -> None:
+    """The account zoo has had requests three days ago, and more of them in the hour of the test's time."""
     account = (await console.store.accounts.find("zoo")).id
-    hour = int(START) // 3600 * 3600
-    old = hour - 3 * 86_400
+    old = LAST_HOUR - 3 * DAY
     counts = {
-        (account, hour, "listOrders"): UsageCounts(1000, 20, 3, 0, 5),
+        (account, LAST_HOUR, "listOrders"): UsageCounts(1000, 20, 3, 0, 5),
         (account, old, "getPet"): UsageCounts(admitted=7000),
     }
-    await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
+    await console.store.usage.save({}, [], Activity(counts, {LAST_HOUR: KeylessCounts(refused_key=9)}, {}))
     served = {0.001: 900, 0.01: 95, 0.25: 4, float("inf"): 1}
-    await console.store.responses.add({old: ResponseCounts(0, {0.001: 7000}), hour: ResponseCounts(7, served)})
-    for now, admitted in ((hour - 1, []), (hour, [1000])):  # a second before the hour, and its first one
-        console.clock.now = float(now)
-        totals, history = await console.sources._read_totals(), await console.sources._read_history(1)
-        assert [admitted] * 2 == [[each.admitted for each in found.values()] for found in (totals, history.usage.rows)]
-    console.clock.now = START
-    day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
+    await console.store.responses.add({old: ResponseCounts(0, {0.001: 7000}), LAST_HOUR: ResponseCounts(7, served)})
+
+
+@pytest.mark.parametrize(("seconds", "admitted"), [(-1, []), (0, [1000])])
+async def test_the_last_day_includes_the_hour_that_has_begun(
+    seconds: int, admitted: list[int], week: None, console: Console
+) -> None:
+    console.clock.now = float(LAST_HOUR + seconds)
+    totals, history = await console.sources._read_totals(), await console.sources._read_history(1)
+    assert admitted == [each.admitted for each in totals.values()]
+    assert admitted == [each.admitted for each in history.usage.rows.values()]
+
+
+async def test_the_overview_shows_the_last_day_and_week(week: None, browser: Browser) -> None:
+    day = await browser.get("/?period=day")
     assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
     assert "Without a valid key 9 Cancelled orders 5 Failed 7 50% within 1 ms 95% within 10 ms 99% within 10 ms" in day
-    assert "Admitted 8,000" in week
-    assert "Failed 7 50% within 1 ms 95% within 1 ms 99% within 10 ms" in week
-    assert f"{minutes(hour)} 993 23 9 7 " in day, "each request is shown once"
+    assert f"{minutes(LAST_HOUR)} 993 23 9 7 " in day, "each request is shown once"
+    week_page = await browser.get("/?period=week")
+    assert "Admitted 8,000" in week_page
+    assert "Failed 7 50% within 1 ms 95% within 1 ms 99% within 10 ms" in week_page
     assert 2 == browser.page.count('<th scope="row"><time'), "hours with requests"
-    for seconds in (1599, 1600):  # the last second of an hour, and the first one
-        console.clock.now = START + seconds
-        for period, bars in (("day", "25"), ("week", "169")):
-            await browser.get(f"/?period={period}")
-            assert [bars] == re.findall(r'viewBox="0 0 (\d+) ', browser.page)
+
+
+@pytest.mark.parametrize("seconds", [1599, 1600])  # the last second of an hour, and the first one
+@pytest.mark.parametrize(("period", "bars"), [("day", "25"), ("week", "169")])
+async def test_the_chart_of_a_period_has_a_bar_for_each_hour_that_has_begun(
+    period: str, bars: str, seconds: int, week: None, console: Console, browser: Browser
+) -> None:
+    console.clock.now = START + seconds
+    await browser.get(f"/?period={period}")
+    assert [bars] == re.findall(r'viewBox="0 0 (\d+) ', browser.page)
+
+
+async def test_the_overview_shows_the_last_hour_with_its_errors(console: Console, browser: Browser) -> None:
     requests = CounterMetricFamily("petstore_requests", "", labels=["operation", "status"])
     requests.add_metric(["listOrders", "200"], 41)
     requests.add_metric(["v2.placeOrder", "422"], 1234)
     console.service.families = [requests]
-    hour_page = await browser.get("/?period=hour")
-    assert "Answered 41" in hour_page
+    page = await browser.get("/?period=hour")
+    assert "Answered 41" in page
     assert f"<title>{minutes(START - 59 * 60)}: not known</title>" in browser.page
-    assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in hour_page
+    assert "Errors by operation in the last hour Operation Status Responses v2.placeOrder 422 1,234" in page
     assert 'viewBox="0 0 60 ' in browser.page

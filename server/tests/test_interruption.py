@@ -178,7 +178,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
         (left / "file").touch()
         repeat = [*command, "--force"] if "export" in command else command
         assert 0 == petstore(filled, *repeat).returncode
-        assert (True, False) == (left.exists(), log.exists())  # its process may still be at work
+        assert left.exists()
+        assert not log.exists()
         six_hours_ago = time.time() - 6 * 3600 - 1
         for place in (left / "file", left):
             os.utime(place, (six_hours_ago, six_hours_ago))
@@ -198,7 +199,8 @@ def test_a_command_goes_on_after_a_signal_that_it_was_started_to_ignore(
     within(PATIENCE, lambda: waits_for_stdin(process.pid))
     process.send_signal(ignored)
     _, errors = process.communicate('{"id":1}\n', timeout=PATIENCE)
-    assert (0, True) == (process.returncode, "1 replaced" in errors), errors
+    assert 0 == process.returncode, errors
+    assert "1 replaced" in errors, errors
 
 
 def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> None:
