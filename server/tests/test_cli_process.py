@@ -137,13 +137,12 @@ def test_what_writes_nothing_to_stdout_succeeds_without_it(cli: CommandLine, tmp
         assert ("2" in closed) == ("" == done.err)
 
 
-def test_a_closed_stdin_is_a_failure_in_one_line_and_no_answer_to_a_question(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_closed_stdin_is_a_failure_in_one_line_and_no_answer_to_a_question(cli: CommandLine, backup: str) -> None:
     for command in (["orders", "import", "-"], ["keys", "find"]):
         done = run(cli, *command, streams="<&-")
         done.fails(1)
         assert f"petstore: {NO_STREAM}\n" == done.err
-    cli.must("db", "backup", str(tmp_path / "backup.db"))
-    done = run(cli, "db", "restore", str(tmp_path / "backup.db"), streams="<&-")
+    done = run(cli, "db", "restore", backup, streams="<&-")
     done.fails(2, "add --yes, because stdin is not a terminal")
 
 
@@ -204,10 +203,15 @@ def test_an_import_from_a_terminal_says_how_to_end_or_to_stop_it(cli: CommandLin
     assert 2 == len(cli.must("orders", "list", "--json").json_lines())
 
 
-def test_a_restore_asks_on_a_terminal(cli: CommandLine, tmp_path: Path) -> None:
+@pytest.fixture
+def backup(cli: CommandLine, tmp_path: Path) -> str:
+    """A backup of a store with one order."""
     cli.must("orders", "import", "-", stdin=rows(1))
-    backup = str(tmp_path / "backup.db")
-    cli.must("db", "backup", backup)
+    cli.must("db", "backup", str(tmp_path / "backup.db"))
+    return str(tmp_path / "backup.db")
+
+
+def test_a_restore_asks_on_a_terminal(cli: CommandLine, backup: str) -> None:
     cli.must("orders", "cancel", "0")
     answers = (
         (b"n\n", 1, "Nothing was restored.", "cancelled"),
@@ -222,10 +226,7 @@ def test_a_restore_asks_on_a_terminal(cli: CommandLine, tmp_path: Path) -> None:
         assert status == cli.must("orders", "show", "0", "--json").json()["status"]
 
 
-def test_ctrl_c_at_a_question_is_an_interruption(cli: CommandLine, tmp_path: Path) -> None:
-    cli.must("orders", "import", "-", stdin=rows(1))
-    backup = str(tmp_path / "backup.db")
-    cli.must("db", "backup", backup)
+def test_ctrl_c_at_a_question_is_an_interruption(cli: CommandLine, backup: str) -> None:
     terminal = Terminal(cli, "db", "restore", backup)
     terminal.wait_for("Replace")
     within(PATIENCE, lambda: waits_for_stdin(terminal.process.pid))  # a signal just before the read is noticed after it

@@ -22,6 +22,7 @@ from petstore_server.domain.orders import Order
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
 
+pytestmark = pytest.mark.usefixtures("zoo")
 BOB = Actor("operator:bob", START)
 CHANGED = "This was changed meanwhile, so nothing was done. The {} now; submit the form again to replace that."
 
@@ -91,7 +92,6 @@ async def test_a_form_fails_only_where_it_changed_nothing_whichever_call_of_the_
 async def test_a_reload_of_the_page_with_a_new_key_makes_no_second_key_ever(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
-        await add_key(console.store)
         await browser.get("/accounts/zoo")
         fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read"}
         await browser.get("/accounts/zoo")  # another tab
@@ -114,7 +114,7 @@ async def test_a_reload_of_the_page_with_a_new_key_makes_no_second_key_ever(each
         assert 3 == len(await after.store.keys.list("zoo"))
 
 
-async def test_a_form_that_was_refused_can_be_submitted_again(zoo: None, console: Console, browser: Browser) -> None:
+async def test_a_form_that_was_refused_can_be_submitted_again(console: Console, browser: Browser) -> None:
     await browser.get("/keys/key_one/revoke")
     fields = form(browser, "/keys/key_one/revoke")
     await console.store.accounts.change("zoo", edit("a", None), BOB)
@@ -126,7 +126,7 @@ async def test_a_form_that_was_refused_can_be_submitted_again(zoo: None, console
 
 
 async def test_a_form_whose_request_is_cancelled_is_not_done_again(
-    zoo: None, console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = form(browser, "/accounts/zoo/details")
     cancelled = AsyncMock(side_effect=asyncio.CancelledError)
@@ -142,7 +142,6 @@ async def test_a_form_whose_request_is_cancelled_is_not_done_again(
 
 
 async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
-    await add_key(console.store)
     await browser.get("/accounts/zoo?keys=usable")
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "calls; on “Mondays”"}
     await console.store.sessions.end_all(BOB)
@@ -171,7 +170,7 @@ async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser)
     assert ("Café &amp; Söhne", "pro", "new") == (again["name"], again["plan"], again["note"])
 
 
-async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, console: Console, browser: Browser) -> None:
+async def test_a_store_that_is_down_loses_nothing_that_was_typed(console: Console, browser: Browser) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
     with patch.object(console.store.accounts, "change", AsyncMock(side_effect=ServiceUnavailable("the disk is full"))):
         assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
@@ -181,7 +180,7 @@ async def test_a_store_that_is_down_loses_nothing_that_was_typed(zoo: None, cons
 
 @pytest.mark.parametrize("altered", ["content", "signature", "unsigned", "other"])
 async def test_a_form_that_was_not_kept_by_the_console_is_not_shown(
-    altered: str, zoo: None, console: Console, browser: Browser
+    altered: str, console: Console, browser: Browser
 ) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
     with patch.object(console.store.accounts, "change", AsyncMock(side_effect=ServiceUnavailable("the disk is full"))):
@@ -197,9 +196,7 @@ async def test_a_form_that_was_not_kept_by_the_console_is_not_shown(
     assert "long text" not in page.text
 
 
-async def test_what_was_done_is_not_offered_again_after_signing_in(
-    zoo: None, console: Console, browser: Browser
-) -> None:
+async def test_what_was_done_is_not_offered_again_after_signing_in(console: Console, browser: Browser) -> None:
     fields = form(browser, "/accounts/zoo/keys") | {"scope": "orders:read", "note": "mine"}
     await browser.submit("/accounts/zoo/keys", fields, 200)
     await console.store.sessions.end_all(BOB)
@@ -245,9 +242,7 @@ async def test_a_form_has_a_largest_size(size: int, fields: int, status: int, br
     assert ["Show the form again" in sent.text, "set-cookie" in sent.headers] == [False, False] or status == 303
 
 
-async def test_the_contact_is_edited_although_the_plan_was_changed(
-    zoo: None, console: Console, browser: Browser
-) -> None:
+async def test_the_contact_is_edited_although_the_plan_was_changed(console: Console, browser: Browser) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example"}
     await console.store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BOB)
     await console.store.accounts.change("zoo", edit(None, "bob's note"), BOB)
@@ -263,7 +258,7 @@ async def test_the_contact_is_edited_although_the_plan_was_changed(
 
 
 async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_text(
-    zoo: None, console: Console, browser: Browser
+    console: Console, browser: Browser
 ) -> None:
     typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example", "note": "my long note"}
     await console.store.accounts.change("zoo", edit(None, "bob was first"), BOB)

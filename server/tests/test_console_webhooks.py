@@ -14,11 +14,11 @@ from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from testing.console import START, Browser, Console
-from testing.stores import BY, Stores, add_key, log
+from testing.stores import BY, log
 from testing.threaded_receiver import ThreadedReceiver, receiving
 from testing.webhook_messages import SETTINGS
 
-pytestmark = pytest.mark.settings(**SETTINGS)
+pytestmark = [pytest.mark.settings(**SETTINGS), pytest.mark.usefixtures("zoo")]
 ADA = "operator:ada"
 HOOK = "https://192.0.2.1.example/hook?token=query"
 FORM = "Create webhook"
@@ -51,10 +51,8 @@ def secret(page: str) -> str:
     return str(found)
 
 
-async def test_a_webhook_is_created_and_its_secret_is_shown_once(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
-    await add_key(console.store)
+@pytest.mark.usefixtures("each_backend")
+async def test_a_webhook_is_created_and_its_secret_is_shown_once(console: Console, browser: Browser) -> None:
     assert "This account has no webhooks." in await browser.get("/accounts/zoo")
     page = await browser.submit("/accounts/zoo/webhooks", {"url": HOOK, "status": ["cancelled", "shipped", "x"]})
     assert "The webhook was created This is the secret of the webhook wh_" in page
@@ -80,7 +78,7 @@ async def test_a_webhook_is_created_and_its_secret_is_shown_once(
     ],
 )
 async def test_a_url_that_is_refused_is_a_problem_of_its_field(
-    url: str, problem: str, zoo: None, console: Console, browser: Browser
+    url: str, problem: str, console: Console, browser: Browser
 ) -> None:
     await browser.submit("/accounts/zoo/webhooks", {"url": url, "status": "cancelled"}, 400)
     [(field, text)] = browser.problems
@@ -90,10 +88,8 @@ async def test_a_url_that_is_refused_is_a_problem_of_its_field(
     assert [] == await console.store.webhooks.of_account()
 
 
-async def test_the_page_of_an_account_lists_its_webhooks(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
-    await add_key(console.store)
+@pytest.mark.usefixtures("each_backend")
+async def test_the_page_of_an_account_lists_its_webhooks(console: Console, browser: Browser) -> None:
     healthy, failing = await add_webhook(console), await add_webhook(console, "https://bad.example/", 1)
     attempts = (Attempt(START - HOUR, 500, 12, "oh"), Attempt(START - 60, None, 15_000, "no response: refused"))
     await change(console, healthy, attempts=(Attempt(START - 60, 204, 9, ""),))
@@ -114,10 +110,8 @@ async def test_the_page_of_an_account_lists_its_webhooks(
     )
 
 
-async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
-    await add_key(console.store)
+@pytest.mark.usefixtures("each_backend")
+async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console)
     attempts = (Attempt(START - HOUR, 500, 12, "<b>oh</b>"), Attempt(START - 60, None, 15_000, "no response: refused"))
     await change(console, webhook, failures=2, failing_since=START - HOUR, attempts=attempts, next_at=START + 300)
@@ -138,10 +132,8 @@ async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(
     assert ["Delete"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
 
 
-async def test_a_webhook_is_paused_resumed_and_replayed(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
-    await add_key(console.store)
+@pytest.mark.usefixtures("each_backend")
+async def test_a_webhook_is_paused_resumed_and_replayed(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console)
     await browser.get("/accounts/zoo")
     page = await browser.submit(f"/webhooks/{webhook}/pause")
@@ -167,7 +159,7 @@ async def test_a_webhook_is_paused_resumed_and_replayed(
 
 
 async def test_a_ping_shows_what_was_sent_and_what_came_back(
-    zoo: None, console: Console, browser: Browser, receiver: ThreadedReceiver
+    console: Console, browser: Browser, receiver: ThreadedReceiver
 ) -> None:
     webhook = await add_webhook(console, f"{receiver.url}?token=query")
     receiver.text = "<i>thanks</i>"
@@ -191,7 +183,7 @@ async def test_a_ping_shows_what_was_sent_and_what_came_back(
 
 
 async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_time(
-    zoo: None, console: Console, browser: Browser, receiver: ThreadedReceiver
+    console: Console, browser: Browser, receiver: ThreadedReceiver
 ) -> None:
     await browser.submit("/accounts/zoo/webhooks", {"url": receiver.url})
     secrets = [secret(browser.page)]
@@ -213,7 +205,7 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_time(
     assert 2 == (await actions(console)).count(("webhook.rotate", f"webhook:{webhook}"))
 
 
-async def test_a_webhook_is_deleted_after_a_question(zoo: None, console: Console, browser: Browser) -> None:
+async def test_a_webhook_is_deleted_after_a_question(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console, HOOK)
     await browser.get(f"/webhooks/{webhook}/delete")
     [question] = browser.cards
@@ -229,7 +221,7 @@ async def test_a_webhook_is_deleted_after_a_question(zoo: None, console: Console
     assert f"There is no webhook {webhook}" in await browser.get(f"/webhooks/{webhook}", 404)
 
 
-async def test_a_conflict_says_that_nothing_was_changed(zoo: None, console: Console, browser: Browser) -> None:
+async def test_a_conflict_says_that_nothing_was_changed(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console)
     await change(console, webhook, state=WebhookState.ENDED)
     for action in ("pause", "resume", "ping", "rotate"):
@@ -246,9 +238,7 @@ async def test_a_conflict_says_that_nothing_was_changed(zoo: None, console: Cons
 
 
 @pytest.mark.settings
-async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(
-    zoo: None, console: Console, browser: Browser
-) -> None:
+async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(console: Console, browser: Browser) -> None:
     assert "They are off, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/accounts/zoo")
     assert FORM not in browser.page
     account = await console.store.accounts.find("zoo")
@@ -260,7 +250,7 @@ async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(
     assert "Webhooks are off: PETSTORE_WEBHOOK_SECRET is not set." in page
 
 
-async def test_a_changed_secret_is_explained(zoo: None, console: Console, browser: Browser) -> None:
+async def test_a_changed_secret_is_explained(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console)
     await console.store.webhooks.rotate_all("another digest", BY)
     page = await browser.submit(f"/webhooks/{webhook}/ping", {}, 503)
