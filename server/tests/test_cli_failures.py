@@ -5,7 +5,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import click
@@ -206,26 +205,6 @@ def test_a_file_that_is_not_a_store_is_one_line_that_names_it(cli: CommandLine, 
         done.fails(1, str(cli.store))
         assert 1 == len(done.err.splitlines()), done.err
     assert content == cli.store.read_bytes()
-
-
-def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from petstore_server.store.orders import Orders
-
-    take, calls = Orders.import_batch, []
-
-    async def fail_at_the_third(self: Orders, *args: Any, **options: Any) -> object:
-        calls.append(args)
-        if len(calls) == 3:
-            raise errors.ServiceUnavailable("the disk is full")
-        return await take(self, *args, **options)
-
-    monkeypatch.setattr(Orders, "import_batch", fail_at_the_third)
-    done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(40_000)))
-    assert 1 == done.code
-    kept = len(cli.must("orders", "export", "-").out.splitlines())
-    assert 0 < kept < 40_000
-    assert f"Stopped after {kept} orders; what was imported is in the store" in done.err
-    assert "the disk is full" in done.err
 
 
 LEAKED = "pso_live_" + "Ab3" * 11

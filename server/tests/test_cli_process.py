@@ -35,12 +35,13 @@ def _forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def run(cli: CommandLine, *arguments: str, stdin: str = "", streams: str = "", program: str = "petstore") -> Done:
+def run(
+    cli: CommandLine, *arguments: str, stdin: str = "", streams: str = "", program: str = "petstore", **settings: str
+) -> Done:
     """Run with streams changed as a shell does for this text, such as `>&-`, which closes stdout."""
     command = ["sh", "-c", f'exec "$0" "$@" {streams}', program, *arguments]
-    done = subprocess.run(
-        command, env=environ(cli), input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    env = {**environ(cli), **settings}
+    done = subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -119,12 +120,21 @@ def test_a_result_that_a_closed_stdout_cannot_take_is_a_failure_in_one_line(cli:
     assert 2 == cli.must("orders", "list", "--json").out.count("cancelled")
 
 
-def test_a_new_key_that_a_closed_stdout_cannot_take_is_to_be_revoked(cli: CommandLine) -> None:
-    cli.must("accounts", "create", "acme", "--plan", "free")
-    done = run(cli, "keys", "create", "acme", streams=">&-")
-    key = cli.must("keys", "list", "acme", "--json").json()[0]["id"]
-    warning = f"The new key could not be printed; revoke it: petstore keys revoke {key}"
-    done.fails(1, f"{warning}\npetstore: {NO_STREAM}\n")
+@pytest.mark.parametrize(
+    ("command", "warning"),
+    [
+        ("keys create acme", "The new key could not be printed; revoke it: petstore keys revoke key_"),
+        (
+            "webhooks create acme https://shop.example/",
+            "The secret could not be printed; replace it: petstore webhooks rotate wh_",
+        ),
+    ],
+)
+def test_a_secret_that_a_closed_stdout_cannot_take_is_to_be_replaced(
+    acme: CommandLine, command: str, warning: str
+) -> None:
+    done = run(acme, *command.split(), streams=">&-", PETSTORE_WEBHOOK_SECRET="a text that signs, of 32 bytes or more")
+    done.fails(1, warning, f"\npetstore: {NO_STREAM}\n")
 
 
 def test_what_writes_nothing_to_stdout_succeeds_without_it(cli: CommandLine, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from petstore_server.store import Store
-from testing.cli import CommandLine, Done
+from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.stores import BY, locked, opened_at
 from testing.threaded_receiver import ThreadedReceiver, receiving
@@ -293,12 +293,3 @@ def test_without_its_driver_what_is_sent_says_what_to_install(
     monkeypatch.delitem(sys.modules, "petstore_server.webhooks.sending", raising=False)
     acme("webhooks", "ping", webhook, **SETTINGS).fails(2, "PETSTORE_WEBHOOK_SECRET is set, but its driver is missing")
     assert 0 == acme("webhooks", "pause", webhook, **SETTINGS).code
-
-
-def test_a_secret_that_cannot_be_printed_is_to_be_replaced(acme: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("petstore_server.cli.output.show", fail)
-    done: Done = acme("webhooks", "create", "acme", HOOK, **SETTINGS)
-    done.fails(1, "The secret could not be printed; replace it: petstore webhooks rotate wh_", " --grace 0")

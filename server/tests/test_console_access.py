@@ -7,14 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from petstore_server.console.routes import ROUTES
-from petstore_server.console.security import is_form_token
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from testing.console import Browser, Console, finished, running_console, text_of, upload
-from testing.stores import BY, Stores, add_key, log
+from testing.console import Browser, Console, running_console, text_of
+from testing.stores import BY, Stores, log
 
 
 async def test_cookies_are_for_the_console_at_this_port_and_secure_behind_tls(console: Console) -> None:
@@ -176,30 +174,6 @@ async def test_only_a_form_of_the_console_is_accepted(headers: dict[str, str], s
     response = await browser.http.post("/console/sign-out", data={"form_token": browser.form_token}, headers=headers)
     assert status == response.status_code
     await browser.get("/", {403: 200, 200: 401}[status])
-
-
-async def test_every_action_needs_the_sessions_token(console: Console, browser: Browser) -> None:
-    other = await console.another_browser().sign_in("bob")
-    key = await add_key(console.store)
-    file = await upload(browser, b'{"id": 1}\n')
-    await finished(browser, file)
-    names = {
-        "name": key.account,
-        "key": key.id,
-        "upload": file.rpartition("/")[2],
-        "session": "session_1",
-        "order": "1",
-        "webhook": "wh_1",
-    }
-    paths = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
-    actions = [path.format(**names) for path in paths]
-    for token in ("", "0" * 64, "ü", other.form_token):
-        sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]
-        assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
-        text = await upload(browser, b'{"id": 2}\n', 403, form_token=token)
-        assert "The form has expired" in text
-        assert "Show the form again" not in text
-    assert not is_form_token("\ud800", "session")  # which a part of an upload can hold, in UTF-7
 
 
 PROTECTIVE = {

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from petstore_server.console.routes import ROUTES, Endpoint, needed_role
+from petstore_server.console.security import is_form_token
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable, SessionNotFound
@@ -177,6 +178,19 @@ async def test_a_viewer_sees_lists_without_what_selects_their_rows(console: Cons
         found += "|>Pause|>Ping|>Replay|New webhook"
         assert [] == re.findall(found, browser.page), path
     assert "viewer" in browser.page
+
+
+async def test_every_action_needs_the_sessions_token(console: Console, browser: Browser, paths: dict[str, str]) -> None:
+    other = await console.another_browser().sign_in("bob")
+    posted = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
+    actions = [path.format(**paths) for path in posted]
+    for token in ("", "0" * 64, "ü", other.form_token):
+        sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]
+        assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
+        text = await upload(browser, ORDERS, 403, form_token=token)
+        assert "The form has expired" in text
+        assert "Show the form again" not in text
+    assert not is_form_token("\ud800", "session")  # which a part of an upload can hold, in UTF-7
 
 
 async def test_a_refused_form_changes_nothing_even_with_the_form_token_of_the_session(console: Console) -> None:
