@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
@@ -243,7 +242,6 @@ def columns(text: str) -> int:
     """How many columns of a terminal the text takes."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
+    from rich.cells import cell_len  # not loaded for most output
+
+    return cell_len(text)
