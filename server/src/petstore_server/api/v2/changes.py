@@ -15,7 +15,7 @@ from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Clock, Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.tokens import FIRST, position_after, token_of
-from petstore_server.server.messages import Response
+from petstore_server.server.messages import Request, Response
 from petstore_server.store import Store
 from petstore_server.store.search import position_of
 
@@ -83,24 +83,13 @@ class Changes:
 
     async def _hold(self, call: Call, token: str, limit: int, clock: Clock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
-        loop, request, owner, body = asyncio.get_running_loop(), call.request, call.caller.owner, None
+        request, owner, body = call.request, call.caller.owner, None
         places = call.caller.key_id, call.caller.account_id
-        ends = loop.time() + seconds
+        ends = asyncio.get_running_loop().time() + seconds
         self._places.update(places)
         try:
             while body is None:
-                request.waits_for = woken = loop.create_future()
-                self._held[woken] = clock, owner
-                timer = loop.call_at(ends, _wake, woken, None)
-                if self._watching is None or self._watching.done():
-                    self._watching = loop.create_task(self._watch())
-                if self._ended or request.client_ended:
-                    woken.set_result(None)
-                try:
-                    changed: Clock | None = await woken
-                finally:
-                    timer.cancel()
-                    del self._held[woken]
+                changed = await self._next_clock(request, clock, owner, ends)
                 if changed is not None:
                     clock = changed
                     body = await self._shared(token, limit, clock, owner, call.caller.sees_accounts)
@@ -114,6 +103,26 @@ class Changes:
                 if not self._places[place]:
                     del self._places[place]
         return uncached(request.headers, body)
+
+    async def _next_clock(self, request: Request, seen: Clock, owner: int | None, ends: float) -> Clock | None:
+        """Wait for a clock later than the one that was `seen`; None if the time, the client or the server ends first.
+
+        `ends` is a time of the event loop.
+        """
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[Clock | None] = loop.create_future()
+        request.waits_for = woken
+        self._held[woken] = seen, owner
+        timer = loop.call_at(ends, _wake, woken, None)
+        if self._watching is None or self._watching.done():
+            self._watching = loop.create_task(self._watch())
+        if self._ended or request.client_ended:
+            woken.set_result(None)
+        try:
+            return await woken
+        finally:
+            timer.cancel()
+            del self._held[woken]
 
     async def _watch(self) -> None:
         """Look at the clock for as long as requests are held, and wake those that have seen another one.
