@@ -261,16 +261,13 @@ async def _owner(visit: Visit, form: Form) -> int | None:
         return None
 
 
-def _pet_id(text: str) -> int | None:
+def _number(text: str, name: str, example: int) -> int | None:
     if text and not is_int64(text):
-        raise InvalidInput("A pet id is a whole number in plain digits, such as 42.")
+        raise InvalidInput(f"A {name} is a whole number in plain digits, such as {example}.")
     return int(text) if text else None
 
 
-def _quantity(_: Visit, text: str) -> int | None:
-    if text and not is_int64(text):
-        raise InvalidInput("A quantity is a whole number in plain digits, such as 2.")
-    return int(text) if text else None
+_pet_id, _quantity = partial(_number, name="pet id", example=42), partial(_number, name="quantity", example=2)
 
 
 def _ship_date(visit: Visit, text: str) -> str | None:
@@ -280,7 +277,7 @@ def _ship_date(visit: Visit, text: str) -> str | None:
 
 _CORRECTED: dict[str, tuple[str, Callable[[Visit, str], Any]]] = {
     "petId": ("pet_id", lambda _, text: _pet_id(text)),
-    "quantity": ("quantity", _quantity),
+    "quantity": ("quantity", lambda _, text: _quantity(text)),
     "shipDate": ("ship_date", _ship_date),
     "reference": ("reference", lambda _, text: check_reference(text) if text else None),
     "complete": ("complete", lambda _, text: {"true": True, "false": False}.get(text)),
