@@ -16,15 +16,20 @@ def cli(cli: CommandLine) -> CommandLine:
     return cli
 
 
+def listed(cli: CommandLine, *options: str) -> list[int]:
+    """The ids of the orders that the list has with these options."""
+    return [order["id"] for order in cli.must("orders", "list", "--json", *options).json_lines()]
+
+
 def test_orders_are_listed_with_their_status_by_id(cli: CommandLine) -> None:
     lines = cli.must("orders", "list").out.splitlines()
     assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS", "REFERENCE", "ACCOUNT"] == lines[0].split()
     assert [["-5", "pending"], ["1", "pending"], ["2", "shipped"], ["3", "cancelled"]] == [
         [line.split()[0], line.split()[-3]] for line in lines[1:]
     ]
-    listed = cli.must("orders", "list", "--json").json_lines()
-    assert {"id": -5, "petId": 1, "status": "pending"} == listed[0]
-    assert 4 == len(listed)
+    orders = cli.must("orders", "list", "--json").json_lines()
+    assert {"id": -5, "petId": 1, "status": "pending"} == orders[0]
+    assert 4 == len(orders)
 
 
 @pytest.mark.parametrize("arguments", [["--", "-5"], ["-5"], ["-5", "--json"], ["--json", "-5"]])
@@ -100,15 +105,15 @@ def test_a_duration_ships_relative_to_now_and_other_text_is_refused(cli: Command
 def test_the_list_can_be_filtered_and_cut(cli: CommandLine) -> None:
     cli.must("orders", "import", "-", stdin='{"id":4,"petId":1,"status":"shipped"}\n{"id":5,"petId":9}')
 
-    def ids(*options: str) -> list[int]:
-        return [order["id"] for order in cli.must("orders", "list", "--json", *options).json_lines()]
-
-    assert [2, 4] == ids("--status", "shipped")
-    assert [-5, 1, 3, 5] == ids("--status", "pending", "--status", "cancelled")
-    assert [-5, 4] == ids("--pet-id", "1")
-    assert [4] == ids("--pet-id", "1", "--status", "shipped")
-    assert [-5, 1] == ids("--limit", "2")
-    assert [] == ids("--pet-id", "7", "--limit", "1")
+    for options, expected in (
+        ("--status shipped", [2, 4]),
+        ("--status pending --status cancelled", [-5, 1, 3, 5]),
+        ("--pet-id 1", [-5, 4]),
+        ("--pet-id 1 --status shipped", [4]),
+        ("--limit 2", [-5, 1]),
+        ("--pet-id 7 --limit 1", []),
+    ):
+        assert expected == listed(cli, *options.split()), options
     assert 2 == cli("orders", "list", "--status", "lost").code
     assert 2 == cli("orders", "list", "--limit", "0").code
     assert "'1e3' is not a valid whole number." in cli("orders", "list", "--pet-id", "1e3").err
@@ -120,10 +125,8 @@ def test_the_owner_is_listed_shown_and_filtered_by(cli: CommandLine) -> None:
     cli.must("accounts", "create", "acme", "--plan", "free", "--orders", "own")
     cli.must("orders", "import", "-", stdin='{"id":2,"account":"acme","status":"shipped"}\n{"id":7,"account":"acme"}')
 
-    def ids(account: str) -> list[int]:
-        return [order["id"] for order in cli.must("orders", "list", "--account", account, "--json").json_lines()]
-
-    assert [[2, 7], [-5, 1, 3]] == [ids("acme"), ids("-")]
+    assert [2, 7] == listed(cli, "--account", "acme")
+    assert [-5, 1, 3] == listed(cli, "--account", "-")
     assert "pending  -          acme\n" in cli.must("orders", "list", "--account", "acme").out
     assert "acme" == cli.must("orders", "show", "2", "--json").json()["account"]
     for order_id, account in (("2", "acme"), ("1", "-")):
@@ -145,14 +148,10 @@ def test_an_export_names_the_owners_and_an_import_of_it_sets_them_again(
     file = tmp_path / f"orders.{file_format}"
     cli.must("orders", "export", str(file))
     again.must("orders", "import", str(file))
-    listed = cli.must("orders", "list", "--json").out
-    assert listed == again.must("orders", "list", "--json").out
-    assert [None] * 4 + [*names] == [json.loads(line).get("account") for line in listed.splitlines()]
-    assert {"created": 0, "unchanged": 6, "replaced": 0, "rejected": 0} == {
-        name: count
-        for name, count in again.must("orders", "import", str(file), "--json").json().items()
-        if name != "import"
-    }
+    orders = cli.must("orders", "list", "--json").out
+    assert orders == again.must("orders", "list", "--json").out
+    assert [None] * 4 + [*names] == [json.loads(line).get("account") for line in orders.splitlines()]
+    assert {"created": 0, "unchanged": 6}.items() <= again.must("orders", "import", str(file), "--json").json().items()
 
 
 def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: CommandLine, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ from testing.webhook_messages import SETTINGS
 
 HOOK = "https://192.0.2.1.example/hook?token=query"
 MISSING = "PETSTORE_WEBHOOK_SECRET is not set, so webhooks are off; set it as for the server"
+T = TypeVar("T")
 
 
 @pytest.fixture(name="receiver")
@@ -51,14 +52,14 @@ def shown(cli: CommandLine, webhook_id: str) -> dict[str, Any]:
     return fields
 
 
-def on_store(cli: CommandLine, work: Callable[[Store], Awaitable[object]]) -> None:
+def on_store(cli: CommandLine, work: Callable[[Store], Awaitable[T]]) -> T:
     """Do something that no command does, to the store of the command line."""
 
-    async def run() -> None:
+    async def run() -> T:
         async with opened_at(cli.url) as store:
-            await work(store)
+            return await work(store)
 
-    asyncio.run(run())
+    return asyncio.run(run())
 
 
 def change(cli: CommandLine, webhook_id: str, apply: Callable[[Webhook], Webhook]) -> None:
@@ -94,12 +95,7 @@ def test_a_webhook_of_an_account_with_its_own_orders_has_these_only(shop: Comman
     shop.must("accounts", "create", "all", "--plan", "free", "--orders", "all")
     other = shop.must("webhooks", "create", "all", "https://all.example/", "--json", **SETTINGS).json()
     shop.must("orders", "import", "-", stdin=json.dumps({"id": 3}))
-    owners: dict[str, int | None] = {}
-
-    async def read(store: Store) -> None:
-        owners.update({each.id: each.owner for each in await store.webhooks.of_account()})
-
-    on_store(shop, read)
+    owners = {each.id: each.owner for each in on_store(shop, lambda store: store.webhooks.of_account())}
     assert [True, None] == [owners[created["id"]] is not None, owners[other["id"]]]
     assert [created["id"]] == [each["id"] for each in shop.must("webhooks", "list", "acme", "--json").json()]
 
@@ -144,13 +140,8 @@ def test_a_webhook_is_paused_resumed_replayed_and_deleted_without_the_secret(sho
     change(shop, webhook, lambda each: replace(each, position=Position(int(time.time() * 1e6), 1)))
     replayed = shop.must("webhooks", "resume", webhook, "--replay-from", "2h")
     assert "state:              active\n" in replayed.out
-    found: list[Webhook] = []
-
-    async def read(store: Store) -> None:
-        found.append(await store.webhooks.find(webhook))
-
-    on_store(shop, read)
-    assert before < (found[0].position.value or 0) < before + 2 * HOUR * 1_000_000
+    found = on_store(shop, lambda store: store.webhooks.find(webhook))
+    assert before < (found.position.value or 0) < before + 2 * HOUR * 1_000_000
     change(shop, webhook, lambda each: replace(each, state=WebhookState.STOPPED, failing_since=time.time() - 3 * DAY))
     assert "active" == shop.must("webhooks", "resume", webhook, "--json").json()["state"]
     shop("webhooks", "delete", webhook).fails(2, "This needs a confirmation: add --yes")
