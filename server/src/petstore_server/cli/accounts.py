@@ -25,7 +25,7 @@ from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import DEPRECATED
-from petstore_server.operations import accounts as operations
+from petstore_server.operations import accounts as use_cases
 from petstore_server.operations.audit import shown_fields
 from petstore_server.runtime.installation import account_usage, counts_elsewhere
 from petstore_server.store import Store
@@ -62,7 +62,7 @@ def create(
     """
     limits = plan_limits(Plan(plan), per_minute, per_day)
     visible = VisibleOrders(orders or VisibleOrders.ALL)
-    work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
+    work = partial(use_cases.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
     _show(with_store(lambda store: work(store, actor=operator(), orders=visible)))
     if orders is None:
         command = f"petstore accounts edit {shlex.quote(name)} --orders own"
@@ -119,7 +119,7 @@ def show_account(name: str) -> None:
         try:
             if not counts_elsewhere(settings):
                 usage = await account_usage(settings, store, account.id)
-                windows = [window._asdict() for window in operations.report_windows(account, usage, now)]
+                windows = [window._asdict() for window in use_cases.report_windows(account, usage, now)]
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation
         uses = [

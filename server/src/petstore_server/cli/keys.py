@@ -14,7 +14,7 @@ from petstore_server.domain import keys as transitions
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
 from petstore_server.domain.transitions import Transition
-from petstore_server.operations import accounts as operations
+from petstore_server.operations import accounts as use_cases
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import shown_fields
 
@@ -43,7 +43,7 @@ def create(account: str, scopes: tuple[str, ...], expires: float | None, note: s
     """
     chosen = frozenset(map(Scope, scopes)) or DEFAULT_SCOPES
     kind = Environment(settings_here().environment)
-    issue = partial(operations.issue_key, environment=kind, scopes=chosen, expires_at=expires, note=note)
+    issue = partial(use_cases.issue_key, environment=kind, scopes=chosen, expires_at=expires, note=note)
     _hand_over(with_store(lambda store: issue(store, account, actor=operator())))
 
 
@@ -85,7 +85,7 @@ def find_key() -> None:
         secret = click.prompt("API key", hide_input=True, err=True)
     else:
         secret = sys.stdin.readline(_MAX_LINE_CHARS)
-    _show(with_store(lambda store: operations.find_key_by_secret(store, secret.strip())))
+    _show(with_store(lambda store: use_cases.find_key_by_secret(store, secret.strip())))
 
 
 @keys.command(writes=True, params=[ID])
@@ -100,7 +100,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     $ petstore keys rotate key_3kTMd9QxBv1a --grace 7d
     $ petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
-    rotate = partial(operations.rotate_key, key_id=key_id, grace=grace, expires_at=expires)
+    rotate = partial(use_cases.rotate_key, key_id=key_id, grace=grace, expires_at=expires)
     issued = with_store(lambda store: rotate(store, actor=operator()))
     _hand_over(issued)
     new = issued.key

@@ -38,7 +38,7 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.domain.transitions import Transition
 from petstore_server.imports.options import STDIN
-from petstore_server.operations import orders as operations
+from petstore_server.operations import orders as use_cases
 from petstore_server.operations.orders import WITHOUT_OWNER, export_orders
 from petstore_server.store import Store
 
@@ -128,11 +128,11 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, account: str, lim
     """
 
     async def stream(store: Store) -> None:
-        owner = await operations.owner_named(store, account)
+        owner = await use_cases.owner_named(store, account)
         filters = Filters(frozenset(map(Status, statuses)), pet_id, owner=owner)
         titles: list[Sequence[object]] = [_TITLES]
         widths = [0] * len(_TITLES)
-        async with aclosing(operations.list_orders(store, filters, limit)) as batches:
+        async with aclosing(use_cases.list_orders(store, filters, limit)) as batches:
             async for batch in batches:
                 if wants_json():
                     for order in batch:
@@ -220,7 +220,7 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
 
     async def run(store: Store) -> int:
         code = 0
-        async for _, outcome in operations.change_orders(store, order_ids, transition, operator()):
+        async for _, outcome in use_cases.change_orders(store, order_ids, transition, operator()):
             if isinstance(outcome, Order):
                 complete = ", complete" if outcome.complete else ""
                 account = (await store.orders.find(outcome.id)).account if wants_json() else None

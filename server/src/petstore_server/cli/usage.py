@@ -11,7 +11,7 @@ from petstore_server.cli.commands import ACCOUNT_NAME, Noun, settings_here, with
 from petstore_server.cli.output import log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
-from petstore_server.operations import usage as operations
+from petstore_server.operations import usage as use_cases
 from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport
 from petstore_server.runtime.installation import all_usage, counts_elsewhere
 from petstore_server.store import Store
@@ -79,14 +79,14 @@ def show_usage(account: str | None, since: float, until: float | None, by: str |
     if end <= since:
         raise click.BadParameter("The period ends before it starts; give a later --until or an earlier --since.")
     if by == _OPERATION:
-        found = with_store(lambda store: operations.report_operations(store, account, since, end))
+        found = with_store(lambda store: use_cases.report_operations(store, account, since, end))
         listed = [{"operation": name, **_count_fields(found[name], _COUNTS | _RESPONSES)} for name in sorted(found)]
         rows = [(name, *(count or None for count in counts)) for name, *counts in map(dict.values, listed)]
         page = table(["OPERATION", *_COUNTS.values(), *_RESPONSES.values()], rows) if rows else _NO_REQUESTS
         show({"account": account, "by": by, "operations": listed}, lambda: page)
         return
     granularity = Granularity(by or ("hour" if end - since <= _BY_HOUR_SECONDS + 1 else "day"))
-    report = with_store(lambda store: operations.report_usage(store, account, since, end, granularity))
+    report = with_store(lambda store: use_cases.report_usage(store, account, since, end, granularity))
     fields = _report_fields(account, granularity, report)
     show(fields, lambda: _report_page(fields))
 
@@ -108,8 +108,8 @@ def top(since: float, by: str, limit: int) -> None:
     async def find(store: Store) -> list[AccountUsage]:
         usages = None if counts_elsewhere(settings) else await all_usage(settings, store)
         totals = await store.usage.totals(Granularity.HOUR.start(since), int(now) + 1)
-        rows = operations.with_usage(await store.accounts.list(), usages, totals, now)
-        return operations.top_accounts(rows, sort, limit)
+        rows = use_cases.with_usage(await store.accounts.list(), usages, totals, now)
+        return use_cases.top_accounts(rows, sort, limit)
 
     found = with_store(find)
     if sort is AccountSort.DAY_SHARE and counts_elsewhere(settings):

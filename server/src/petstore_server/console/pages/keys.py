@@ -12,7 +12,7 @@ from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import unless_changed
-from petstore_server.operations import accounts as operations
+from petstore_server.operations import accounts as use_cases
 
 _BANS_PAGE = 50
 _MAX_LINES = 6  # of the notice after bans were lifted
@@ -35,7 +35,7 @@ async def create(visit: Visit) -> Response:
     note = form.read("note", check_note)
     if not form.errors and note is not None:
         try:
-            issued = await operations.issue_key(
+            issued = await use_cases.issue_key(
                 visit.store,
                 visit.path["name"],
                 environment=Environment(visit.sources.settings.environment),
@@ -71,7 +71,7 @@ async def rotate(visit: Visit) -> Response:
     if grace == "0s" and not submitted["confirmed"]:
         return visit.page("rotate.html", key=await _key(visit), at_once=True)
     seconds, _ = _GRACES[grace]
-    issued = await operations.rotate_key(visit.store, key_id, grace=seconds, expires_at=None, actor=visit.actor)
+    issued = await use_cases.rotate_key(visit.store, key_id, grace=seconds, expires_at=None, actor=visit.actor)
     return visit.page("secret.html", issued=issued)
 
 

@@ -38,7 +38,7 @@ from petstore_server.domain.orders import (
 )
 from petstore_server.domain.timestamps import file_stamp, format_timestamp, microseconds
 from petstore_server.domain.transitions import Transition, changed_since, unless_changed
-from petstore_server.operations import orders as operations
+from petstore_server.operations import orders as use_cases
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_entries
 from petstore_server.store.records import read_order
@@ -162,7 +162,7 @@ async def change(action: str, visit: Visit) -> Response:
     if action == "cancel" and not form["confirmed"]:
         return visit.page("cancel.html", ids=ids, form=form, back=_back(form))
     done, transition = _actions(visit)[action]
-    outcomes = [outcome async for outcome in operations.change_orders(visit.store, ids, transition, visit.actor)]
+    outcomes = [outcome async for outcome in use_cases.change_orders(visit.store, ids, transition, visit.actor)]
     changed = sum(isinstance(outcome, Order) for _, outcome in outcomes)
     failed = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, DomainError)]
     refused = [refusal for refusal in failed if not isinstance(refusal[1], ServiceUnavailable)]
@@ -191,7 +191,7 @@ async def export(visit: Visit) -> Response:
     _, written, ending, media_type = EXPORTS[file_format]
     name = f"orders-{file_stamp(visit.now)}.{ending}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    parts = operations.export_orders(visit.store, written, query.filters)
+    parts = use_cases.export_orders(visit.store, written, query.filters)
     first, _ = await anext(parts)  # before the response begins, so that a failure has its page
 
     async def content() -> AsyncIterator[bytes]:
@@ -255,7 +255,7 @@ async def _read_query(visit: Visit, form: Form) -> PageQuery | None:
 async def _owner(visit: Visit, form: Form) -> int | None:
     """The owner to filter by; None for any, and where there is no such account, which the form then says."""
     try:
-        return await visit.require(operations.owner_named(visit.store, form["account"]))
+        return await visit.require(use_cases.owner_named(visit.store, form["account"]))
     except AccountNotFound as error:
         form.errors["account"] = error.message
         return None
