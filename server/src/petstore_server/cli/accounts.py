@@ -13,14 +13,7 @@ from petstore_server.cli.commands import ACCOUNT_NAME, YES, Noun, confirm, opera
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
-from petstore_server.domain.accounts import (
-    PLAN_LIMITS,
-    Account,
-    Plan,
-    VisibleOrders,
-    check_account_name,
-    plan_limits,
-)
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, VisibleOrders, check_account_name, plan_limits
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.transitions import Transition

@@ -11,7 +11,7 @@ import click
 
 from petstore_server.domain.audit import check_operator_name
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
-from petstore_server.domain.orders import check_reference, is_int64, parse_order_id
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, check_reference, is_int64, parse_order_id
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import format_timestamp, parse_duration, parse_when
 
@@ -90,6 +90,7 @@ def _now() -> datetime:
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
+INT64 = WholeNumber(INT64_MIN, INT64_MAX)
 TEXT = Parsed("text", str)
 ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
 OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log

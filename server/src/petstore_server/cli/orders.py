@@ -11,6 +11,7 @@ import click
 
 from petstore_server.cli.arguments import (
     FILE_OR_STDIN,
+    INT64,
     NUMBER_OR_NONE,
     ORDER_ID,
     REFERENCE_OR_NONE,
@@ -25,17 +26,7 @@ from petstore_server.cli.import_options import FORMAT, IMPORT_OPTIONS, ORDER_OPT
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.lists import Filters
-from petstore_server.domain.orders import (
-    CANCEL,
-    COMPLETE,
-    INT64_MAX,
-    INT64_MIN,
-    ORDER_FIELDS,
-    Order,
-    Status,
-    correct,
-    ship,
-)
+from petstore_server.domain.orders import CANCEL, COMPLETE, ORDER_FIELDS, Order, Status, correct, ship
 from petstore_server.domain.transitions import Transition
 from petstore_server.imports.options import STDIN
 from petstore_server.operations import orders as use_cases
@@ -116,7 +107,7 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 
 @orders.command("list")
 @click.option("--status", "statuses", type=_STATUS, multiple=True, help="Only orders with this status; repeatable.")
-@click.option("--pet-id", type=WholeNumber(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
+@click.option("--pet-id", type=INT64, metavar="ID", help="Only orders of this pet.")
 @click.option("--account", type=ACCOUNT_NAME, default="", metavar="NAME", help=_OWNER)
 @click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N orders.")
 def list_orders(statuses: tuple[str, ...], pet_id: int | None, account: str, limit: int | None) -> None:
