@@ -1,59 +1,27 @@
-"""`petstore db`, `doctor` and `openapi`."""
+"""`petstore db` and `openapi`."""
 
-import asyncio
 import errno
 import os
 import re
-import socket
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from socketserver import BaseRequestHandler, ThreadingTCPServer
 from types import SimpleNamespace
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import apsw
 import pytest
 
 from petstore_server.cli import db
-from petstore_server.domain import errors
-from petstore_server.domain.orders import MAX_ASSIGNED_ID
-from petstore_server.domain.timestamps import DAY
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
-from petstore_server.operations import health_machine
-from petstore_server.operations.health import CheckResult, check_backups, check_clock
-from petstore_server.operations.health_machine import LARGE_LOG, check_disk
-from petstore_server.runtime import health
-from petstore_server.runtime.health import examine
-from petstore_server.runtime.maintenance import check
-from petstore_server.settings import SettingsError, read_settings
 from testing.cli import CommandLine
 from testing.documents import parse_yaml
-from testing.engines import PostgresEngine
 
 
 @pytest.fixture
 def cli(cli: CommandLine) -> CommandLine:
     cli.must("orders", "import", "-", stdin='{"id":1}\n')
     return cli
-
-
-MIB = 1 << 20
-NO_PORTS = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
-
-
-def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
-    """Level and message of each check of `doctor`; of several with one name the worst."""
-    done = cli("doctor", "--json", **{**NO_PORTS, **settings})
-    found = done.json()
-    assert (1 if any(each["level"] == "fail" for each in found) else 0) == done.code
-    assert all(each["remedy"] for each in found if each["level"] != "ok")
-    worst = sorted(found, key=lambda each: ["ok", "warn", "fail"].index(each["level"]))
-    return {each["check"]: (each["level"], each["message"]) for each in worst}
 
 
 def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Path) -> None:
@@ -73,7 +41,6 @@ def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine
     assert 1 == done.code
     assert "Order 1" in done.out
     assert "petstore: The store is not sound: 1 problem.\n" == done.err
-    assert "fail" == results(cli)["integrity"][0]
 
 
 def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
@@ -112,292 +79,6 @@ def test_a_restore_needs_yes_if_it_cannot_ask(cli: CommandLine, tmp_path: Path) 
     cli.store.unlink()
     CommandLine(cli.store, make=False).must("db", "restore", str(target))  # replaces nothing
     assert "pending" == cli.must("orders", "show", "1", "--json").json()["status"]
-
-
-def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:
-    found = results(cli)
-    checks = ("settings", "store", "disk", "clock", "integrity", "permissions")
-    assert {"ok"} == {found[check][0] for check in checks}
-    assert ("warn", "No server runs on this store.") == found["server"]
-    assert "warn" == found["accounts"][0]
-    cli.must("accounts", "create", "acme", "--plan", "free")
-    assert "warn" == results(cli)["keys"][0]
-    cli.must("keys", "create", "acme", "--expires", "3d")
-    found = results(cli)
-    assert ("ok", "Accounts: 1 (0 suspended); working keys: 1.") == found["accounts"]
-    assert "warn" == found["keys"][0]
-    cli.must("accounts", "suspend", "acme")
-    assert ("warn", "No account has a key that works.") == results(cli)["keys"]
-    cli.must("accounts", "create", "globex", "--plan", "free")
-    cli.must("keys", "create", "globex")
-    assert ("ok", "Accounts: 2 (1 suspended); working keys: 1.") == results(cli)["accounts"]
-
-
-def test_doctor_says_how_many_accounts_may_cancel_the_orders_of_others(cli: CommandLine) -> None:
-    def found() -> tuple[str, str] | None:
-        listed = cli("doctor", "--json", **NO_PORTS).json()
-        return next(((each["message"], each["remedy"]) for each in listed if each["check"] == "orders"), None)
-
-    def key(account: str, *scopes: str) -> str:
-        options = [word for scope in scopes for word in ("--scope", scope)]
-        return str(cli.must("keys", "create", account, *options, "--json").json()["id"])
-
-    def advice(number: int, account: str) -> tuple[str, str]:
-        message = f"Accounts that see all orders and may cancel them: {number} of 2."
-        remedy = "Restrict each account of a partner to its own orders. petstore accounts edit"
-        return message, f"{remedy} {account} --orders own"
-
-    cli.must("accounts", "create", "Zoo & Co", "--plan", "free")
-    key("Zoo & Co")
-    assert None is found(), "one account only"
-    cli.must("accounts", "create", "acme", "--plan", "free")
-    reading = key("acme", "orders:read")
-    assert advice(1, "'Zoo & Co'") == found()
-    cancelling, usual = key("acme", "pets:read", "orders:cancel"), key("acme")
-    assert advice(2, "'Zoo & Co'") == found()
-    cli.must("accounts", "edit", "Zoo & Co", "--orders", "own")
-    assert advice(1, "acme") == found()
-    for each in (reading, usual):
-        cli.must("keys", "revoke", each)
-    assert advice(1, "acme") == found()
-    cli.must("keys", "revoke", cancelling)
-    assert None is found(), "no key may cancel"
-    cli.must("accounts", "edit", "Zoo & Co", "--orders", "all")
-    assert advice(1, "'Zoo & Co'") == found()
-    own = key("acme", "orders:manage", "orders:cancel")
-    assert None is found(), "one account of a partner, and the shop's own"
-    cli.must("keys", "revoke", own)
-    cli.must("accounts", "close", "acme", "--yes")
-    assert None is found(), "one open account"
-
-
-@pytest.mark.parametrize(
-    ("order_id", "level"),
-    [
-        (MAX_ASSIGNED_ID + 1, None),
-        (MAX_ASSIGNED_ID, "fail"),
-        (MAX_ASSIGNED_ID - 2**32 + 1, "warn"),
-        (MAX_ASSIGNED_ID - 2**32, None),
-    ],
-)
-def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
-    cli: CommandLine, order_id: int, level: str | None
-) -> None:
-    cli.must("orders", "import", "-", stdin=f'{{"id":{order_id}}}')
-    found = results(cli)
-    assert (None if "identifiers" not in found else found["identifiers"][0]) == level
-    assert ("large identifiers" in found) == (order_id > MAX_ASSIGNED_ID)
-
-
-MOUNT = "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right."
-RESTORE = "Stop all servers, restore the latest sound backup, then start them."
-CORRECT = "Correct that, then check again."
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "remedy", "action"),
-    [
-        (errors.NoStore("None.", "Make it."), "None. Make it.", f"{MOUNT} To create a new store:", "migrate"),
-        (errors.StoreOutdated("Old.", "Do it."), "Old. Do it.", "Bring it to this version's schema.", "migrate"),
-        (errors.StoreDamaged("Bad.", "Get it."), "Bad. Get it.", RESTORE, "restore"),
-        (errors.StoreUnusable("New.", "Update."), "New. Update.", CORRECT, None),
-        (errors.ServiceUnavailable("it is locked"), "It is locked.", CORRECT, None),
-        (errors.ServiceUnavailable("it is bad", damaged=True), "It is bad.", RESTORE, "restore"),
-        (SettingsError("A driver is missing."), "A driver is missing.", CORRECT, None),
-    ],
-)
-def test_doctor_says_what_to_do_about_a_store_that_cannot_be_opened(
-    cli: CommandLine, error: Exception, message: str, remedy: str, action: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While a server still uses a store that was moved away, the doctor advises nothing that would replace it."""
-    monkeypatch.setattr(health, "named_store", Mock(side_effect=error))
-    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}"})
-    for server in ("ok", "fail"):
-        if server == "fail" and isinstance(error, errors.StoreUnusable):
-            message = error.problem
-            remedy, action = (MOUNT, None) if isinstance(error, errors.NoStore) else (remedy, action)
-        check_server = Mock(return_value=[CheckResult("server", server, "A server runs.")])
-        monkeypatch.setattr(health_machine, "check_server", check_server)
-        found = asyncio.run(examine(settings, time.time, in_full=False))
-        assert ("store", "fail", message, remedy, action, "") in found
-
-
-@pytest.mark.parametrize(
-    ("name", "url", "shown"),
-    [
-        ("PETSTORE_REDIS_URL", "redis://:secret@127.0.0.1:1/0", "redis://127.0.0.1:1/0"),
-        ("PETSTORE_REDIS_URL", "redis://127.0.0.1:1/0?password=secret", "redis://127.0.0.1:1/0"),
-        ("PETSTORE_REDIS_URL", "redis://me:sec/ret@127.0.0.1:1/0", ""),
-        ("PETSTORE_DATABASE_URL", "postgresql://me:secret@127.0.0.1:1/petstore", "127.0.0.1"),
-        ("PETSTORE_DATABASE_URL", "postgresql://127.0.0.1:1/petstore?password=secret", "127.0.0.1"),
-        ("PETSTORE_DATABASE_URL", "postgresql://me:se@cret@127.0.0.1:1/petstore", ""),
-        ("PETSTORE_BASE_URL", "https://me:secret@example.com/v1", ""),
-    ],
-)
-def test_no_password_of_an_address_is_shown(cli: CommandLine, name: str, url: str, shown: str) -> None:
-    assert "fail" in {level for level, _ in results(cli, **{name: url}).values()}
-    for command in (["doctor"], ["doctor", "--json"], ["orders", "list"], ["accounts", "show", "acme"]):
-        done = cli(*command, **{**NO_PORTS, name: url})
-        for part in ("cret", "sec"):
-            assert part not in done.out + done.err
-        if command[0] == "doctor":
-            assert shown in done.out
-
-
-def test_doctor_reports_invalid_settings(cli: CommandLine) -> None:
-    assert "fail" == results(cli, PETSTORE_PORT="many")["settings"][0]
-    assert "fail" == results(cli, PETSTORE_WORKERS="2")["redis"][0]
-    found = cli("doctor", "--json", PETSTORE_DATABASE_URL="postgresql://x@127.0.0.1:1/db").json()
-    [redis] = [each for each in found if each["check"] == "redis"]
-    assert "PostgreSQL needs Redis to count limits: set PETSTORE_REDIS_URL=redis://HOST:6379/0." == redis["message"]
-    assert "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0" in redis["remedy"]
-
-
-def test_doctor_reports_a_port_that_is_taken(cli: CommandLine) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        for name in NO_PORTS:
-            found = cli("doctor", "--json", **NO_PORTS | {name: str(port)}).json()
-            [taken_port] = [each for each in found if each["check"] == "ports"]
-            assert "fail" == taken_port["level"]
-            assert f"on 127.0.0.1:{port}: " in taken_port["message"]
-            assert taken_port["remedy"].endswith(f"; else change {name}.")
-
-
-@contextmanager
-def answering(response: bytes) -> Iterator[str]:
-    """The port of a program that gives this response to every request."""
-
-    class Handler(BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(10_000)
-            self.request.sendall(response)
-
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield str(server.server_address[1])
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("response", "level", "message"),
-    [
-        ("garbage\r\n\r\n", "warn", ", but does not answer at http://127.0.0.1:"),
-        ('HTTP/1.0 200 -\r\n\r\n{"status":"degraded","reason":"it is"}', "warn", " and is ready (degraded: it is)."),
-        ('HTTP/1.0 503 -\r\n\r\n{"status":"no","reason":"it is"}', "fail", " and is not ready (no: it is)."),
-    ],
-)
-def test_doctor_reports_what_answers_on_the_admin_port(
-    cli: CommandLine, response: str, level: str, message: str
-) -> None:
-    with answering(response.encode()) as port, sqlite.lock_for_serving(cli.store, shared=False):
-        found = results(cli, PETSTORE_ADMIN_PORT=port)["server"]
-    assert level == found[0]
-    assert found[1].startswith(f"A server runs on this store{message}")
-
-
-def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(cli: CommandLine) -> None:
-    with answering(b'HTTP/1.0 200 OK\r\n\r\n{"status":"ok"}') as port:
-        elsewhere = results(cli, PETSTORE_DATABASE_URL="postgresql://x@127.0.0.1:1/db", PETSTORE_ADMIN_PORT=port)
-        with sqlite.lock_for_serving(cli.store, shared=False):
-            held = results(cli, PETSTORE_ADMIN_PORT=port)
-        unused = results(cli, PETSTORE_ADMIN_PORT=port)
-    answers = f"A server answers at http://127.0.0.1:{port}/readyz and is ready"
-    assert ("ok", f"{answers}; whether it uses this store is not known.") == elsewhere["server"]
-    assert ("ok", "A server runs on this store and is ready.") == held["server"]
-    assert ("fail", f"{answers}, but it does not use this store.") == unused["server"]
-
-
-def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(cli: CommandLine) -> None:
-    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}", "PETSTORE_ADMIN_PORT": "0"})
-    for in_full, message in (
-        (False, "The store was not read in full."),
-        (True, "The store was read in full and is sound."),
-    ):
-        with patch("petstore_server.runtime.maintenance.check", wraps=check) as read:
-            found = asyncio.run(examine(settings, time.time, in_full=in_full))
-        assert [message] == [result.message for result in found if result.check == "integrity"]
-        assert in_full == read.called
-
-
-def test_doctor_reports_a_store_that_other_users_can_access_or_this_one_cannot(cli: CommandLine) -> None:
-    assert "ok" == results(cli)["permissions"][0]
-    for mode in (0o640, 0o604, 0o620):
-        cli.store.chmod(mode)
-        level, message = results(cli)["permissions"]
-        assert "warn" == level
-        assert f"(mode 0{mode:o})" in message
-    with patch.object(health_machine, "check_files", side_effect=PermissionError(errno.EACCES, "Permission denied")):
-        assert ("fail", f"This user cannot see {cli.store}: Permission denied.") == results(cli)["permissions"]
-
-
-@pytest.mark.parametrize(
-    ("free", "size", "level"),
-    [(64 * MIB - 1, 0, "fail"), (64 * MIB, 0, "ok"), (2047 * MIB, 1024 * MIB, "warn"), (2048 * MIB, 1024 * MIB, "ok")],
-)
-def test_the_disk_needs_64_mib_and_twice_the_size_of_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, size: int, level: str
-) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
-    store = tmp_path / "store.db"
-    store.touch()
-    os.truncate(store, size)
-    message = f"{free // MIB:,} MiB are free in {tmp_path}; the store takes {size // MIB:,}.0 MiB."
-    assert [("disk", level, message)] == [result[:3] for result in check_disk(store)]
-    with store.with_name("store.db-wal").open("wb") as log:
-        log.truncate(LARGE_LOG + 1)
-    assert [("disk", level), ("log", "warn")] == [result[:2] for result in check_disk(store)]
-
-
-NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
-
-
-@pytest.mark.parametrize(
-    ("now", "ahead", "last_change", "level", "message"),
-    [
-        (NOW, {"Redis": 10.0, "PostgreSQL": -10.0}, NOW + 10, "ok", "says 2026-11-18T11:06:40Z."),
-        (NOW, {"Redis": 10.5, "PostgreSQL": 0}, 0.0, "warn", "Z, and that of Redis is 10 seconds ahead."),
-        (NOW, {"PostgreSQL": -3601.0}, 0.0, "warn", "Z, and that of PostgreSQL is 3,601 seconds behind."),
-        (NOW, {}, NOW + 11, "warn", "the last change of the store was made at 2026-11-18T11:06:51Z."),
-        (1_767_225_600.0, {}, 0.0, "ok", "The clock says 2026-01-01T00:00:00Z."),
-        (1_767_225_599.0, {}, 0.0, "fail", "The clock says 2025-12-31T23:59:59Z."),
-    ],
-)
-def test_the_clock_is_compared_with_others_and_with_the_last_change(
-    now: float, ahead: dict[str, float], last_change: float, level: str, message: str
-) -> None:
-    found = check_clock(now, ahead, last_change)
-    assert level == found.level, found.message
-    assert found.message.endswith(message), found.message
-
-
-def test_a_backup_is_recent_for_two_days() -> None:
-    assert ["ok", "warn"] == [check_backups(NOW - age, NOW, with_tools=False).level for age in (2 * DAY, 2 * DAY + 1)]
-
-
-def test_the_time_of_a_store_s_file_says_nothing_of_the_clock(cli: CommandLine) -> None:
-    cli("accounts", "create", "acme", "--plan", "free")
-    os.utime(cli.store, (NOW, time.time() + 3600))
-    assert "ok" == results(cli)["clock"][0]
-    cli.execute("UPDATE audit SET at = at + 3600")
-    assert "warn" == results(cli)["clock"][0]
-    cli("accounts", "create", "globex", "--plan", "free")  # by a clock that is right again
-    assert "ok" == results(cli)["clock"][0]
-
-
-def test_doctor_asks_postgresql_for_its_settings(
-    cli: CommandLine, scaled_out: dict[str, str], postgres: PostgresEngine
-) -> None:
-    database = scaled_out["PETSTORE_DATABASE_URL"].rpartition("/")[2]
-    with postgres.admin() as admin:
-        admin.execute(f'ALTER DATABASE "{database}" SET synchronous_commit = off')
-    level, message = results(cli, **scaled_out)["postgresql"]
-    assert "warn" == level
-    assert "synchronous_commit = off" in message
 
 
 def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
@@ -565,37 +246,3 @@ def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
     name = "store.db" if "restore" in command else "backup.db"
     assert f"petstore: {copies}/{name} cannot be used as a store: Denied. Check the disk" in done.err
     assert [] == list(copies.iterdir())
-
-
-def test_a_backup_that_another_program_made_is_recorded_on_each_engine(
-    cli: CommandLine, scaled_out: dict[str, str]
-) -> None:
-    for settings in ({}, scaled_out):
-        [before] = [each for each in cli("doctor", "--json", **settings).json() if each["check"] == "backup"]
-        assert "warn" == before["level"]
-        assert before["remedy"].endswith("petstore db backup NAME --made") == bool(settings)
-        done = cli.must("db", "backup", "pso_live_x.dump", "--made", "--as", "ann", "--json", **settings)
-        assert {"backup": "pso_live_x.dump", "removed": []} == done.json()
-        [after] = [each for each in cli("doctor", "--json", **settings).json() if each["check"] == "backup"]
-        assert "ok" == after["level"]
-        assert after["message"].startswith("The last backup was made at 20")
-        entry = cli.must("audit", "--json", **settings).json_lines()[-1]
-        assert ("operator:ann", {"file": "pso_live_[hidden]"}) == (entry["actor"], entry["after"])
-        cli("db", "backup", "orders.dump", "--made", "--keep", "3", **settings).fails(
-            2, "--made removes nothing: leave out --keep."
-        )
-
-
-def test_a_restore_keeps_the_time_of_the_last_backup(cli: CommandLine, tmp_path: Path) -> None:
-    first, second = tmp_path / "first.db", tmp_path / "second.db"
-    cli.must("db", "backup", str(first))
-    cli.must("db", "backup", str(second))
-    before = results(cli)["backup"]
-    assert "ok" == before[0]
-    cli.must("db", "restore", str(first), "--yes")
-    assert before == results(cli)["backup"]
-    missing = CommandLine(tmp_path / "missing.db", make=False)
-    missing.must("db", "restore", str(first), "--yes")
-    assert ("warn", "No backup of this store is known.") == results(missing)["backup"]
-    missing.must("db", "restore", str(second), "--yes")
-    assert "ok" == results(missing)["backup"][0]
