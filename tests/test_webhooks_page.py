@@ -23,7 +23,7 @@ from standardwebhooks import Webhook
 
 from petstore_server.domain.webhooks import MAX_GRACE, RETRY_SECONDS
 from testing import needs
-from testing.documents import SOURCE, block
+from testing.documents import ROOT, SOURCE, block
 from testing.process import (
     EVERY_SCOPE,
     UNLIMITED,
@@ -61,16 +61,17 @@ class Receiver:
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/webhooks"
-        self._script = folder / f"receiver.{SUFFIXES[language]}"
-        self._script.write_text(block(PAGE, "receiver", language))
+        self.script = folder / f"receiver.{SUFFIXES[language]}"
+        self.script.write_text(block(PAGE, "receiver", language))
 
     @contextmanager
     def running(self, secret: str = SECRET) -> Iterator[None]:
         """Run it with this secret; killed at the end."""
         log = self.folder / "receiver.log"
-        environ = {**os.environ, "WEBHOOK_SECRET": secret, "PORT": str(self.port)}
         with log.open("ab") as out:
-            process = subprocess.Popen(self._command(), cwd=self.folder, env=environ, stdout=out, stderr=out)
+            process = subprocess.Popen(
+                self._command(), cwd=self.folder, env=self._environ(secret), stdout=out, stderr=out
+            )
         try:
             await_ready(process, self._accepts, log)
             yield
@@ -78,16 +79,26 @@ class Receiver:
         finally:
             kill(process)
 
+    def ended(self, secret: str) -> subprocess.CompletedProcess[str]:
+        """Run it with this text until it ends by itself."""
+        return subprocess.run(
+            self._command(), cwd=self.folder, env=self._environ(secret), capture_output=True, text=True,
+            timeout=PATIENCE, check=False,
+        )  # fmt: skip
+
+    def _environ(self, secret: str) -> dict[str, str]:
+        return {**os.environ, "WEBHOOK_SECRET": secret, "PORT": str(self.port)}
+
     def _command(self) -> list[str]:
         if self.language == "python":
-            return [sys.executable, str(self._script)]
+            return [sys.executable, str(self.script)]
         if self.language == "php":
-            return [needs.program("php", "php-cli"), "-S", f"127.0.0.1:{self.port}", str(self._script)]
+            return [needs.program("php", "php-cli"), "-S", f"127.0.0.1:{self.port}", str(self.script)]
         if not (MODULES / "standardwebhooks").is_dir():
             needs.missing("standardwebhooks of npm is missing: make .venv/.npm")
         if not (self.folder / "node_modules").exists():
             (self.folder / "node_modules").symlink_to(MODULES)
-        return [needs.program("node", "nodejs"), str(self._script)]
+        return [needs.program("node", "nodejs"), str(self.script)]
 
     def _accepts(self) -> bool:
         with closing(socket.socket()) as connection:
@@ -103,8 +114,9 @@ class Receiver:
     def copy(self) -> Copy:
         """The orders of its copy, by their identifiers."""
         if self.language == "python":
-            with closing(sqlite3.connect(self.folder / "orders.db")) as database:
-                return {number: json.loads(text) for number, text in database.execute("SELECT id, record FROM orders")}
+            with closing(sqlite3.connect(self.folder / "copy.db")) as database:
+                rows = database.execute("SELECT id, record FROM copied_orders")
+                return {number: json.loads(text) for number, text in rows}
         file = self.folder / "copy.json"
         kept = json.loads(file.read_text() or "null") if file.exists() else None
         return {int(number): order for number, order in dict((kept or {}).get("orders") or {}).items()}
@@ -166,9 +178,30 @@ def test_a_receiver_refuses_what_is_forged_altered_or_old_and_goes_on(receiver: 
         assert {1: order(1, "pending")} == receiver.copy()
 
 
+@pytest.mark.parametrize("language", SUFFIXES)
+def test_a_receiver_uses_neither_the_store_of_the_readme_nor_the_name_of_one_of_its_tables(receiver: Receiver) -> None:
+    """In a checkout of the service, `orders.reset` would empty the store."""
+    (store,) = set(re.findall(r"sqlite:///([\w.]+)", (ROOT / "README.md").read_text()))
+    program = receiver.script.read_text()
+    assert store not in program
+    assert re.findall(r"\bcopy\.(?:db|json)\b", program)
+    migrations = [file.read_text() for file in (SOURCE / "engines" / "migrations" / "sqlite").glob("*.sql")]
+    tables = set(re.findall(r"CREATE TABLE (\w+)", "".join(migrations)))
+    assert "orders" in tables
+    assert set() == tables & set(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", program))
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("javascript", marks=pytest.mark.system)])
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_…", SECRET[:-2], "A" * 44])
+def test_a_receiver_with_what_is_not_a_secret_ends_with_one_line(receiver: Receiver, secret: str) -> None:
+    done = receiver.ended(secret)
+    line = "WEBHOOK_SECRET is not the secret of a webhook: whsec_ and 44 characters.\n"
+    assert (1, line) == (done.returncode, done.stderr)
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("language", ["php"])  # the others do not start
-@pytest.mark.parametrize("secret", ["", "whsec_"])
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_…"])
 def test_a_receiver_without_its_secret_accepts_nothing(receiver: Receiver, secret: str) -> None:
     body = changed(order(1, "pending"))
     headers = signed(body, "a")
@@ -297,6 +330,7 @@ def test_a_receiver_has_an_equal_copy_of_a_real_store_over_rotations_and_a_resto
         third = partner.send("POST", f"{webhook}/rotate", {"grace": 0})["secret"]
         cancel(4)
         within(PATIENCE, lambda: partner.send("GET", webhook)["attempts"][-1].get("status") == 401)
+        assert "no valid signature" == partner.send("GET", webhook)["attempts"][-1]["excerpt"]
         assert {"lag", "failingSince"} < partner.send("GET", webhook).keys()
         assert "pending" == _statuses(receiver)[4]
     with receiver.running(third):
