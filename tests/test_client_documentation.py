@@ -4,15 +4,18 @@ import inspect
 import os
 import re
 import runpy
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from petstore_client import Client, ErrorCode, PetstoreError
+from petstore_client import V2, Client, ErrorCode, Order, PetstoreError
+from petstore_client.testing import FakePetstore
 from testing.documents import ROOT, SOURCE, block, read_yaml, run_script, table
 from testing.forked_commands import petstore_in
 from testing.process import new_key, put_orders, serving
@@ -55,6 +58,27 @@ def test_every_example_runs(
     script.write_text(example)
     runpy.run_path(str(script), run_name="__main__")
     assert "" == capfd.readouterr().err
+
+
+def test_the_copy_of_the_page_is_brought_up_to_date_by_a_program_that_ends_also_after_a_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = [each for each in EXAMPLES if "def mirror(" in each]
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    mirror = runpy.run_path(str(script))["mirror"]
+    fake = FakePetstore([Order(id=1), Order(id=2)])
+    monkeypatch.setattr(V2, "follow_changes", None)  # which does not end while nothing changes
+    with closing(sqlite3.connect(":memory:")) as copy, fake.client() as petstore:
+        for requests in (1, 2):
+            mirror(petstore, copy)
+            assert requests == len(fake.requests)
+        del fake.orders[2]
+        fake.cancelled.add(1)
+        fake.restore()
+        mirror(petstore, copy)
+        assert [(1, "cancelled")] == copy.execute("SELECT * FROM copied_orders").fetchall()
+    assert 4 == len(fake.requests)
 
 
 def test_every_command_runs(environ: dict[str, str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`client.v2.follow_changes`: nothing twice, nothing skipped, gentle to the service, ended by the program."""
+"""Changes of `client.v2`: nothing twice, nothing skipped, gentle to the service, ended by the program."""
 
 import itertools
 import json
@@ -56,6 +56,39 @@ def test_every_order_comes_once_and_then_every_change(connect: Connect) -> None:
         assert [1, 2] == ids(next(again))
     # 3 pages, 45 seconds in two requests that were held for 30, 55 in two more, and one after a stored token
     assert 3 + 2 + 2 + 1 == len(fake.requests)
+
+
+def test_one_page_of_changes_is_one_request_and_empty_if_nothing_has_changed(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        first = petstore.v2.list_changes(limit=3)
+        assert ([1, 2, 3], True) == (ids(first), first.more)
+        second = petstore.v2.list_changes(after=first.next)
+        assert ([4, 5], False) == (ids(second), second.more)
+        empty = petstore.v2.list_changes(after=second.next)
+        assert ([], False) == (empty.data, empty.more)
+        fake.cancelled.add(2)
+        assert [2] == ids(petstore.v2.list_changes(after=empty.next))
+        assert [] == petstore.v2.list_changes(after="now").data
+        fake.restore()
+        with pytest.raises(errors.ChangesResetError):
+            petstore.v2.list_changes(after=empty.next)
+    assert 6 == len(fake.requests)
+    assert 0 == fake.clock.monotonic()
+
+
+def test_one_request_for_changes_is_held_for_as_long_as_the_call_says(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS, clock=clock)
+    with connect(fake) as petstore:
+        token = petstore.v2.list_changes(wait=20).next  # the first request of a client is not held
+        assert [] == petstore.v2.list_changes(after=token, wait=20).data
+        assert 20 == clock.monotonic()
+        clock.events = [(25.0, lambda: fake.cancelled.add(3))]
+        assert [3] == ids(petstore.v2.list_changes(after=token, wait=20))
+        assert 25 == clock.monotonic()
+        assert [] == petstore.v2.list_changes(after="now", wait=20).data
+    assert ["limit=1000", "wait=20", "wait=20", "after=now"] == [query.split("&")[-1] for query in queries(fake)]
 
 
 def test_the_first_request_is_not_held_so_that_other_calls_need_not_wait_for_it(connect: Connect) -> None:

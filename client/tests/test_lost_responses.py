@@ -41,6 +41,7 @@ READS: dict[str, Callable[[Client, None], object]] = {
     "page": lambda api, _: api.v2.list_orders().data,
     "pages": lambda api, _: list(api.v2.iter_orders(limit=1)),
     "order": lambda api, _: api.v2.get_order(1),
+    "page of changes": lambda api, _: api.v2.list_changes().data,
     "changes": lambda api, _: next(api.v2.follow_changes()).data,
     "usage": lambda api, _: api.v2.get_usage().plan,
 }

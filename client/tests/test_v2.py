@@ -93,7 +93,7 @@ PLACEMENT: list[tuple[dict[str, Any], type[Exception]]] = [
     ("method", "arguments", "error"),
     [
         *((method, *case) for method in ("list_orders", "iter_orders") for case in LISTING),
-        *(("follow_changes", *case) for case in FOLLOWING),
+        *((method, *case) for method in ("list_changes", "follow_changes") for case in FOLLOWING),
         *(("place_order", {"pet_id": 3, "quantity": 1} | arguments, error) for arguments, error in PLACEMENT),
     ],
     ids=str,

@@ -32,6 +32,7 @@ def blocking() -> None:
             assert_type(found, v2.Order)
         assert_type(petstore.v2.place_order(pet_id=3, quantity=1), v2.Order)
         assert_type(petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=uuid.uuid4()).reference, str | None)
+        assert_type(petstore.v2.list_changes(after="now"), v2.Changes)
         for page in petstore.v2.follow_changes(after="now"):
             assert_type(page, v2.Changes)
         assert_type(petstore.v2.get_usage().windows[0].reset, datetime)
@@ -65,6 +66,7 @@ async def awaited() -> None:
         assert_type(await petstore.v2.list_orders(), v2.Page)
         async for found in petstore.v2.iter_orders(pet_id=3):
             assert_type(found, v2.Order)
+        assert_type((await petstore.v2.list_changes(wait=5)).more, bool)
         async for page in petstore.v2.follow_changes(wait=5):
             assert_type(page.data, list[v2.Order])
         assert_type(await petstore.v2.place_order(pet_id=3, quantity=1, reference="A-1"), v2.Order)

@@ -150,6 +150,11 @@ def iter_pages(enter: Callable[[], Session], **arguments: object) -> Effects[Non
         cursor = page.next_cursor
 
 
+def list_changes(session: Session, wait: int, after: str | None, **more: object) -> Effects[v2.Changes]:
+    """One page of changes, which may be empty."""
+    return get(_changes(session, wait, after, **more), v2.Changes)
+
+
 def follow_changes(
     enter: Callable[[], Session], closed: Callable[[], bool], wait: int, after: str | None, **more: object
 ) -> Effects[None]:
@@ -158,8 +163,7 @@ def follow_changes(
     clock = session.options.clock
     try:
         while True:
-            hold = 0 if after == NOW else wait  # without a response to `now`, a repeated request would begin later
-            call = Call(session, LIST_CHANGES, text=query({"after": after, **more}), hold=hold)
+            call = _changes(session, wait, after, **more)
             began = clock.monotonic()
             page = yield from get(call, v2.Changes)
             earliest = clock.monotonic() + (read_limits(call.reply.headers, clock.now()).retry_after or 0.0)
@@ -176,6 +180,11 @@ def follow_changes(
     except errors.PetstoreError:
         if not closed():
             raise
+
+
+def _changes(session: Session, wait: int, after: str | None, **more: object) -> Call:
+    hold = 0 if after == NOW else wait  # without a response to `now`, a repeated request would begin later
+    return Call(session, LIST_CHANGES, text=query({"after": after, **more}), hold=hold)
 
 
 def get_one(call: Call) -> Effects[v2.Order]:

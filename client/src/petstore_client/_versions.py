@@ -49,18 +49,30 @@ class V2:
         arguments.query({"limit": limit, **filters})  # which raises here, not when the iteration begins
         return self._client._iterate(operations.iter_pages(self._client._session, limit=limit, **filters))
 
+    def list_changes(
+        self, *, after: str | None = None, limit: SupportsIndex = 1000, wait: SupportsIndex = 0
+    ) -> v2.Changes:
+        """One page of changes after a token, which may be empty. Store its `next` when it is handled.
+
+        after: the `next` of an earlier page; "now"; or None for the beginning: every order once, then every change.
+        limit: the most orders on the page, from 1 to 1000.
+        wait: seconds, up to 30, for which the server holds the request until something changes. Neither the first
+            request of a client, for whose response its others wait, nor one after "now" is held.
+
+        Raises ChangesResetError if the store was restored since `after`, or the account sees other orders than then.
+        """
+        hold = arguments.integer("wait", wait)
+        return self._client._run(operations.list_changes(self._client._session(), hold, after, limit=limit))
+
     def follow_changes(
         self, *, after: str | None = None, limit: SupportsIndex = 1000, wait: SupportsIndex = 30
     ) -> Generator[v2.Changes, None, None]:
         """The pages of changes after a token, as they happen. No page is empty; store its `next` when it is handled.
 
-        after: the `next` of an earlier page; "now"; or None for the beginning: every order once, then every change.
-        limit: the most orders on a page, from 1 to 1000.
-        wait: seconds, up to 30, for which the server holds a request until something changes.
+        after, limit, wait: as in `list_changes`, which returns one page.
 
         The iteration ends only when the client is closed, which another thread may do. Each page is a separate call:
-        it is retried, and `deadline` applies to it. Raises ChangesResetError if the store was restored since `after`,
-        or the account sees other orders than then.
+        it is retried, and `deadline` applies to it. Raises the errors of `list_changes`.
         """
         arguments.query({"after": after, "limit": limit})
         enter, core, hold = self._client._session, self._client._core, arguments.integer("wait", wait)
@@ -253,7 +265,7 @@ class AsyncV2:
     ship_order, complete_order = awaited(V2.ship_order), awaited(V2.complete_order)
     batch_orders = awaited(V2.batch_orders)
     _change = V2._change
-    follow_changes = iterated(V2.follow_changes)
+    list_changes, follow_changes = awaited(V2.list_changes), iterated(V2.follow_changes)
 
     @property
     def webhooks(self) -> AsyncWebhooks:

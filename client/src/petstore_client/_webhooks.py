@@ -55,7 +55,7 @@ class Webhooks:
             leaves them is not sent.
         state: "active", or "paused" until it is resumed.
         after: "now", what changes from now on; "beginning", every order once, and then every change; or the `next` of
-            `follow_changes` or of a message.
+            `list_changes` or of a message.
 
         The key needs the scope `orders:read` as well. The request is repeated only if the service has not seen it, or
         refused it because of a limit: after a lost response `may_have_been_applied` is True, so look at `list()`.
