@@ -414,6 +414,18 @@ async def both_receivers(service: Service, stack: AsyncExitStack, **options: Any
         yield found
 
 
+@pytest.mark.settings(PETSTORE_WEBHOOK_SECRET="")
+@pytest.mark.parametrize("scopes", [WITH_WEBHOOKS, {Scope.WEBHOOKS_MANAGE}, SHOP], ids=["all", "no orders", "others"])
+async def test_webhooks_that_are_off_are_refused_the_same(
+    service: Service, stack: AsyncExitStack, scopes: frozenset[Scope]
+) -> None:
+    both = await both_services(service, stack, frozenset(scopes), webhooks=False)
+    code = "webhooks_disabled" if Scope.WEBHOOKS_MANAGE in scopes else "insufficient_scope"
+    for method, path in [("GET", ""), ("POST", ""), ("GET", "/wh_1"), ("POST", "/wh_1/ping")]:
+        response = await both(method, f"{WEBHOOKS}{path}", {} if method == "POST" else None)
+        assert (403, code) == (response["status"], response["body"]["code"])
+
+
 @with_webhooks
 async def test_webhooks_are_managed_the_same(service: Service, stack: AsyncExitStack) -> None:
     async with both_receivers(service, stack) as receivers:

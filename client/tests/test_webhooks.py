@@ -98,6 +98,17 @@ CALLS: dict[str, Callable[[Client, str], object]] = {
     "list": lambda api, webhook_id: api.v2.webhooks.list(),
 }
 ONCE = "create", "ping", "rotate"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_where_webhooks_are_off_a_call_is_refused_at_once_and_nothing_was_applied(connect: Connect, name: str) -> None:
+    fake = fake_with(webhooks=False)
+    with connect(fake) as petstore, pytest.raises(errors.PermissionDeniedError, match="ask the store") as caught:
+        CALLS[name](petstore, "wh_1")
+    assert ("webhooks_disabled", False) == (caught.value.code, caught.value.may_have_been_applied)
+    assert 1 == len(fake.requests)
+
+
 LOST: list[Fault] = [
     *(Dropped(applied=True), Dropped(applied=False), TimedOut(applied=True), Failing(500, applied=True)),
     *(Failing(503, retry_after=1), CutOff(10)),

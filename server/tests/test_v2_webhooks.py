@@ -292,19 +292,22 @@ async def test_a_store_has_at_most_so_many_webhooks(service: Service, monkeypatc
     await created(clients[3])
 
 
-async def test_without_the_secret_of_the_store_there_are_no_webhooks(
+async def test_where_webhooks_are_off_each_operation_says_so_as_a_refusal_that_no_program_retries(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(deployment, PETSTORE_WEBHOOK_SECRET="") as service:
         client = await partner(service)
         for method, path in [*OF_ALL, *((method, f"/{MISSING}{end}") for method, end in OF_ONE)]:
             response = await client.send(method, f"{WEBHOOKS}{path}")
-            assert (503, True) == (response.status_code, int(response.headers["retry-after"]) > 0)
-            assert "SECRET" not in response.text
-        assert "PETSTORE_WEBHOOK_SECRET is not set" in capsys.readouterr().err
+            assert 403 == response.status_code
+            if method != "HEAD":
+                assert (403, "webhooks_disabled") == code(response)
+                assert "This store has not turned webhooks on; ask the store." == response.json()["message"]
+            assert set() == {"retry-after", "www-authenticate"} & response.headers.keys()
+        assert "unavailable" not in capsys.readouterr().err  # it is not an outage
         assert 200 == (await client.get(CHANGES)).status_code
         without = replace(client, headers=bearer(await service.key(client.account)))
-        assert 403 == (await without.get(WEBHOOKS)).status_code
+        assert (403, "insufficient_scope") == code(await without.get(WEBHOOKS))
 
 
 async def test_neither_secrets_nor_queries_of_urls_are_logged_or_audited(

@@ -38,8 +38,8 @@ class _Webhooks(Record, frozen=True, kw_only=True, gc=False):
 class Webhooks:
     """The webhooks of the account (experimental). The key needs the scope `webhooks:manage`.
 
-    The errors of a call are those of `Client.list_orders`, and those that its method names. Where the store has no
-    webhooks, each is ServerError 503.
+    The errors of a call are those of `Client.list_orders`, and those that its method names. Where the store has not
+    turned webhooks on, each is PermissionDeniedError `webhooks_disabled`.
     """
 
     def __init__(self, client: Runner) -> None:

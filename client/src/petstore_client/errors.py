@@ -22,6 +22,7 @@ ErrorCode = Literal[
     "order_already_complete", "order_already_shipped", "order_not_found", "order_not_shipped", "payload_too_large",
     "pet_not_found", "precondition_failed", "rate_limit_exceeded", "reference_in_use", "service_unavailable",
     "too_many_webhooks", "unsupported_media_type", "uri_too_long", "webhook_ended", "webhook_not_found",
+    "webhooks_disabled",
 ]  # fmt: skip
 """The codes of versions 1 and 2 of the API. A later server may send others."""
 
@@ -122,7 +123,7 @@ class AuthenticationError(APIStatusError):
 
 
 class PermissionDeniedError(APIStatusError):
-    """403: the key does not have the scope that the operation needs."""
+    """403: the key does not have the scope that the operation needs, or the store has not turned webhooks on."""
 
 
 class NotFoundError(APIStatusError):

@@ -42,6 +42,8 @@ def perform(store: Store, request: httpx2.Request, version: str, path: str, now:
         found = re.fullmatch(pattern, target)
         if found is None:
             continue
+        if webhooks.SCOPE in store.key.scopes and webhooks.SCOPE in scopes and not store.has_webhooks:
+            return error(403, "webhooks_disabled", "This store has not turned webhooks on; ask the store.")
         for scope in [each for each in scopes.split() if each not in store.key.scopes]:
             challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
             more = {"www-authenticate": challenge}

@@ -52,6 +52,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     `receivers` are the functions that `deliver` and a ping call with the headers and the body of each message, by the
     URLs of the webhooks. Each returns a status, an httpx2.Response, or None for 204. A URL without one has no response.
+    Without `webhooks`, the store has not turned them on.
 
     `scopes` are those of the key: add "orders:manage" for the shop's own systems, and "webhooks:manage" for webhooks.
     `accounts` are the names of the store's accounts: the key belongs to the first, which sees all orders, and others
@@ -77,6 +78,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         scopes: Iterable[str] = ("orders:read", "orders:cancel", "orders:write", "pets:read"),
         accounts: Iterable[str] = ("fake",),
         assigned_ids_from: int | None = None,
+        webhooks: bool = True,
     ) -> None:
         self.clock: Clock = clock or FakeClock()
         self.orders = {order.id: order for order in orders}
@@ -93,6 +95,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._store = Store(
             self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit,
             v2.UsageKey(id="fake", scopes=list(scopes)), list(accounts), assigned_ids_from, self.receivers,
+            webhooks,
         )  # fmt: skip
         self._store.track(self.clock.now())
 

@@ -58,6 +58,7 @@ class Store:
     accounts: list[str]
     assigned_ids_from: int | None
     receivers: dict[str, Receiver]
+    has_webhooks: bool
     webhooks: dict[str, Subscription] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)

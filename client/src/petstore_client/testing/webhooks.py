@@ -224,13 +224,13 @@ def _uncached(content: object) -> Raw:
 
 
 _WEBHOOK = "/webhooks/(?P<id>[^/]*)"
-_SCOPE = "webhooks:manage"
+SCOPE = "webhooks:manage"
 ROUTES: tuple[tuple[str, str, Operation], ...] = (
-    ("v2 GET /webhooks", _SCOPE, _list),
-    ("v2 POST /webhooks", f"{_SCOPE} orders:read", _create),
-    (f"v2 GET {_WEBHOOK}", _SCOPE, _get),
-    (f"v2 PATCH {_WEBHOOK}", _SCOPE, _update),
-    (f"v2 DELETE {_WEBHOOK}", _SCOPE, _delete),
-    (f"v2 POST {_WEBHOOK}/ping", _SCOPE, _ping),
-    (f"v2 POST {_WEBHOOK}/rotate", _SCOPE, _rotate),
+    ("v2 GET /webhooks", SCOPE, _list),
+    ("v2 POST /webhooks", f"{SCOPE} orders:read", _create),
+    (f"v2 GET {_WEBHOOK}", SCOPE, _get),
+    (f"v2 PATCH {_WEBHOOK}", SCOPE, _update),
+    (f"v2 DELETE {_WEBHOOK}", SCOPE, _delete),
+    (f"v2 POST {_WEBHOOK}/ping", SCOPE, _ping),
+    (f"v2 POST {_WEBHOOK}/rotate", SCOPE, _rotate),
 )

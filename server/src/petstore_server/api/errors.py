@@ -66,6 +66,13 @@ class UnsupportedMediaType(DomainError):
     message = "Send the body as JSON in UTF-8, uncompressed, with 'Content-Type: application/json'."
 
 
+class WebhooksDisabled(DomainError):
+    """PETSTORE_WEBHOOK_SECRET is not set. Only an operator can change that: programs must not retry."""
+
+    code = "webhooks_disabled"
+    message = "This store has not turned webhooks on; ask the store."
+
+
 class Overloaded(DomainError):
     """More requests are being answered at the same time than the process, or a share of it for one account, allows."""
 
@@ -88,7 +95,7 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
         IdempotencyKeyMissing,
     ),
     401: (domain.MissingApiKey, domain.InvalidApiKey),
-    403: (domain.InsufficientScope,),
+    403: (domain.InsufficientScope, WebhooksDisabled),
     404: (domain.InvalidOrderId, domain.OrderNotFound, domain.PetNotFound, domain.WebhookNotFound, RouteNotFound),
     405: (MethodNotAllowed,),
     409: (

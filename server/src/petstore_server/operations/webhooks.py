@@ -65,6 +65,11 @@ class WebhookService:
         self._sender = sender
 
     @property
+    def enabled(self) -> bool:
+        """Whether PETSTORE_WEBHOOK_SECRET is set."""
+        return self._sender is not None
+
+    @property
     def sender(self) -> "Sender":
         """What sends messages. Raises ServiceUnavailable without PETSTORE_WEBHOOK_SECRET."""
         if self._sender is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.api.errors import InvalidBody, Overloaded
+from petstore_server.api.errors import InvalidBody, Overloaded, WebhooksDisabled
 from petstore_server.api.representation import answer, body_response, uncached
 from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2 import bodies
@@ -50,7 +50,7 @@ def routes(service: WebhookService, clock: Callable[[], float]) -> list[Route]:
 
 
 class _Handlers:
-    """Every operation also raises InvalidParameter, and ServiceUnavailable where webhooks are off."""
+    """Every operation also raises InvalidParameter, and WebhooksDisabled."""
 
     def __init__(self, service: WebhookService, clock: Callable[[], float]) -> None:
         self._service = service
@@ -148,8 +148,9 @@ class _Handlers:
         return uncached(call.request.headers, await self._revealed(rotated))
 
     def _check(self, call: Call) -> None:
-        """Raise ServiceUnavailable where webhooks are off, InvalidParameter, WebhookNotFound."""
-        _ = self._service.signing
+        """Raise WebhooksDisabled, InvalidParameter, WebhookNotFound."""
+        if not self._service.enabled:
+            raise WebhooksDisabled
         NO_PARAMETERS.read(call.request.query)
         if call.parameter and not _ID.fullmatch(call.parameter):  # what else it may hold goes neither back nor on
             raise WebhookNotFound("with this identifier")
