@@ -7,12 +7,12 @@ from datetime import datetime
 from html.parser import HTMLParser
 from itertools import product
 from urllib.parse import urldefrag, urljoin
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from petstore_server.api.documentation import Documents
+from petstore_server.api.documentation import Documents, changelog_feed
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.server.messages import Response
 from petstore_server.settings import read_settings
@@ -203,6 +203,52 @@ def test_the_changelog_is_also_a_valid_atom_feed_with_an_entry_for_each_release(
         assert "html" == content.get("type")
         assert str(content.text).strip() in html
     assert 'rel="alternate" type="application/atom+xml"' in html
+
+
+def test_an_announced_change_is_an_entry_of_the_feed_from_the_day_of_its_announcement() -> None:
+    changelog = """# Changelog
+
+## Unreleased
+
+- Not dated.
+
+## Announced on 2026-12-15, for 2027-01-14 at the earliest
+
+- `limit` gets another default.
+
+## 1.1.0 and 2.0.0-beta.2 - 2026-12-10
+
+- New.
+
+## Announced on 2026-11-30, for 2027-01-10 at the earliest
+
+- Another.
+"""
+    feed = ET.fromstring(changelog_feed(changelog, "https://api.example/v1"))
+    assert "2026-12-15T00:00:00Z" == feed.findtext(f"{ATOM}updated")
+    parts = "title", "updated", "content"
+    assert [
+        (
+            "Announced on 2026-12-15, for 2027-01-14 at the earliest",
+            "2026-12-15T00:00:00Z",
+            "<ul>\n<li><code>limit</code> gets another default.</li>\n</ul>",
+        ),
+        ("1.1.0 and 2.0.0-beta.2", "2026-12-10T00:00:00Z", "<ul>\n<li>New.</li>\n</ul>"),
+        (
+            "Announced on 2026-11-30, for 2027-01-10 at the earliest",
+            "2026-11-30T00:00:00Z",
+            "<ul>\n<li>Another.</li>\n</ul>",
+        ),
+    ] == [tuple(str(entry.findtext(ATOM + part)).strip() for part in parts) for entry in feed.findall(f"{ATOM}entry")]
+    links = [entry.find(f"{ATOM}link") for entry in feed.findall(f"{ATOM}entry")]
+    assert "changelog#announced-on-2026-12-15-for-2027-01-14-at-the-earliest" == getattr(links[0], "attrib", {})["href"]
+    assert 3 == len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")})
+
+
+def test_the_entry_of_a_release_keeps_its_identifier() -> None:
+    feed = ET.fromstring(body(get(Documents(read_settings({})), "/docs/changelog.atom")))
+    found = {entry.findtext(f"{ATOM}title"): entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}
+    assert f"urn:uuid:{uuid5(NAMESPACE_URL, '1.0.0 and 2.0.0-beta.1')}" == found["1.0.0 and 2.0.0-beta.1"]
 
 
 @pytest.mark.parametrize(("kind", "contact"), [("email", "a@shop.example"), ("url", "https://shop.example/help")])

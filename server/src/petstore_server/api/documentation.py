@@ -52,9 +52,8 @@ _MIN_CONTENTS = 4  # headings of a page that has a list of contents
 _GUIDE_PAGES = ("guide", "shop", "webhooks", "client", "generated", "versions", "changelog")
 """The Markdown files and, under `/docs`, the pages."""
 
-_RELEASE = re.compile(
-    r"^## (?P<heading>(?P<title>[^\n]+) - (?P<date>\d{4}-\d\d-\d\d))\n(?P<text>.+?)(?=^## |\Z)",
-    re.MULTILINE | re.DOTALL,
+_DATED = re.compile(  # a release, `1.0.0 - 2026-11-27`, or `Announced on 2026-12-15, for 2027-01-14 at the earliest`
+    r"^## (?P<heading>[^\n]*?(?P<date>\d{4}-\d\d-\d\d)[^\n]*)\n(?P<text>.+?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
 )
 _LIST_OF_CONTENTS = re.compile(r"^(?:- \[.+\]\(#.+\)\n)+", re.MULTILINE)  # for readers of the Markdown file
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
@@ -120,28 +119,35 @@ def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representati
 
 def _guide_page(settings: Settings, name: str) -> bytes:
     """A page of the guide as HTML."""
-    folder = files("petstore_server.api")
-    text = (folder / "guide" / f"{name}.md").read_text("utf-8").replace("<!-- addresses -->", _addresses(settings))
+    text = _guide_text(name).replace("<!-- addresses -->", _addresses(settings))
     if settings.base_url:
         text = text.replace(_EXAMPLE_ADDRESS, settings.base_url.removesuffix("1"))
     text = _LIST_OF_CONTENTS.sub("", text, 1)
-    frame = (folder / "page" / "guide.html").read_text("utf-8")
+    frame = (files("petstore_server.api") / "page" / "guide.html").read_text("utf-8")
     title = text.partition("\n")[0].removeprefix("# ")
     return frame.replace("{title}", escape(title)).replace("{text}", _html(text)).encode()
 
 
-def _feed(settings: Settings) -> bytes:
-    """The changelog as an Atom feed (RFC 4287): an entry for each heading with a date."""
+def changelog_feed(text: str, base_url: str | None) -> bytes:
+    """A changelog as an Atom feed (RFC 4287): an entry for each heading with a date, which is the first one in it."""
     from jinja2 import Template  # when it is needed, as markdown_it
 
-    folder = files("petstore_server.api")
-    entries = [
-        {**found.groupdict(), "id": uuid5(NAMESPACE_URL, found["title"]), "anchor": _anchor(found["heading"])}
-        for found in _RELEASE.finditer((folder / "guide" / "changelog.md").read_text("utf-8"))
-    ]
-    template = Template((folder / "page" / "changelog.atom").read_text("utf-8"), autoescape=True)
-    docs = settings.base_url and f"{settings.base_url.removesuffix('/v1')}/docs"
+    entries = [found.groupdict() for found in _DATED.finditer(text)]
+    for entry in entries:
+        entry["title"] = entry["heading"].removesuffix(f" - {entry['date']}")
+        entry["id"] = str(uuid5(NAMESPACE_URL, entry["title"]))
+        entry["anchor"] = _anchor(entry["heading"])
+    template = Template((files("petstore_server.api") / "page" / "changelog.atom").read_text("utf-8"), autoescape=True)
+    docs = base_url and f"{base_url.removesuffix('/v1')}/docs"
     return str(template.render(entries=entries, docs=docs, html=_html)).encode()
+
+
+def _feed(settings: Settings) -> bytes:
+    return changelog_feed(_guide_text("changelog"), settings.base_url)
+
+
+def _guide_text(name: str) -> str:
+    return (files("petstore_server.api") / "guide" / f"{name}.md").read_text("utf-8")
 
 
 def _addresses(settings: Settings) -> str:
