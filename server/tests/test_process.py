@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -244,6 +245,20 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     assert "Traceback" not in complaints
     assert [] == list(tmp_path.iterdir())
     assert [] == shared_redis().client.keys("*")  # it is one process, which counts by itself
+
+
+@pytest.mark.parametrize("public", ["", "https://api.example/v1"])
+def test_the_guide_of_a_demo_has_its_own_address_unless_another_is_set(tmp_path: Path, public: str) -> None:
+    process = begin_demo(tmp_path, stderr=subprocess.DEVNULL, PETSTORE_BASE_URL=public)
+    try:
+        (address,) = re.findall(r"interactive\)\s+(http://\S+)/docs", "\n".join(demo_output(process)))
+        shown = httpx2.get(f"{address}/docs/guide", timeout=PATIENCE).text
+        assert f"export API={public or f'{address}/v1'} KEY=" in shown
+        assert ":8080" not in shown
+    finally:
+        kill(process)
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 @contextmanager
