@@ -102,6 +102,19 @@ def test_the_example_in_another_language_sends_a_request_again_after_a_lost_resp
     assert 5 == len(fake.requests)
 
 
+@pytest.mark.system
+@pytest.mark.parametrize(("language", "program", "package", "order"), LANGUAGES)
+def test_the_example_in_another_language_shows_how_long_to_wait(
+    tmp_path: Path, language: str, program: str, package: str, order: int
+) -> None:
+    fake = faulty([], Answered(403, b"No entry", {"retry-after": "77"}))
+    with served(fake) as url:
+        done = _run_in(language, program, package, {"API": url, "KEY": "pso_live_x"}, tmp_path)
+    assert 0 != done.returncode
+    assert order
+    assert "403 No entry Retry-After: 77" in done.stderr + done.stdout
+
+
 def _run_in(
     language: str, program: str, package: str, environ: dict[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:

@@ -154,7 +154,7 @@ class UsageKey(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class Usage(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The plan of the account, its limits, and its requests by hour or day; hours without requests are left out.
 
-    `orders` says which orders the account sees and may cancel, "all" or its "own"; None from a service before 1.1.0.
+    `orders` says which orders the account sees and may cancel, "all" or its "own"; None if the service does not say.
     """
 
     plan: str
