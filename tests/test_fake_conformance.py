@@ -19,13 +19,14 @@ import pytest
 
 from petstore_client import v2
 from petstore_client.testing import FakeClock, FakePetstore
-from petstore_server.domain.accounts import Plan
+from petstore_server.domain.accounts import Plan, VisibleOrders
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.checked_clients import checked_async_client, contract
 from testing.deployment import Deployment
+from testing.partners import set_orders
 from testing.served_fake import serving
 from testing.service import UNLIMITED, Service, bearer
 from testing.stores import BY
@@ -146,20 +147,19 @@ async def both_services(
     """Both services with the same orders, accounts and scopes, each behind a client that checks every exchange."""
     now = datetime.fromtimestamp(service.clock.now, UTC)
     accounts = [await service.account(Plan.ENTERPRISE, UNLIMITED) for _ in range(2)]
-    await service.orders(*SEEDED, Stored(5, 7, 1, reference="A", account=accounts[1]))
+    seeded = [*SEEDED, Stored(5, 7, 1, reference="A", account=accounts[1])]
+    if options.get("sees") == "own":
+        await set_orders(service, accounts[0], VisibleOrders.OWN)
+        seeded = [each._replace(account=accounts[0]) for each in SEEDED] + [*seeded[4:], Stored(6, 7, 1)]
+    await service.orders(*seeded)
     fake = FakePetstore(
         [
             v2.Order(
                 id=each.id, pet_id=each.pet_id, quantity=each.quantity, complete=each.complete, status=each.status,
                 ship_date=NOON if each.ship_date else None, reference=each.reference, created_at=now, updated_at=now,
+                account=each.account,
             )
-            for each in SEEDED
-        ]
-        + [
-            v2.Order(
-                id=5, pet_id=7, quantity=1, reference="A", account=accounts[1], status="pending", created_at=now,
-                updated_at=now,
-            )
+            for each in seeded
         ],
         scopes=sorted(scopes),
         accounts=accounts,
@@ -264,6 +264,33 @@ async def test_random_requests_get_the_same_responses(service: Service, stack: A
     assert {200, 201, 400, 409, 412} <= seen
     listed = await both("GET", f"{ORDERS}?limit=1000")
     assert len(listed["body"]["data"]) >= 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_an_account_that_sees_its_own_orders_gets_the_same_responses(
+    service: Service, stack: AsyncExitStack, seed: int
+) -> None:
+    both = await both_services(service, stack, sees="own")
+    assert [1, 2, 3, 4] == [each["id"] for each in (await both("GET", "/v1/store/orders"))["body"]]
+    requests = Requests(seed, both.accounts)
+    seen: set[int] = set()
+    for _ in range(80):
+        method, path, body, headers = requests.request()
+        seen.add((await both(method, path, body, **headers))["status"])
+    assert {200, 400, 404, 409} <= seen
+    placed = await both("POST", ORDERS, {"petId": 1, "quantity": 1}, idempotency_key="k")
+    assert 200 == (await both("GET", f"{ORDERS}/{placed['body']['id']}"))["status"]
+    for order_id in (5, 6):
+        for method, version in (("GET", "v2"), ("DELETE", "v1"), ("DELETE", "v2")):
+            response = await both(method, f"/{version}/store/orders/{order_id}")
+            assert (404, "order_not_found") == (response["status"], response["body"]["code"])
+    for path in (f"{ORDERS}?limit=1000", "/v2/store/changes?limit=2", "/v2/store/changes?after=now"):
+        listed = await both("GET", path)
+        assert {5, 6}.isdisjoint(each["id"] for each in listed["body"]["data"])
+        assert not any("account" in each for each in listed["body"]["data"])
+    for side in both.sides:
+        usage = await side.client.get("/v2/usage", headers=bearer(side.key))
+        assert "own" == usage.json()["orders"]
 
 
 @pytest.mark.settings(PETSTORE_ASSIGNED_IDS_FROM="1000")

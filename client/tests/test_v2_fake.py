@@ -1,5 +1,6 @@
 """Version 2 of the fake service, held to a simple model."""
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petstore_client import Order, v2
+from petstore_client import Order, errors, v2
 from petstore_client.testing import FakePetstore
+from testing.client_variants import Connect
 
 START = datetime.fromtimestamp(1_800_000_000, UTC)
 DATES = st.none() | st.integers(0, 5).map(lambda hours: START + timedelta(hours=hours))
@@ -136,3 +138,32 @@ def test_a_body_that_is_not_an_order_is_refused(body: bytes) -> None:
     fake = FakePetstore()
     response = raw(fake, "POST", "/store/orders", content=body, headers={"idempotency-key": "k"})
     assert (400, "invalid_body", {}) == (response.status_code, response.json()["code"], fake.orders)
+
+
+def test_an_account_that_sees_its_own_orders_does_not_find_those_of_others(connect: Connect) -> None:
+    others = v2.Order(id=3, status="pending", account="acme", created_at=START, updated_at=START)
+    fake = FakePetstore([Order(id=1), Order(id=2), others], sees="own")
+    with connect(fake) as petstore:
+        assert "own" == petstore.v2.get_usage().orders
+        assert [1, 2] == [order.id for order in petstore.list_orders()]
+        assert [1, 2] == [order.id for order in petstore.v2.list_orders().data]
+        assert [1, 2] == [order.id for order in petstore.v2.list_changes().data]
+        for call in (petstore.v2.get_order, petstore.v2.cancel_order, petstore.cancel_order):
+            with pytest.raises(errors.NotFoundError):
+                call(3)
+        placed = petstore.v2.place_order(pet_id=3, quantity=1)
+        assert placed == petstore.v2.get_order(placed.id)
+        petstore.cancel_order(1)
+    assert {1} == fake.cancelled
+
+
+def test_a_webhook_of_an_account_that_sees_its_own_orders_delivers_only_these() -> None:
+    others = v2.Order(id=3, status="pending", account="acme", created_at=START, updated_at=START)
+    fake = FakePetstore([Order(id=1), others], scopes=["orders:read", "webhooks:manage"], sees="own")
+    got: list[int] = []
+    url = "https://shop.example/orders"
+    fake.receivers[url] = lambda _, body: got.extend(each["id"] for each in json.loads(body)["data"]["orders"])
+    with fake.client() as petstore:
+        petstore.v2.webhooks.create(url, after="beginning")
+        fake.deliver()
+    assert [1] == got

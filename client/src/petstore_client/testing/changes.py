@@ -70,7 +70,7 @@ def change(store: Store, number: int, operation: dict[str, Any], now: float) -> 
 
     What would change nothing comes before the precondition, and everything else after it. Raises Refusal.
     """
-    kind, known = operation["operation"], store.tracked.get(number)
+    kind, known = operation["operation"], store.visible.get(number)
     if_match = operation.get("ifMatch")
     apply = _APPLY[kind](store, operation, now)
     if if_match is not None and not TAGS.fullmatch(if_match):
@@ -80,7 +80,8 @@ def change(store: Store, number: int, operation: dict[str, Any], now: float) -> 
     if kind == "put" and operation.get("ifNoneMatch") and known:
         raise Refusal(412, "precondition_failed", "Nothing was changed: the order exists already.")
     try:
-        order = apply(_new(number, store) if kind == "put" and known is None else existing(store, number))
+        creates = kind == "put" and known is None and store.sees == "all"
+        order = apply(_new(number, store) if creates else existing(store, number))
         if order == known:
             return order, False
         _check_match(store, known, if_match)
@@ -93,8 +94,8 @@ def change(store: Store, number: int, operation: dict[str, Any], now: float) -> 
 
 
 def seen(store: Store, order: v2.Order) -> v2.Order:
-    """The order as the key gets it: only one that manages orders sees the account."""
-    return order if "orders:manage" in store.key.scopes else replace(order, account=None)
+    """The order as the key gets it: only one that manages all orders sees the account."""
+    return order if "orders:manage" in store.key.scopes and store.sees == "all" else replace(order, account=None)
 
 
 def etag_of(body: bytes) -> str:
@@ -127,15 +128,17 @@ def _new(number: int, store: Store) -> v2.Order:
 
 def existing(store: Store, number: int) -> v2.Order:
     """The order with this identifier. Raises Refusal."""
-    if number not in store.tracked:
+    if number not in store.visible:
         raise Refusal(404, "order_not_found", f"There is no order {number}.")
-    return store.tracked[number]
+    return store.visible[number]
 
 
 def _put(store: Store, operation: dict[str, Any], now: float) -> Apply:
     whole = given(operation["order"], _Whole)
-    if whole["account"] not in (None, *store.accounts):
+    if whole["account"] not in (None, *(store.accounts if store.sees == "all" else store.accounts[:1])):
         raise Refusal(400, "invalid_body", "The field 'account' does not name an account of this store.")
+    if store.sees == "own":
+        whole["account"] = store.accounts[0]
     whole |= {"status": whole["status"] or "pending", "ship_date": in_utc(whole["ship_date"])}
 
     def apply(order: v2.Order) -> v2.Order:

@@ -58,7 +58,8 @@ def perform(store: Store, request: httpx2.Request, version: str, path: str, now:
 
 
 def _list_all(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
-    return represent(request, sorted(store.orders.values(), key=lambda order: order.id or 0))
+    orders = [order for number, order in store.orders.items() if store.sees == "all" or number in store.visible]
+    return represent(request, sorted(orders, key=lambda order: order.id or 0))
 
 
 def _get(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
@@ -79,7 +80,7 @@ def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     query = dict(given)
     states, references = [[value for name, value in given if name == wanted] for wanted in ("status", "reference")]
     sort = query.get("sort", "id")
-    places = sorted((place_of(order, sort), order) for order in store.tracked.values())
+    places = sorted((place_of(order, sort), order) for order in store.visible.values())
     try:
         after = tuple(map(int, query["cursor"].split("."))) if "cursor" in query else ()
     except ValueError:
@@ -149,7 +150,8 @@ def _usage(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
         v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_timestamp=each.ends(now))
         for each in store.limits.windows
     ]
-    return represent(request, v2.Usage(plan="enterprise", orders="all", key=store.key, windows=windows, history=[]))
+    usage = v2.Usage(plan="enterprise", orders=store.sees, key=store.key, windows=windows, history=[])
+    return represent(request, usage)
 
 
 _ORDERS = "/store/orders"

@@ -23,7 +23,7 @@ def place_of(order: v2.Order, sort: str = "updatedAt") -> Place:
 
 def changed_after(store: Store, place: Place) -> list[tuple[Place, v2.Order]]:
     """The orders that have changed after a position, in the order of their last change, each with its own position."""
-    places = sorted((place_of(order), order) for order in store.tracked.values())
+    places = sorted((place_of(order), order) for order in store.visible.values())
     return [each for each in places if each[0] > place]
 
 

@@ -21,7 +21,7 @@ from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, ServiceRaw, error
 from petstore_client.testing.limits import Limits
 from petstore_client.testing.operations import perform
-from petstore_client.testing.store import Receiver, Store
+from petstore_client.testing.store import Receiver, Sees, Store
 from petstore_client.testing.webhooks import deliver
 
 _numbers = itertools.count(1)
@@ -55,8 +55,9 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     Without `webhooks`, the store has not turned them on.
 
     `scopes` are those of the key: add "orders:manage" for the shop's own systems, and "webhooks:manage" for webhooks.
-    `accounts` are the names of the store's accounts: the key belongs to the first, which sees all orders, and others
-    may own orders. Placed orders get identifiers from `assigned_ids_from` on, or after the largest.
+    `accounts` are the names of the store's accounts: the key belongs to the first, and others may own orders. The first
+    `sees` "all" orders or its "own": orders of version 1 are its own, and those of version 2 that name another account,
+    or none, do not exist for it. Placed orders get identifiers from `assigned_ids_from` on, or after the largest.
 
     `requests` lists all requests, `cancelled` holds the cancelled orders, `early` counts requests that arrived before
     the Retry-After of a 429 had elapsed, and `bans` counts bans. Several threads may send requests to one fake.
@@ -79,6 +80,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         accounts: Iterable[str] = ("fake",),
         assigned_ids_from: int | None = None,
         webhooks: bool = True,
+        sees: Sees = "all",
     ) -> None:
         self.clock: Clock = clock or FakeClock()
         self.orders = {order.id: order for order in orders}
@@ -95,7 +97,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._store = Store(
             self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit,
             v2.UsageKey(id="fake", scopes=list(scopes)), list(accounts), assigned_ids_from, self.receivers,
-            webhooks,
+            webhooks, sees,
         )  # fmt: skip
         self._store.track(self.clock.now())
 

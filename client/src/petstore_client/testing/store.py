@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import httpx2
 from msgspec.structs import asdict, replace
@@ -14,6 +15,9 @@ from petstore_client.testing.faults import Raw
 from petstore_client.testing.limits import Limits
 
 MAX_ASSIGNED_ID = 2**53 - 1  # larger identifiers are imported or put, and do not count as assigned
+
+Sees = Literal["all", "own"]
+"""The orders that an account sees, as `getUsage` says it."""
 
 Place = tuple[int, int, int]
 """Where an order is in a sort order, as a key that sorts ascending."""
@@ -44,7 +48,8 @@ class Store:
     """What the service holds. Tests change the first four; `track` notes what has changed.
 
     `tracked` has the orders of version 2, and `placed`, by idempotency key, the request body and the response.
-    `accounts` are the names of all accounts; the first is that of the `key`. `receivers` are by the URLs of webhooks.
+    `accounts` are the names of all accounts; the first is that of the `key`, which sees all orders or its own.
+    `receivers` are by the URLs of webhooks.
     """
 
     orders: dict[int | None, Order]
@@ -59,6 +64,7 @@ class Store:
     assigned_ids_from: int | None
     receivers: dict[str, Receiver]
     has_webhooks: bool
+    sees: Sees
     webhooks: dict[str, Subscription] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
@@ -67,6 +73,13 @@ class Store:
     tracked: dict[int, v2.Order] = field(default_factory=dict)
     highest_id: int = 0
     last_change: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+
+    @property
+    def visible(self) -> dict[int, v2.Order]:
+        """The orders that exist for the account of the key."""
+        if self.sees == "all":
+            return self.tracked
+        return {number: order for number, order in self.tracked.items() if order.account == self.accounts[0]}
 
     def track(self, now: float) -> None:
         """Note which orders have changed since the last time: all of them changed now, in Unix seconds."""
@@ -95,7 +108,8 @@ class Store:
 
     def _track(self, number: int, changed_at: datetime) -> None:
         status = "shipped" if number in self.shipped else "cancelled" if number in self.cancelled else "pending"
-        unknown = v2.Order(id=number, status="", updated_at=changed_at, created_at=changed_at)
+        account = self.accounts[0] if self.sees == "own" else None  # of an order of version 1, which does not say it
+        unknown = v2.Order(id=number, status="", updated_at=changed_at, created_at=changed_at, account=account)
         known = self.tracked.get(number, unknown)
         order = replace(known, **{**asdict(self.orders[number]), "id": number, "status": status})
         if order != known:
