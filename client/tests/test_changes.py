@@ -166,6 +166,20 @@ def test_a_service_that_holds_nothing_is_asked_once_a_second(connect: Connect) -
     assert 5 <= clock.monotonic() < 6
 
 
+def test_a_pause_at_the_end_of_the_loop_keeps_an_interval_as_the_guide_says(connect: Connect) -> None:
+    clock = Eventful()
+    fake = FakePetstore(ORDERS, clock=clock)
+    statuses = itertools.cycle([fake.cancelled.add, fake.cancelled.discard])
+    clock.events = [(3.0 * number, lambda: next(statuses)(1)) for number in range(1, 100)]
+    with connect(fake) as petstore:
+        pages = petstore.v2.follow_changes(limit=4)
+        for _ in range(6):
+            if not next(pages).more:
+                clock.sleep(12)
+    at = [request.at for request in fake.requests]
+    assert [True, *[False] * 4] == [after - before < 12 for before, after in itertools.pairwise(at)]
+
+
 def test_the_limits_of_the_key_hold_and_each_request_is_charged_once(connect: Connect) -> None:
     fake = FakePetstore(ORDERS, per_minute=3)
     with connect(fake) as petstore:
