@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
-from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order, Placement
+from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening

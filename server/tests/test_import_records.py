@@ -17,8 +17,9 @@ import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import ImportNotFound, ServiceUnavailable
-from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportRun, Rejected
-from petstore_server.domain.orders import CANCEL, ImportOutcome, Order, Placement
+from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportOutcome, ImportRun, Rejected
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.imports import running
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS

@@ -4,7 +4,8 @@ import pytest
 
 from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.orders import Order, Placement, Status
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.imports import files
 from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store

@@ -19,7 +19,8 @@ from petstore_server import store as store_module
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, new_key
 from petstore_server.domain.lists import Filters, PageQuery, Sort
-from petstore_server.domain.orders import CANCEL, Order, Placement
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres.pool import CONNECTIONS
 from petstore_server.runtime.backend import run_tasks
 from petstore_server.store import Store

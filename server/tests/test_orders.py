@@ -10,19 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain import errors
+from petstore_server.domain.imports import ImportOutcome, evaluate_import, kept_of
 from petstore_server.domain.orders import (
     CANCEL,
     COMPLETE,
     INT64_MAX,
     INT64_MIN,
     MAX_ASSIGNED_ID,
-    ImportOutcome,
     Order,
     Status,
     TrackedOrder,
     check_reference,
-    evaluate_import,
-    kept_of,
     order_from_fields,
     parse_order_id,
     ship,

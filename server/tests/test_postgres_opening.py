@@ -11,7 +11,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.domain.orders import Order, Placement
+from petstore_server.domain.orders import Order
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import check, migrate, opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.backend import opened_backend

@@ -13,7 +13,8 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal, Scope
-from petstore_server.domain.orders import CANCEL, Order, Placed, Placement, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.timestamps import HOUR
 from petstore_server.domain.usage import Granularity
 from petstore_server.limits.memory import MemoryLimiter

@@ -22,21 +22,10 @@ from petstore_server.domain.errors import (
     ReferenceInUse,
     UnknownAccount,
 )
+from petstore_server.domain.imports import ImportOutcome, evaluate_import, kept_of
 from petstore_server.domain.lists import NO_OWNER
-from petstore_server.domain.orders import (
-    CANCEL,
-    INT64_MAX,
-    MAX_ASSIGNED_ID,
-    ImportOutcome,
-    Order,
-    Placed,
-    Placement,
-    Status,
-    correct,
-    evaluate_import,
-    kept_of,
-    ship_on,
-)
+from petstore_server.domain.orders import CANCEL, INT64_MAX, MAX_ASSIGNED_ID, Order, Status, correct, ship_on
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from testing.stores import BY, Stores, add_key, log, reason

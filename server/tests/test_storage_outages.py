@@ -20,7 +20,8 @@ from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort
-from petstore_server.domain.orders import CANCEL, Order, Placement, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite import checkpoints, connections
 from petstore_server.engines.sqlite.checkpoints import Checkpoints
 from petstore_server.engines.sqlite.engine import SqliteEngine

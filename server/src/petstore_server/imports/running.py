@@ -20,8 +20,8 @@ from petstore_server.domain.errors import (
     StatementFailed,
     with_remedy,
 )
-from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, ImportOutcome, Order
+from petstore_server.domain.imports import ImportOutcome, Rejected
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS, RecordKind, T

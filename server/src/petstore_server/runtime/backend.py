@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from petstore_server.batching import in_halves
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed, WebhookSecretChanged
 from petstore_server.domain.imports import REJECTS_LIFETIME
-from petstore_server.domain.orders import KEY_LIFETIME
+from petstore_server.domain.placements import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts, merge
 from petstore_server.limits.counters import CountersUnavailable

@@ -5,8 +5,14 @@ from typing import Any
 
 from petstore_server.domain.audit import Actor, AuditEntry, Change
 from petstore_server.domain.errors import ImportNotFound
-from petstore_server.domain.imports import MAX_KEPT_REJECTS, ImportPosition, ImportRun, ImportsPage, Rejected
-from petstore_server.domain.orders import ImportOutcome
+from petstore_server.domain.imports import (
+    MAX_KEPT_REJECTS,
+    ImportOutcome,
+    ImportPosition,
+    ImportRun,
+    ImportsPage,
+    Rejected,
+)
 from petstore_server.store.audit import VERIFIED, as_json, audit_row, from_json, record
 from petstore_server.store.engine import NOW, Command, Commands, Part, Query, Row, Work, one, snapshot, transaction
 

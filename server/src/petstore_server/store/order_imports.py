@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import NoIdentifierLeft
-from petstore_server.domain.imports import audit_change, evaluate, id_ranges
-from petstore_server.domain.lists import NO_OWNER
-from petstore_server.domain.orders import (
-    MAX_ASSIGNED_ID,
-    UNASSIGNED,
+from petstore_server.domain.imports import (
     ImportOutcome,
-    Order,
+    audit_change,
+    evaluate,
     evaluate_import,
+    id_ranges,
     kept_of,
     possible_references,
 )
+from petstore_server.domain.lists import NO_OWNER
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
 from petstore_server.store.engine import NO_KEYS, OWNER_NAME, Dialect, Named, Query, Row, Work, marks
 from petstore_server.store.imports import add_batch
 from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_row, read_order

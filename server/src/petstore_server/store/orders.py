@@ -8,8 +8,9 @@ from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.changes import ChangedOrder, OrderChange
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import PLACE, ImportOutcome, Order, Placed, Placement
+from petstore_server.domain.imports import ImportOutcome, Rejected
+from petstore_server.domain.orders import PLACE, Order
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.transitions import Transition
 from petstore_server.store.engine import (
     OWNER_NAME,

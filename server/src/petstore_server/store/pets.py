@@ -5,9 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.imports import Rejected, audit_change, evaluate
-from petstore_server.domain.orders import ImportOutcome
-from petstore_server.domain.pets import Pet, evaluate_pet_import
+from petstore_server.domain.imports import ImportOutcome, Rejected, audit_change, evaluate, evaluate_pet_import
+from petstore_server.domain.pets import Pet
 from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction, one
 from petstore_server.store.imports import add_batch, note
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, NoIdentifierLeft, ReferenceInUse
-from petstore_server.domain.orders import KEY_LIFETIME, PLACE, Placed, Placement
+from petstore_server.domain.orders import PLACE
+from petstore_server.domain.placements import KEY_LIFETIME, Placed, Placement
 from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import Dialect, Named, PlacementKeys, Row, TryAgain, Work
 from petstore_server.store.records import order_row
