@@ -13,15 +13,10 @@ from typing import Any, Generic
 
 from petstore_server.batching import in_halves
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import (
-    AccountNotFound,
-    DomainError,
-    ServiceUnavailable,
-    StatementFailed,
-    with_remedy,
-)
+from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import ImportOutcome, Rejected
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
+from petstore_server.domain.remedies import with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS, RecordKind, T
