@@ -26,8 +26,10 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import opening
-from petstore_server.engines.postgres.connections import NO_RESPONSE, Connection, Options, transactions
+from petstore_server.engines.postgres.connections import Connection
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
+from petstore_server.engines.postgres.faults import NO_RESPONSE
+from petstore_server.engines.postgres.options import Options, transactions
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.runtime.installation import named_store

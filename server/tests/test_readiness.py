@@ -10,7 +10,7 @@ import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.engines.postgres.connections import DAMAGE
+from petstore_server.engines.postgres.faults import DAMAGE
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.store.engine import Damage, Query
 from testing.cli import CommandLine

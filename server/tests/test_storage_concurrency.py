@@ -16,9 +16,9 @@ from petstore_server.deadlines import Timeouts
 from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountClosed, KeyNotUsable, ServiceUnavailable, StatementFailed
-from petstore_server.engines.postgres.connections import transactions
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.postgres.options import transactions
 from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store.engine import (

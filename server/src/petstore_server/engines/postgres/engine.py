@@ -10,8 +10,10 @@ from petstore_server import deadlines
 from petstore_server.batching import Batcher
 from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres import connections, dialect
-from petstore_server.engines.postgres.connections import Connection, transactions
+from petstore_server.engines.postgres import dialect
+from petstore_server.engines.postgres.connections import Connection
+from petstore_server.engines.postgres.faults import NO_RESPONSE
+from petstore_server.engines.postgres.options import transactions
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
 from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
@@ -73,7 +75,7 @@ class PostgresEngine:
             batcher = self._batchers[perform] = Batcher(work, concurrency=CONCURRENCY, separable=True)
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._options.write.total
-        reason, pause = connections.NO_RESPONSE, 0.01
+        reason, pause = NO_RESPONSE, 0.01
         while clock() + pause < deadline:
             try:
                 result: Result = await batcher.submit(item, deadline, flow)

@@ -11,8 +11,9 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.postgres.connections import DAMAGE, Driver, briefly, plain_words
+from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.postgres.faults import DAMAGE, plain_words
 from petstore_server.engines.postgres.pool import connect, hosts_of
 from petstore_server.engines.postgres.timelines import Share, Timelines
 from petstore_server.engines.schema import StoreSchema

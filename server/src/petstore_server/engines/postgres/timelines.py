@@ -13,8 +13,9 @@ from contextlib import suppress
 
 from psycopg import errors
 
-from petstore_server.engines.postgres.connections import Driver, OldPrimary, briefly
+from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.dialect import epoch
+from petstore_server.engines.postgres.faults import OldPrimary
 
 Share = Callable[[str, int], Awaitable[int]]
 """Note a number under a name where all processes see it; return the largest one noted there."""
