@@ -52,7 +52,7 @@ USES: tuple[Callable[[Store], Awaitable[object]], ...] = (
     lambda store: store.audit.last_backup(),
     lambda store: store.check(),
     add_key,
-    lambda store: store.engine.damage.note(None),
+    lambda store: store.engine.damage.save(None),
 )
 """What reads or writes the tables that have one row."""
 

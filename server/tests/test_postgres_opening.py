@@ -18,7 +18,7 @@ from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import redis_counters, require_driver
 from petstore_server.settings import SettingsError, read_settings
-from petstore_server.store.engine import DAMAGED
+from petstore_server.store.damage import DAMAGED
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, execute, set_record
 from testing.engines import PostgresEngine

@@ -35,7 +35,7 @@ from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.runtime.installation import named_store
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from petstore_server.store.engine import Query, Row, Work
+from petstore_server.store.statements import Query, Row, Work
 from testing.engines import PostgresEngine, running_engine
 from testing.proxy import Proxy
 from testing.redis_engine import own_redis

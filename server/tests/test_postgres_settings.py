@@ -12,7 +12,7 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.store.engine import Query, Work
+from petstore_server.store.statements import Query, Work
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.stores import BY, Stores, add_key, log, opened

@@ -23,7 +23,7 @@ from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime import backend as backend_module
 from petstore_server.runtime.backend import Backend, BackgroundTask
 from petstore_server.store import Store
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.telemetry.logs import configure_logging
 from petstore_server.webhooks.addresses import Addresses
 from testing.cli import CommandLine
@@ -352,7 +352,7 @@ async def test_what_is_the_environments_fault_is_decided_by_sqlstate(
     kind: type[Exception], state: str, postgres_stores: Stores
 ) -> None:
     def work() -> Work[None]:
-        yield Command(f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$")
+        yield Execute(f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$")
 
     async with postgres_stores.opened() as store:
         with pytest.raises(kind):

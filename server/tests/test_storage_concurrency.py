@@ -21,17 +21,8 @@ from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.postgres.options import transactions
 from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.store.engine import (
-    Command,
-    Engine,
-    Part,
-    Query,
-    Row,
-    Work,
-    bulk_transaction,
-    snapshot,
-    transaction,
-)
+from petstore_server.store.engine import Engine, Part, bulk_transaction, snapshot, transaction
+from petstore_server.store.statements import Execute, Query, Row, Work
 from testing.stores import BY, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
 
@@ -126,7 +117,7 @@ async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stor
 
 async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(each_backend: Stores) -> None:
     def write(pet_id: int, error: Exception | None) -> Work[int]:
-        yield Command("INSERT INTO petstore.pets (id, record) VALUES (%s, %s)", (pet_id, "{}"))
+        yield Execute("INSERT INTO petstore.pets (id, record) VALUES (%s, %s)", (pet_id, "{}"))
         [(found,)] = yield Query("SELECT count(*) FROM petstore.pets WHERE id = %s", (pet_id,))
         if error is not None:
             raise error
@@ -134,7 +125,7 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
 
     def refused() -> Work[int]:
         yield from write(4, None)
-        yield Command("INSERT INTO petstore.pets (id, record) VALUES (4, '{}')")  # which is there already
+        yield Execute("INSERT INTO petstore.pets (id, record) VALUES (4, '{}')")  # which is there already
         return 0
 
     async with engine_of(each_backend) as opened:
@@ -167,7 +158,7 @@ async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores:
         await other.commit()
 
         def write() -> Work[None]:
-            yield Command("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
+            yield Execute("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
 
         with pytest.raises(ServiceUnavailable):
             await opened.transaction(write)

@@ -27,8 +27,8 @@ from petstore_server.engines.sqlite.checkpoints import Checkpoints
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
-from petstore_server.store.engine import Query, Work
 from petstore_server.store.search import SHORT_PAGE
+from petstore_server.store.statements import Query, Work
 from testing.stores import BY, Stores, batches, opened, reason, records_of
 from testing.subprocesses import PATIENCE
 

@@ -17,7 +17,8 @@ from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, o
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
 from petstore_server.engines.sqlite.dialect import run
-from petstore_server.store import Store, audit, engine, search
+from petstore_server.store import Store, audit, search
+from petstore_server.store.statements import ExecuteMany, Query, Work
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
 from testing.stores import BY, Stores, opened_file
@@ -142,7 +143,7 @@ async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_th
     work = dialect.update_orders([(1, "cancelled", *[None] * 6)], 0.0)
     next(work)
     statement = work.send([(1, 1)])
-    assert isinstance(statement, engine.Commands)
+    assert isinstance(statement, ExecuteMany)
     async with file_store.opened():
         program = execute(file_store, f"EXPLAIN {statement.sql}", *statement.parameters[0])
         roots = execute(file_store, "SELECT rootpage, name FROM sqlite_schema WHERE tbl_name = 'orders'")
@@ -172,12 +173,12 @@ async def explained(url: str, queries: Sequence[PageQuery]) -> AsyncIterator[tup
     await database.close()
 
 
-async def explained_page(database: PostgresEngine, work: engine.Work[Page]) -> Plan:
+async def explained_page(database: PostgresEngine, work: Work[Page]) -> Plan:
     read, methods = 0.0, set[str]()
     with suppress(StopIteration):
         statement = next(work)
         while True:
-            assert isinstance(statement, engine.Query)
+            assert isinstance(statement, Query)
             sql, parameters, in_order, *_ = statement
             [(plans,)] = await database.query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
             for node in nodes(plans[0]["Plan"]):

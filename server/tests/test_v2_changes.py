@@ -23,7 +23,7 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.server.messages import Response
-from petstore_server.store.engine import Command
+from petstore_server.store.statements import Execute
 from testing import wire
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, embedded, running
@@ -470,8 +470,8 @@ async def set_back(service: Service) -> None:
     """Take the last change back, as a physical restore does."""
 
     def work() -> Any:
-        yield Command("UPDATE petstore.orders SET updated_at = updated_at - 5 WHERE id = 1")
-        yield Command("UPDATE petstore.clock SET change = change - 1, at = at - 5")
+        yield Execute("UPDATE petstore.orders SET updated_at = updated_at - 5 WHERE id = 1")
+        yield Execute("UPDATE petstore.clock SET change = change - 1, at = at - 5")
 
     await service.backend.store.engine.transaction(work)
 

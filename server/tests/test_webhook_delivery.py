@@ -13,7 +13,7 @@ from petstore_server.domain.tokens import position_after
 from petstore_server.domain.webhooks import WebhookState
 from petstore_server.operations.webhooks import Start
 from petstore_server.store import Store, webhooks
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.webhooks import delivery
 from testing.stores import BY
 from testing.webhooks import Delivering, Receiver, account, delivering, reply
@@ -189,7 +189,7 @@ async def test_webhooks_of_which_only_a_delivery_finds_out_whether_they_have_an_
 
 async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Delivering) -> None:
     def tick() -> Work[None]:
-        yield Command("UPDATE petstore.clock SET change = change + 1, at = at + 5")
+        yield Execute("UPDATE petstore.clock SET change = change + 1, at = at + 5")
 
     await put(one.store, Order(1))
     async with Receiver() as receiver:

@@ -15,7 +15,7 @@ from petstore_server.domain.webhooks import MAX_WEBHOOKS, Attempt, Webhook, Webh
 from petstore_server.domain.webhooks import edit as edit_webhook
 from petstore_server.store import Store
 from petstore_server.store import webhooks as module
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.store.webhooks import WebhookSummary
 from testing.stores import BY, Stores, log
 from testing.webhooks import account, end_leases
@@ -43,7 +43,7 @@ async def leased(store: Store, *names: str, holder: str = "one") -> list[str]:
 
 async def set_fields(store: Store, fields: str) -> None:
     def work() -> Work[None]:
-        yield Command(f"UPDATE petstore.webhooks SET {fields}")
+        yield Execute(f"UPDATE petstore.webhooks SET {fields}")
 
     await store.engine.transaction(work)
 

@@ -90,9 +90,9 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, concurrent: bool = Fals
             return await work(store)
 
     if serial:
-        from petstore_server.store.engine import at_once
+        from petstore_server.store.engine import run_synchronously
 
-        return at_once(run())
+        return run_synchronously(run())
     import asyncio
 
     return asyncio.run(run())

@@ -83,7 +83,7 @@ def check() -> None:
         if not with_indexes:
             comment(_DAMAGE_KEPT)
             return FAILURE
-        await store.engine.damage.note(None)
+        await store.engine.damage.save(None)
         comment("The note of damage was taken back: start the servers again, which then accept changes.")
         return 0
 

@@ -16,7 +16,7 @@ from petstore_server.engines.postgres.options import SET_FOR_COPY
 from petstore_server.engines.sqlite.connections import connect_writer, transaction
 from petstore_server.engines.sqlite.opening import SCHEMA, schema_version, unusable_on_error
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Row
+from petstore_server.store.statements import Row
 
 _BATCH = 5_000
 

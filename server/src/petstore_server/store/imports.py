@@ -14,7 +14,8 @@ from petstore_server.domain.imports import (
     Rejected,
 )
 from petstore_server.store.audit import VERIFIED, as_json, audit_row, from_json, record
-from petstore_server.store.engine import NOW, Command, Commands, Part, Query, Row, Work, one, snapshot, transaction
+from petstore_server.store.engine import Part, snapshot, transaction
+from petstore_server.store.statements import NOW, Execute, ExecuteMany, Query, Row, Work, one
 
 BEAT_SECONDS = 3.0  # between two signs of life of a run
 SILENT_SECONDS = 15.0  # after which a run without a sign of life was interrupted
@@ -107,7 +108,7 @@ def note(
     ]
     texts = as_json(rejected.reasons), as_json(error)
     [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
-    yield Commands(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
+    yield ExecuteMany(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
     if any(totals[:2]) and any(counts):
         named = {name: count for name, count in zip(_COUNTS, totals, strict=True) if count}
         entry = Change(None, {"file": file, **named} if file else named)
@@ -126,7 +127,7 @@ class Imports(Part):
 
     @transaction
     def beat(self, import_id: str) -> Work[None]:
-        yield Command(_BEAT, (import_id,))
+        yield Execute(_BEAT, (import_id,))
 
     async def find(self, import_id: str) -> ImportRun:
         """Return the record of an import. Raises ImportNotFound."""
@@ -171,7 +172,7 @@ class Imports(Part):
     @transaction
     def forget(self, before: float, limit: int) -> Work[None]:
         """Delete at most `limit` rejected rows of imports that ended before `before` (Unix seconds)."""
-        yield Command(_FORGET, (before, limit))
+        yield Execute(_FORGET, (before, limit))
 
 
 def _run(row: Row) -> ImportRun:

@@ -9,9 +9,10 @@ from petstore_server.domain.errors import IdentifierReserved, ReferenceInUse, Un
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import ORDER_FIELDS, Order
 from petstore_server.store.audit import audit_row
-from petstore_server.store.engine import NO_KEYS, Dialect, Named, PlacementKeys, Query, Row, TryAgain, Work, marks
+from petstore_server.store.engine import NO_KEYS, Dialect, Named, PlacementKeys, TryAgain
 from petstore_server.store.records import changed_row, order_row, read_order
 from petstore_server.store.references import References
+from petstore_server.store.statements import Query, Row, Work, marks
 
 _Outcome = tuple[StoredOrder, Order | None]  # the order after a change and before it, None if it is new
 

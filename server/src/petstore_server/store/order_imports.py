@@ -18,10 +18,11 @@ from petstore_server.domain.imports import (
 )
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
-from petstore_server.store.engine import NO_KEYS, OWNER_NAME, Dialect, Named, Query, Row, Work, marks
+from petstore_server.store.engine import NO_KEYS, Dialect, Named
 from petstore_server.store.imports import add_batch
 from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_row, read_order
 from petstore_server.store.references import References
+from petstore_server.store.statements import OWNER_NAME, Query, Row, Work, marks
 
 _FIND_ORIGINS = f"SELECT {COLUMNS}, {OWNER_NAME}, account_id, placed, imported {WITH_IDS}"
 _BATCHES_OF = "SELECT id FROM petstore.import_batches WHERE import_id = %s AND id = ANY(%s::bigint[])"

@@ -12,25 +12,14 @@ from petstore_server.domain.imports import ImportOutcome, Rejected
 from petstore_server.domain.orders import PLACE, Order
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.transitions import Transition
-from petstore_server.store.engine import (
-    OWNER_NAME,
-    Command,
-    Part,
-    Query,
-    Row,
-    Rows,
-    Work,
-    bulk_transaction,
-    marks,
-    one,
-    transaction,
-)
+from petstore_server.store.engine import Part, bulk_transaction, transaction
 from petstore_server.store.imports import note
 from petstore_server.store.order_changes import change_all
 from petstore_server.store.order_imports import ImportRule, OrderImport
 from petstore_server.store.placements import PlacementRequest, place_all
 from petstore_server.store.records import COLUMNS, WITH_IDS, read_order
 from petstore_server.store.search import read_page
+from petstore_server.store.statements import OWNER_NAME, Execute, ExecuteRows, Query, Row, Work, marks, one
 
 CLAIMED_TOGETHER = 1000  # orders that get their owners in one transaction
 AUDITED_TOGETHER = 1000  # orders in a batch of an import
@@ -123,7 +112,7 @@ class Orders(Part):
     @transaction
     def forget(self, before: float, limit: int) -> Work[None]:
         """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
-        yield Command(_FORGET, (before, limit))
+        yield Execute(_FORGET, (before, limit))
 
     async def claim(self, after: int, now: float) -> Claimed:
         """Set the owners of some orders that 1.0.0 placed, by identifiers above `after`; `now` is in Unix seconds.
@@ -197,7 +186,7 @@ class Orders(Part):
         # Locked, so that an account cannot begin to see only its own orders meanwhile.
         locked = yield Query(_LOCK_ACCOUNTS, (sorted({*owners.values()}),), briefly=True)
         own = {account_id for account_id, sees_own in locked if sees_own}
-        yield Rows(_SET_OWNERS, [(key, owner) for key, owner in owners.items() if owner not in own])
+        yield ExecuteRows(_SET_OWNERS, [(key, owner) for key, owner in owners.items() if owner not in own])
         # Their lists are found by the time of the last change.
         changed = [(key, rows[key], *[None] * 5, owner) for key, owner in owners.items() if owner in own]
         if changed:

@@ -7,8 +7,9 @@ from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReu
 from petstore_server.domain.orders import PLACE
 from petstore_server.domain.placements import KEY_LIFETIME, Placed, Placement
 from petstore_server.store.audit import audit_row
-from petstore_server.store.engine import Dialect, Named, PlacementKeys, Row, TryAgain, Work
+from petstore_server.store.engine import Dialect, Named, PlacementKeys, TryAgain
 from petstore_server.store.records import order_row
+from petstore_server.store.statements import Row, Work
 
 _NO_IDENTIFIER = '{"id":0'  # how the JSON of an order begins that has no identifier yet
 

@@ -8,7 +8,7 @@ import msgspec
 from petstore_server.domain.errors import DamagedRecord, InvalidField
 from petstore_server.domain.orders import STATUSES, Order, order_from_fields
 from petstore_server.domain.timestamps import microseconds
-from petstore_server.store.engine import Row
+from petstore_server.store.statements import Row
 
 COLUMNS = "record, status, id, reference"  # for `read_order`, before the name of the owner
 WITH_IDS = "FROM petstore.orders WHERE id = ANY(%s::bigint[])"

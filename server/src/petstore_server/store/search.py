@@ -16,19 +16,8 @@ from typing import NamedTuple
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import NO_OWNER, Clock, Filters, MatchCount, Page, PageQuery, Position, SortField
 from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
-from petstore_server.store.engine import (
-    LAST_CHANGE,
-    OWNER_NAME,
-    Condition,
-    Dialect,
-    Part,
-    Query,
-    Row,
-    Work,
-    all_of,
-    marks,
-    one,
-)
+from petstore_server.store.engine import Dialect, Part
+from petstore_server.store.statements import LAST_CHANGE, OWNER_NAME, Condition, Query, Row, Work, all_of, marks, one
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most

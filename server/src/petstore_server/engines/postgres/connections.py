@@ -18,7 +18,7 @@ from petstore_server.deadlines import expiring
 from petstore_server.engines.postgres import faults
 from petstore_server.engines.postgres.faults import naming_table
 from petstore_server.engines.postgres.options import BRIEF, BRIEFLY, IN_ORDER, Options
-from petstore_server.store.engine import Command, Commands, Query, Result, Row, Rows, Work
+from petstore_server.store.statements import Execute, ExecuteMany, ExecuteRows, Query, Result, Row, Work
 
 Driver = psycopg.AsyncConnection[Row]
 
@@ -160,11 +160,11 @@ async def briefly(driver: Driver, sql: str, parameters: Sequence[Any] = ()) -> l
     return rows
 
 
-def _sets(statement: Command | Commands | Rows) -> Sequence[Sequence[Any]]:
+def _sets(statement: Execute | ExecuteMany | ExecuteRows) -> Sequence[Sequence[Any]]:
     """The parameters for each execution of the statement."""
-    if isinstance(statement, Command):
+    if isinstance(statement, Execute):
         return [statement.parameters]
-    if isinstance(statement, Rows) and statement.parameters:
+    if isinstance(statement, ExecuteRows) and statement.parameters:
         return [[list(column) for column in zip(*statement.parameters, strict=True)]]
     return statement.parameters
 

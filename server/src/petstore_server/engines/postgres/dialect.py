@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
-from petstore_server.store.engine import Command, Named, PlacementKeys, Query, Row, Work
+from petstore_server.store.engine import Named, PlacementKeys
+from petstore_server.store.statements import Execute, Query, Row, Work
 
 epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
 # Identifies one history of one store. A restart, a failover (the timeline changes), a restore and another database in
@@ -164,7 +165,7 @@ heartbeat = "SELECT pg_logical_emit_message(true, 'petstore', '')"  # which is o
 
 
 def require_schema(version: int) -> Work[None]:
-    yield Command("UPDATE petstore.store SET schema_version = greatest(schema_version, %s) WHERE one = 1", (version,))
+    yield Execute("UPDATE petstore.store SET schema_version = greatest(schema_version, %s) WHERE one = 1", (version,))
 
 
 def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
@@ -191,11 +192,11 @@ def change_orders(
 
 
 def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-    yield Command(_UPDATE, [batch, *_columns(rows, 8)])
+    yield Execute(_UPDATE, [batch, *_columns(rows, 8)])
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
-    yield Command(_INSERT, [last_id, batch, *_columns(rows, 8)])
+    yield Execute(_INSERT, [last_id, batch, *_columns(rows, 8)])
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:

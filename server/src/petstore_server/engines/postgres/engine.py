@@ -16,7 +16,8 @@ from petstore_server.engines.postgres.faults import NO_RESPONSE
 from petstore_server.engines.postgres.options import transactions
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
-from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
+from petstore_server.store.engine import Perform, Snapshot, Stats, TryAgain
+from petstore_server.store.statements import Item, Query, Result, Row, Work
 
 CONCURRENCY = 2  # transactions of one kind of change at the same time: while one waits for the disk, the next is filled
 LONG_READS = 2  # exports at most, and as many statements that read much: other connections are for requests

@@ -18,7 +18,7 @@ from petstore_server.engines.postgres.pool import connect, hosts_of
 from petstore_server.engines.postgres.timelines import Share, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
-from petstore_server.store.engine import DAMAGED, Damage
+from petstore_server.store.damage import DAMAGED, Damage
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
 
 SCHEMA = StoreSchema("postgres")
@@ -125,7 +125,7 @@ async def check(url: str, share: Share | None = None) -> tuple[list[str], bool]:
                 problems += await _other_problems(driver)
         if damage:
             with suppress(psycopg.Error):  # the damage may be where it would be noted
-                await driver.execute(Damage.NOTE.encode(), (f"PostgreSQL's data are damaged{DAMAGED}",))
+                await driver.execute(Damage.SAVE.encode(), (f"PostgreSQL's data are damaged{DAMAGED}",))
     return [*damage, *problems][:MAX_PROBLEMS], with_indexes
 
 

@@ -18,7 +18,9 @@ from petstore_server.engines.postgres import faults
 from petstore_server.engines.postgres.connections import Connection, Driver
 from petstore_server.engines.postgres.options import Options, transactions
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.store.engine import Damage, Query, Result
+from petstore_server.store.damage import Damage
+from petstore_server.store.engine import run_in_background
+from petstore_server.store.statements import Query, Result
 
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
 LONG = CONNECTIONS - 2  # of these, for reads of many orders: many requests for large pages leave some for all others
@@ -43,15 +45,15 @@ class Pool:
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
         self._known_fault: str | None = None
-        self.damage = Damage(self._note_damage)
+        self.damage = Damage(self._save_damage, run_in_background)
         self._last_fault = "", -math.inf  # the last reason, and when it was found
 
     def fault(self) -> str | None:
         reason, at = self._last_fault
         return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
 
-    async def _note_damage(self, reason: str | None) -> None:
-        await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), self._read)
+    async def _save_damage(self, reason: str | None) -> None:
+        await self.use(lambda connection: connection.rows([Query(Damage.SAVE, (reason,))]), self._read)
 
     def _explain(self, connection: Connection, error: psycopg.Error) -> DomainError:
         """The error to raise for this one; one of the environment is noted for `fault`."""

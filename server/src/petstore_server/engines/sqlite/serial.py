@@ -20,19 +20,9 @@ from petstore_server.domain.errors import DomainError, ServiceUnavailable, State
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
 from petstore_server.engines.sqlite.dialect import rows_of, run, translated
-from petstore_server.store.engine import (
-    Command,
-    Damage,
-    Item,
-    Perform,
-    Query,
-    Result,
-    Row,
-    Snapshot,
-    Stats,
-    Work,
-    at_once,
-)
+from petstore_server.store.damage import Damage
+from petstore_server.store.engine import Perform, Snapshot, Stats, run_synchronously
+from petstore_server.store.statements import Execute, Item, Query, Result, Row, Work
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -48,11 +38,11 @@ class SerialEngine:
     _readers: "Executor | None" = None
     _writer: "Executor | None" = None
 
-    def __init__(self, path: Path, begin: Callable[[Any], object] = at_once) -> None:
-        """Open a file that has the latest schema. `begin` runs the note of damage. Raises apsw.Error, OSError."""
+    def __init__(self, path: Path, begin: Callable[[Any], object] = run_synchronously) -> None:
+        """Open a file that has the latest schema. `begin` runs what saves damage. Raises apsw.Error, OSError."""
         self.dialect = dialect
         self.stats = Stats()
-        self.damage = Damage(self._note_damage, begin)
+        self.damage = Damage(self._save_damage, begin)
         self._path = path
         self._inline = connections.connect_inline(path)
         self._cursor = self._inline.cursor()  # making one takes a fifth of the time of a short read
@@ -157,13 +147,13 @@ class SerialEngine:
             self.damage.seen(explained)
         return explained
 
-    async def _note_damage(self, reason: str | None) -> None:
-        def note() -> None:
+    async def _save_damage(self, reason: str | None) -> None:
+        def save() -> None:
             with closing(connect_writer(self._path)) as connection:
-                connection.execute(translated(Damage.NOTE), (reason,))
+                connection.execute(translated(Damage.SAVE), (reason,))
 
         try:
-            await self._call(None, note)
+            await self._call(None, save)
         except (apsw.Error, OSError) as error:
             raise unavailable(error) from error
 
@@ -210,22 +200,22 @@ class SerialEngine:
 
 def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
     """Do the work with room for the pages of the indexes that it changes."""
-    yield Command("PRAGMA cache_size = -64000")
+    yield Execute("PRAGMA cache_size = -64000")
     return (yield from work())
 
 
 def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
     outcomes: list[Any] = []
-    yield Command("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
+    yield Execute("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
     for work in works:
-        yield Command("SAVEPOINT work")
+        yield Execute("SAVEPOINT work")
         try:
             outcomes.append((yield from work()))
         except Exception as error:  # noqa: BLE001 - for its caller; it must not affect the others
-            yield Command("ROLLBACK TO work")
+            yield Execute("ROLLBACK TO work")
             outcomes.append(error)
-        yield Command("RELEASE work")
+        yield Execute("RELEASE work")
     return outcomes
 
 
