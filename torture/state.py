@@ -15,7 +15,7 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite.maintenance import check
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.runtime.opening import is_sqlite, sqlite_path
 from petstore_server.store import Store
 from testing.stores import opened_at
 

@@ -20,7 +20,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import Order
 from petstore_server.runtime import servers
-from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask
 from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START

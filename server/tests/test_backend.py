@@ -19,8 +19,9 @@ from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
 from petstore_server.runtime import backend, installation
-from petstore_server.runtime.backend import compact_history
-from petstore_server.runtime.installation import host_identity, read_counters, sqlite_path
+from petstore_server.runtime.background import compact_history
+from petstore_server.runtime.health import host_identity
+from petstore_server.runtime.opening import read_counters, sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine

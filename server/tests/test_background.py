@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask, run_tasks
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, run_tasks
 from testing.clock import Clock
 from testing.public_server import until
 

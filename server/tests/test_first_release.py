@@ -23,7 +23,7 @@ from petstore_server.engines.sqlite import opening as sqlite_opening
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.operations.orders import claim_orders
 from petstore_server.runtime import backend
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from petstore_server.store import orders as stored_orders
 from testing import first_release

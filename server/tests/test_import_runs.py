@@ -28,7 +28,7 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.reading import _on_thread, read_ahead
 from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import execute

@@ -22,7 +22,7 @@ from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres.pool import CONNECTIONS
-from petstore_server.runtime.backend import run_tasks
+from petstore_server.runtime.background import run_tasks
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.deployment import Deployment

@@ -15,7 +15,7 @@ from petstore_server.domain.orders import Order, Status
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.runtime.opening import is_sqlite, sqlite_path
 from petstore_server.store import search as search_module
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing

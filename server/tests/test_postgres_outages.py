@@ -32,7 +32,7 @@ from petstore_server.engines.postgres.faults import NO_RESPONSE
 from petstore_server.engines.postgres.options import Options, transactions
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.runtime.installation import named_store
+from petstore_server.runtime.opening import named_store
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from petstore_server.store.statements import Query, Row, Work

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from petstore_server.runtime.health import examine
-from petstore_server.runtime.installation import store_file
+from petstore_server.runtime.opening import store_file
 from petstore_server.settings import read_settings
 from testing.deployment import Deployment
 from testing.process import UNLIMITED, Server, environment, new_key, petstore, petstore_json, serving_as

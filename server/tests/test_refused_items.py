@@ -21,7 +21,8 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime import backend as backend_module
-from petstore_server.runtime.backend import Backend, BackgroundTask
+from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.background import BackgroundTask
 from petstore_server.store import Store
 from petstore_server.store.statements import Execute, Work
 from petstore_server.telemetry.logs import configure_logging

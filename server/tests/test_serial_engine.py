@@ -12,7 +12,7 @@ from petstore_server.domain.errors import OrderAlreadyCancelled
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.sqlite.serial import SerialEngine
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
 from petstore_server.store.damage import DAMAGED
 from petstore_server.store.engine import run_synchronously

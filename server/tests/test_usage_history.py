@@ -23,7 +23,7 @@ from petstore_server.domain.usage import (
 from petstore_server.domain.windows import AccountDecision, Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
-from petstore_server.runtime.backend import compact_history
+from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.documents import SOURCE, read_yaml
@@ -239,7 +239,7 @@ async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_
 async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("petstore_server.runtime.backend._ROUND_MAX_SECONDS", PATIENCE)
+    monkeypatch.setattr("petstore_server.runtime.background._ROUND_MAX_SECONDS", PATIENCE)
     source = random.Random(3)
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     async with each_backend.opened() as one, each_backend.opened() as other:

@@ -20,7 +20,7 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations import accounts as use_cases
 from petstore_server.operations.audit import shown_fields
-from petstore_server.runtime.installation import account_usage, counts_elsewhere
+from petstore_server.runtime.usage import account_usage, counts_elsewhere
 from petstore_server.store import Store
 
 accounts = Noun("accounts", "$ petstore accounts create acme --plan pro")

@@ -25,7 +25,7 @@ from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.partial_files import TEMPORARY, require_unshared
-from petstore_server.runtime.installation import opened_store, rows_at_once
+from petstore_server.runtime.opening import opened_store, rows_at_once
 from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2

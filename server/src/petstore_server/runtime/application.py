@@ -32,9 +32,10 @@ from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.operations.webhooks import WebhookService
-from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
-from petstore_server.runtime.health import examine_serving
-from petstore_server.runtime.installation import account_usage, all_usage, host_identity
+from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.background import BackgroundTask, background_tasks, run_tasks
+from petstore_server.runtime.health import examine_serving, host_identity
+from petstore_server.runtime.usage import account_usage, all_usage
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.state import REFUSED
 from petstore_server.settings import Settings, SettingsError

@@ -1,10 +1,13 @@
 """All health checks in order, for the command line; and those of a server that runs, for the operator console."""
 
 import asyncio
+import ipaddress
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import (
     DomainError,
@@ -18,12 +21,13 @@ from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import Action, CheckResult
-from petstore_server.runtime import maintenance
+from petstore_server.runtime import opening
 from petstore_server.runtime.backend import require_servable
-from petstore_server.runtime.installation import is_served, named_store, read_counters, store_file
+from petstore_server.runtime.opening import is_served, is_sqlite, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
 
+_ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _QUICK_TO_READ = 200_000_000  # bytes of a store that can be read in a few seconds
 
 
@@ -113,7 +117,7 @@ async def _content(
         results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
     if with_tools:
         with attempt("postgresql"):
-            state = await maintenance.postgres_state(settings)
+            state = await opening.postgres_state(settings)
             seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
             results += health.check_postgres(state)
     return results
@@ -176,7 +180,7 @@ def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
     if not in_full or file is None or file.stat().st_size > _QUICK_TO_READ:
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     try:
-        problems, _ = maintenance.check(settings)
+        problems, _ = opening.check_store(settings)
     except StoreUnusable as error:
         return CheckResult(
             "integrity", "fail", f"The store was not read in full: {error.message}", action="check store"
@@ -185,3 +189,29 @@ def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
     message = f"The store was read in full and is not sound: {problems[0]}"
     return CheckResult("integrity", "fail", message, "Restore the latest sound backup.", "restore")
+
+
+def host_identity(settings: Settings) -> str:
+    """The identity of this host among those that share the store: its name and its admin port.
+
+    With PostgreSQL also its address on the way there, or to other networks: machines and containers may share a name.
+    """
+    name = f"{socket.gethostname()}:{settings.admin_port}"
+    if is_sqlite(settings.database_url):
+        return name
+    listed = urlsplit(describe_url(settings.database_url)).netloc.split(",")
+    hosts = [host for each in listed if (host := urlsplit(f"//{each}").hostname)]
+    found = (address for host in (*hosts, _ELSEWHERE) if (address := _own_address(host)) is not None)
+    return f"{name} at {address}" if (address := next(found, None)) else name
+
+
+def _own_address(destination: str) -> str | None:
+    """The address from which this machine reaches another one, without sending anything; None if it is loopback."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(destination, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.connect(address)
+            own = str(trial.getsockname()[0])
+    except OSError:
+        return None
+    return None if ipaddress.ip_address(own.partition("%")[0]).is_loopback else own

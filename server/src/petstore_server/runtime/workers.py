@@ -29,8 +29,8 @@ from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
-from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import lock_for_serving, named_store, tracing, webhook_service
+from petstore_server.runtime.backend import opened_backend, tracing
+from petstore_server.runtime.opening import lock_for_serving, named_store, webhook_service
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, overriding
 from petstore_server.telemetry.logs import lost_lines

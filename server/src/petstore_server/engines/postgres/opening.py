@@ -15,7 +15,7 @@ from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.postgres.faults import DAMAGE, plain_words
 from petstore_server.engines.postgres.pool import connect, hosts_of
-from petstore_server.engines.postgres.timelines import Share, Timelines
+from petstore_server.engines.postgres.timelines import SharedMaximum, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
 from petstore_server.store.damage import DAMAGED, Damage
@@ -68,23 +68,23 @@ _STATE = """
 """
 
 
-async def open_store(url: str, share: Share | None = None, *, create: bool, upgrade: bool) -> Store:
+async def open_store(url: str, shared_maximum: SharedMaximum | None = None, *, create: bool, upgrade: bool) -> Store:
     """Open the store after `migrate`, which the arguments are for. Raises StoreUnusable."""
-    await migrate(url, share=share, create=create, upgrade=upgrade)
-    return Store(PostgresEngine(url, Timelines(share)))
+    await migrate(url, shared_maximum=shared_maximum, create=create, upgrade=upgrade)
+    return Store(PostgresEngine(url, Timelines(shared_maximum)))
 
 
 async def migrate(
     url: str,
     announce: Callable[[str], None] = lambda _: None,
-    share: Share | None = None,
+    shared_maximum: SharedMaximum | None = None,
     *,
     create: bool = True,
     upgrade: bool = True,
 ) -> tuple[int, int]:
     """Make a missing store, or bring an older one up to date, as `sqlite.migrate` does. Raises StoreUnusable."""
     where = f"in {place(url)}"
-    async with connected(url, share) as driver:
+    async with connected(url, shared_maximum) as driver:
         version = await schema_version(driver, url)
         if SCHEMA.must_migrate(version, where, create=create, upgrade=upgrade):
             version = await _apply_migrations(driver, url)
@@ -93,12 +93,12 @@ async def migrate(
         return version, max(version, SCHEMA.latest)
 
 
-async def state(url: str, share: Share | None = None) -> dict[str, str]:
+async def state(url: str, shared_maximum: SharedMaximum | None = None) -> dict[str, str]:
     """Return PostgreSQL's settings that decide whether a change is durable, by name, and `max_connections`.
 
     Also the numbers of `connections` and `replicas`, and its clock, `now`, in Unix seconds. Raises StoreUnusable.
     """
-    async with connected(url, share) as driver:
+    async with connected(url, shared_maximum) as driver:
         try:
             async with asyncio.timeout(_OPENING_SECONDS):
                 return dict(await (await driver.execute(_STATE)).fetchall())
@@ -106,14 +106,14 @@ async def state(url: str, share: Share | None = None) -> dict[str, str]:
             raise StoreUnusable(f"PostgreSQL at {place(url)} has stopped answering.") from None
 
 
-async def check(url: str, share: Share | None = None) -> tuple[list[str], bool]:
+async def check(url: str, shared_maximum: SharedMaximum | None = None) -> tuple[list[str], bool]:
     """Read every table in full, and verify the indexes if the extension amcheck may be used.
 
     Return what is wrong with the store, in plain words, nothing if it is sound; and whether indexes were verified.
     Damage that PostgreSQL reports is noted in the store, so that no process accepts a change. Raises StoreUnusable.
     """
     damage, problems = list[str](), list[str]()
-    async with connected(url, share) as driver:
+    async with connected(url, shared_maximum) as driver:
         SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
         parts = await (await driver.execute(_PARTS)).fetchall()
         with_indexes = any(part.startswith("index ") for part, _ in parts)
@@ -150,10 +150,10 @@ def _reporting_damage(found: list[str], part: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def connected(url: str, share: Share | None = None) -> AsyncIterator[Driver]:
+async def connected(url: str, shared_maximum: SharedMaximum | None = None) -> AsyncIterator[Driver]:
     """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for any error of PostgreSQL."""
     try:
-        driver = await connect(url, _OPENING_SECONDS, Timelines(share))
+        driver = await connect(url, _OPENING_SECONDS, Timelines(shared_maximum))
     except psycopg.Error as error:
         problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
         raise StoreUnusable(problem, "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs.") from error
