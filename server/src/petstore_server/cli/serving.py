@@ -33,7 +33,7 @@ from petstore_server.runtime.backend import opened_backend, require_servable, tr
 from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.opening import lock_for_serving, migrate_store
 from petstore_server.runtime.servers import listening, run, spread
-from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
+from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
 
 _log = logging.getLogger(__name__)
