@@ -37,7 +37,7 @@ from petstore_server.runtime.background import BackgroundTask, background_tasks,
 from petstore_server.runtime.health import examine_serving, host_identity
 from petstore_server.runtime.usage import account_usage, all_usage
 from petstore_server.server.listener import PublicServer
-from petstore_server.server.state import REFUSED
+from petstore_server.server.scheduler import REFUSED
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.store.webhooks import WebhookSummary
