@@ -147,7 +147,7 @@ class FileImport(Generic[T]):
     async def _recorded(self, store: Store, actor: Callable[[], Actor]) -> AsyncIterator[None]:
         """Keep the record of the run, from its beginning to its end."""
         kind = f"{self._kind.noun}s"
-        await store.imports.note(kind, self.import_id, actor(), self.file)
+        await store.imports.set_state(kind, self.import_id, actor(), self.file)
         beating = asyncio.create_task(_beat(store, self.import_id))
         state, error = "interrupted", None
         try:
@@ -163,7 +163,7 @@ class FileImport(Generic[T]):
             beating.cancel()
             # If that fails, the run is not seen any more, which says the same.
             with suppress(ServiceUnavailable, StatementFailed):
-                await store.imports.note(kind, self.import_id, actor(), self.file, state=state, error=error)
+                await store.imports.set_state(kind, self.import_id, actor(), self.file, state=state, error=error)
 
     async def _store(self, batch: Batch[T], store: Store, actor: Actor) -> None:
         """Store the records of a batch together, or in parts without those that the store refuses by themselves."""

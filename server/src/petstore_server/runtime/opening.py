@@ -188,7 +188,7 @@ def named_store(settings: Settings, *, serial: bool = False) -> AbstractAsyncCon
 
 
 async def shared_maximum(settings: Settings, name: str, number: int) -> int:
-    """Note a number under a name in Redis, and return the largest one noted there; without Redis, this one.
+    """Store a number under a name in Redis, and return the largest one stored there; without Redis, this one.
 
     So a command learns from the servers that a server of PostgreSQL was replaced, or restored.
 

@@ -22,7 +22,7 @@ SILENT_SECONDS = 15.0  # after which a run without a sign of life was interrupte
 
 _COUNTS = ("created", "replaced", "unchanged", "rejected")
 # Also after a restore while the run goes on: from then on its record counts what the store has of it.
-_NOTE = f"""
+_UPDATE_RUN = f"""
     INSERT INTO petstore.imports (
         id, kind, file, actor, state, reasons, error, created, replaced, unchanged, rejected, began_at, seen_at
     ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW}, {NOW})
@@ -91,7 +91,7 @@ def add_batch(
     return int(number)
 
 
-def note(
+def update_run(
     kind: str,
     import_id: str,
     actor: Actor,
@@ -107,7 +107,7 @@ def note(
         rejected.number,
     ]
     texts = as_json(rejected.reasons), as_json(error)
-    [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
+    [totals] = yield Query(_UPDATE_RUN, (import_id, kind, file, actor.name, state, *texts, *counts))
     yield ExecuteMany(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
     if any(totals[:2]) and any(counts):
         named = {name: count for name, count in zip(_COUNTS, totals, strict=True) if count}
@@ -119,11 +119,11 @@ def note(
 
 class Imports(Part):
     @transaction
-    def note(
+    def set_state(
         self, kind: str, import_id: str, actor: Actor, file: str, state: str = "running", error: str | None = None
     ) -> Work[None]:
-        """Begin or end the record of a run."""
-        yield from note(kind, import_id, actor, file, state=state, error=error)
+        """Begin the record of a run, or end it with another state and an error."""
+        yield from update_run(kind, import_id, actor, file, state=state, error=error)
 
     @transaction
     def beat(self, import_id: str) -> Work[None]:

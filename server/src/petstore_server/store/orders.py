@@ -13,7 +13,7 @@ from petstore_server.domain.orders import PLACE, Order
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.transitions import Transition
 from petstore_server.store.engine import Part, bulk_transaction, transaction
-from petstore_server.store.imports import note
+from petstore_server.store.imports import update_run
 from petstore_server.store.order_changes import change_all
 from petstore_server.store.order_imports import ImportRule, OrderImport
 from petstore_server.store.placements import PlacementRequest, place_all
@@ -231,7 +231,7 @@ class Orders(Part):
         for at in range(0, len(orders), AUDITED_TOGETHER):
             again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
             outcomes += yield from imported.add(orders[at : at + AUDITED_TOGETHER], again)
-        yield from note("orders", import_id, actor, file, outcomes, rejected(outcomes))
+        yield from update_run("orders", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[ChangedOrder | Exception]]:

@@ -234,8 +234,8 @@ class Webhooks(Part):
     @snapshot
     def has_secret(self, digest: str) -> Work[bool]:
         """Whether this secret signs the webhooks, or there are none."""
-        [(noted,)] = yield Query(_DIGEST)
-        return noted in (None, digest) or not (yield Query(_ANY))
+        [(stored,)] = yield Query(_DIGEST)
+        return stored in (None, digest) or not (yield Query(_ANY))
 
     @transaction
     def rotate_all(self, digest: str, actor: Actor) -> Work[Sequence[Webhook]]:
@@ -311,10 +311,10 @@ class Webhooks(Part):
         return WebhookSummary(int(active), int(stopped), int(failing), since, bool(attempted), *rest)
 
     def _require_secret(self, digest: str) -> Work[None]:
-        [(noted,)] = yield Query(f"{_DIGEST} FOR UPDATE")
-        if noted == digest:
+        [(stored,)] = yield Query(f"{_DIGEST} FOR UPDATE")
+        if stored == digest:
             return
-        if noted is not None and (yield Query(_ANY)):
+        if stored is not None and (yield Query(_ANY)):
             raise WebhookSecretChanged
         yield Execute(_SET_DIGEST, (digest,))
 

@@ -39,7 +39,7 @@ _TABLES = """
 """
 # As JSON the row has no value for a column that is missing.
 _VERSION = "SELECT schema_version, CAST(to_json(store) ->> 'migration' AS integer) FROM petstore.store WHERE one = 1"
-_NOTE_VERSION = """
+_SET_VERSION = """
     UPDATE petstore.store SET migration = {}, schema_version = greatest(schema_version, {}) WHERE one = 1
 """
 _TRIGGERS = """
@@ -110,7 +110,7 @@ async def check(url: str, shared_maximum: SharedMaximum | None = None) -> tuple[
     """Read every table in full, and verify the indexes if the extension amcheck may be used.
 
     Return what is wrong with the store, in plain words, nothing if it is sound; and whether indexes were verified.
-    Damage that PostgreSQL reports is noted in the store, so that no process accepts a change. Raises StoreUnusable.
+    Damage that PostgreSQL reports is saved in the store, so that no process accepts a change. Raises StoreUnusable.
     """
     damage, problems = list[str](), list[str]()
     async with connected(url, shared_maximum) as driver:
@@ -124,7 +124,7 @@ async def check(url: str, shared_maximum: SharedMaximum | None = None) -> tuple[
             with _reporting_damage(damage, "table orders"):
                 problems += await _other_problems(driver)
         if damage:
-            with suppress(psycopg.Error):  # the damage may be where it would be noted
+            with suppress(psycopg.Error):  # the damage may be where it would be saved
                 await driver.execute(Damage.SAVE.encode(), (f"PostgreSQL's data are damaged{DAMAGED}",))
     return [*damage, *problems][:MAX_PROBLEMS], with_indexes
 
@@ -204,19 +204,19 @@ async def schema_version(driver: Driver, url: str) -> int:
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
     """Create a store in one transaction, or bring an older one up to date; return the version before."""
-    note = _NOTE_VERSION.format(SCHEMA.latest, SCHEMA.required)
+    set_version = _SET_VERSION.format(SCHEMA.latest, SCHEMA.required)
     async with driver.transaction():
         await driver.execute(_LOCK)
         before = await schema_version(driver, url)
         if before == 0:
             await driver.execute("SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT")
-            for script in [*SCHEMA.missing(0), note]:
+            for script in [*SCHEMA.missing(0), set_version]:
                 await driver.execute(script.encode())
     for script in SCHEMA.missing(before) if before else ():
         for statement in re.split(r";$", script.rstrip().removesuffix(";"), flags=re.MULTILINE):
             await _migrate_further(driver, url, statement)
     if before:
-        await _migrate_further(driver, url, note)
+        await _migrate_further(driver, url, set_version)
     return before
 
 

@@ -56,7 +56,7 @@ class Pool:
         await self.use(lambda connection: connection.rows([Query(Damage.SAVE, (reason,))]), self._read)
 
     def _explain(self, connection: Connection, error: psycopg.Error) -> DomainError:
-        """The error to raise for this one; one of the environment is noted for `fault`."""
+        """The error to raise for this one; one of the environment is kept for `fault`."""
         if connection.concerns_statement(error):
             return StatementFailed(faults.reported(error))
         late = ServiceUnavailable(faults.NO_RESPONSE)

@@ -18,7 +18,7 @@ from petstore_server.engines.postgres.dialect import epoch
 from petstore_server.engines.postgres.faults import OldPrimary
 
 SharedMaximum = Callable[[str, int], Awaitable[int]]
-"""Note a number under a name where all processes see it; return the largest one noted there."""
+"""Store a number under a name where all processes see it; return the largest one stored there."""
 
 IDENTITY = """
     SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -50,7 +50,7 @@ class Timelines:
         self._shared_maximum = shared_maximum
         self._newest: dict[str, int] = {}
         self._store = ""
-        self._noted = "", 0  # the epoch and the time that were shared last
+        self._shared = "", 0  # the epoch and the time that were shared last
         self.refused = 0
 
     async def verify(self, driver: Driver) -> None:
@@ -74,17 +74,17 @@ class Timelines:
                 await self._verify_clock(driver, self._shared_maximum)
 
     async def witness(self, epoch: str, at: int) -> None:
-        known, latest = self._noted
+        known, latest = self._shared
         if self._shared_maximum is not None and (epoch != known or at > latest):
             await self._shared_maximum(f"{self._store}:clock:{epoch}", at)
-            self._noted = epoch, at
+            self._shared = epoch, at
 
     async def _verify_clock(self, driver: Driver, shared_maximum: SharedMaximum) -> None:
         """Begin a new history if the clock is behind the newest time that was seen in this one."""
         [(epoch, at)] = await briefly(driver, _CLOCK)
         newest = await shared_maximum(f"{self._store}:clock:{epoch}", at)
-        self._noted = epoch, newest
-        if at < newest:  # another process may have noted a change that was made since the clock was read
+        self._shared = epoch, newest
+        if at < newest:  # another process may have shared a change that was made since the clock was read
             [(_, at)] = await briefly(driver, _CLOCK)
         if at < newest:
             await briefly(driver, _BEGIN_HISTORY, (epoch,))

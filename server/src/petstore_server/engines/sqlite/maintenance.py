@@ -109,7 +109,7 @@ def check(path: Path) -> list[str]:
 
     Raises StoreUnusable if there is none, or if it cannot be read for another reason, such as a lock.
 
-    Damage to the file is noted in it, so that no process accepts a change.
+    Damage to the file is saved in it, so that no process accepts a change.
     """
     path = opening.resolved(path)
     opening.require_place(path, file_too=True)

@@ -100,7 +100,7 @@ class SerialEngine:
         return f"{identity}-{self._file[1]}"
 
     async def witness(self, epoch: str, at: int) -> None:
-        """Nothing: a file that takes the place of another has another inode, which the store notes."""
+        """Nothing: a file that takes the place of another has another inode, which the store knows."""
 
     def fault(self) -> str | None:
         return self.damage.reason
@@ -139,7 +139,7 @@ class SerialEngine:
             raise self._explained(error) from error
 
     def _explained(self, error: apsw.Error) -> DomainError:
-        """The error to raise for this one; damage is noted."""
+        """The error to raise for this one; damage is saved."""
         if not isinstance(error, connections.ENVIRONMENT):
             return StatementFailed(connections.plain_words(error))
         explained = unavailable(error)
