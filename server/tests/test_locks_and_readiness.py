@@ -45,7 +45,7 @@ USES: tuple[Callable[[Store], Awaitable[object]], ...] = (
     lambda store: store.orders.import_batch([Order(7)], "import:2", BY),
     lambda store: store.orders.last_identifier(),
     lambda store: store.listing.current(),
-    lambda store: store.search.clock(),
+    lambda store: store.search.change_clock(),
     lambda store: store.search.page(_LIMIT),
     lambda store: store.access_version(),
     lambda store: store.audit.record_backup("backup", BY),

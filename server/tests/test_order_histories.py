@@ -168,7 +168,7 @@ class Follower:
         found: list[Any] = []
         more = True
         while more:
-            clock = await self._store.search.clock()
+            clock = await self._store.search.change_clock()
             self._token = self._token or tokens.token_of(clock.epoch, Position(0, INT64_MIN), self._owner)
             body = await self._changes.read(self._token, self._limit, clock, self._owner)
             page = json.loads(body or '{"data": [], "more": false}')

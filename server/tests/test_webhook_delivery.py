@@ -74,7 +74,7 @@ async def test_the_next_of_a_message_is_where_list_changes_goes_on(one: Deliveri
         await one.webhook(await account(one.store), receiver.url)
         await one.round()
         first, last = receiver.received
-    clock = await one.store.search.clock()
+    clock = await one.store.search.change_clock()
     for message, expected in ((first, last.orders), (last, [])):
         after = position_after(message.message["data"]["next"], clock)
         page = await one.store.search.page(PageQuery(Filters(), Sort(SortField.UPDATED_AT), 1_000, after))

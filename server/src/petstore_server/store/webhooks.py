@@ -12,7 +12,7 @@ import msgspec
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import SERVICE, Actor, Change, difference
 from petstore_server.domain.errors import AccountClosed, TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
-from petstore_server.domain.lists import Clock, Position
+from petstore_server.domain.lists import ChangeClock, Position
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import (
@@ -249,7 +249,7 @@ class Webhooks(Part):
             yield from _update(transition.action, before, after, actor)
         return changed
 
-    async def due(self, clock: Clock, now: float) -> list[DueWebhook]:
+    async def due(self, clock: ChangeClock, now: float) -> list[DueWebhook]:
         """The webhooks that may have something to deliver at `now` (Unix seconds), the longest unserved first."""
         rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]

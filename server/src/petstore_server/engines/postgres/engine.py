@@ -74,10 +74,10 @@ class PostgresEngine:
         if batcher is None:
             work = partial(self._perform, perform)
             batcher = self._batchers[perform] = Batcher(work, concurrency=CONCURRENCY, separable=True)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self._options.write.total
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._options.write.total
         reason, pause = NO_RESPONSE, 0.01
-        while clock() + pause < deadline:
+        while now() + pause < deadline:
             try:
                 result: Result = await batcher.submit(item, deadline, flow)
             except TimeoutError:
