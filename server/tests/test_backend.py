@@ -150,7 +150,7 @@ async def test_counts_are_saved_once_when_a_save_is_cancelled(each_deployment: D
     await save_cancelled(service)
     await service.backend.save()
     end = int(service.clock.now) + 1
-    [counts] = (await service.backend.history(1, 0, end, Granularity.HOUR)).values()
+    [counts] = (await service.backend.usage_counts(1, 0, end, Granularity.HOUR)).values()
     assert 5 == counts.admitted
 
 
@@ -178,7 +178,7 @@ async def test_the_background_tasks_of_a_process_delete_what_is_old(
         await task.work()
     kept = service.clock.now - DAY, service.clock.now - 30 * DAY
     assert [[call(time, backend._MAX_FORGOTTEN)] for time in kept] == [forget.mock_calls for forget in forgets]
-    assert {} == await service.backend.history(1, 0, int(service.clock.now), Granularity.DAY)
+    assert {} == await service.backend.usage_counts(1, 0, int(service.clock.now), Granularity.DAY)
 
 
 async def test_the_usage_history_is_compacted_step_by_step_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

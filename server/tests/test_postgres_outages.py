@@ -430,7 +430,7 @@ async def test_a_locked_table_uses_up_no_connections_and_is_the_reported_reason(
             for table in ("keys", "accounts"):
                 other.execute(locked.format(table).encode())
                 await time_to_refusal(store.check)
-                assert "locked" in await reported_lock(partial(store.accounts.close, "zoo", BY))
+                assert "locked" in await reported_lock(partial(store.accounts.close_account, "zoo", BY))
                 other.rollback()
             other.execute(locked.format("orders").encode())
             waiting, most = [], 0

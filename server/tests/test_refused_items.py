@@ -208,7 +208,7 @@ async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of
     }
     hour = Granularity.HOUR.start(clock.now)
     for account_id in (1, 3, 8):
-        saved = await store.usage.history(account_id, hour, hour + HOUR, Granularity.HOUR)
+        saved = await store.usage.counts(account_id, hour, hour + HOUR, Granularity.HOUR)
         assert ([] if account_id == 3 else [5]) == [counts.admitted for counts in saved.values()]
     assert [] == activity.pending(3)
     await require_usable(store)
@@ -220,7 +220,7 @@ async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of
     execute(each_backend, "DROP TRIGGER refused" + ("" if each_backend.is_sqlite else " ON petstore.usage_history"))
     monkeypatch.setattr(backend_module, "monotonic", lambda: float("inf"))
     await use()
-    [counts] = (await store.usage.history(3, hour, hour + HOUR, Granularity.HOUR)).values()
+    [counts] = (await store.usage.counts(3, hour, hour + HOUR, Granularity.HOUR)).values()
     assert 1 == counts.admitted
 
 
@@ -252,7 +252,7 @@ async def test_an_outage_in_the_middle_of_a_save_keeps_what_is_not_saved(
         await backend.save()
     await backend.save()
     hour = Granularity.HOUR.start(clock.now)
-    counted = [await store.usage.history(number, hour, hour + HOUR, Granularity.HOUR) for number in range(1, 5)]
+    counted = [await store.usage.counts(number, hour, hour + HOUR, Granularity.HOUR) for number in range(1, 5)]
     assert [1] * 4 == [counts.admitted for found in counted for counts in found.values()]
     assert {1, 2, 3, 4} == set(await store.usage.all())
 

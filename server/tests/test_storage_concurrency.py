@@ -90,7 +90,7 @@ async def test_a_key_that_is_being_created_is_revoked_when_its_account_closes(po
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("SELECT 1 FROM petstore.accounts FOR SHARE")
             await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, None))
-            await commit_before(other, postgres_stores, store.accounts.close("zoo", BY))
+            await commit_before(other, postgres_stores, store.accounts.close_account("zoo", BY))
         assert [BY.at] * 2 == [key.revoked_at for key in await store.keys.list("zoo")]
 
 
@@ -100,7 +100,7 @@ async def test_changes_of_keys_and_accounts_do_not_wait_for_the_foreign_keys_of_
         await other.execute("SELECT 1 FROM petstore.accounts, petstore.keys FOR KEY SHARE")
         await store.keys.rotate(key.id, successor("two"), NOW, BY)
         await store.accounts.change("zoo", suspend(NOW), BY)
-        await store.accounts.close("zoo", BY)
+        await store.accounts.close_account("zoo", BY)
 
 
 async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stores: Stores) -> None:

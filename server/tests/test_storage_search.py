@@ -16,7 +16,7 @@ from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sor
 from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, order_from_fields
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
-from petstore_server.engines.sqlite.dialect import run
+from petstore_server.engines.sqlite.dialect import run_work
 from petstore_server.store import Store, audit, search
 from petstore_server.store.statements import ExecuteMany, Query, Work
 from testing.damage import execute
@@ -111,7 +111,7 @@ def instructions(url: str, queries: Sequence[PageQuery]) -> list[int]:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         for query in queries:
             counts.append(0)
-            run(connection, search.read_page(query, dialect))
+            run_work(connection, search.read_page(query, dialect))
     return counts
 
 
@@ -135,7 +135,7 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
     open_orders = Filters(frozenset({Status.PENDING, Status.SHIPPED}), complete=True)
     for filters, sort in (*product([Filters(pet_id=5)], SORTS[2:4]), *product([open_orders], SORTS[2:])):
         with opened_file(file_store.url) as connection:
-            run(connection, search.read_page(PageQuery(filters, sort, 5), dialect))
+            run_work(connection, search.read_page(PageQuery(filters, sort, 5), dialect))
             assert connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] < 40, (filters, sort)
 
 

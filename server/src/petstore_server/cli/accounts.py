@@ -189,7 +189,7 @@ def close(name: str, yes: bool) -> None:
     """
     if not yes:
         confirm(f"Close the account {name} for good, and revoke all its keys?")
-    account, revoked = with_store(lambda store: store.accounts.close(name, operator()))
+    account, revoked = with_store(lambda store: store.accounts.close_account(name, operator()))
     _show(account)
     comment(f"Revoked {plural(revoked, 'key')}.")
 

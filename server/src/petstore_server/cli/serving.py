@@ -32,7 +32,7 @@ from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable, tracing
 from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.opening import lock_for_serving, migrate_store
-from petstore_server.runtime.servers import listening, run, spread
+from petstore_server.runtime.servers import listening, serve_until_stopped, spread
 from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
 
@@ -100,7 +100,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
                 except OSError:  # the service goes on if nothing reads its stdout
                     abandon_stdout()
 
-        await run(settings, application, public, ready, admin=admin)
+        await serve_until_stopped(settings, application, public, ready, admin=admin)
 
 
 def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:

@@ -177,10 +177,10 @@ class Backend:
                 _log.error("usage not saved", extra=first, exc_info=error)
         return not left
 
-    async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
+    async def usage_counts(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what is not saved yet. Raises ServiceUnavailable."""
         async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
-            saved = await self.store.usage.history(account_id, start, end, by)
+            saved = await self.store.usage.counts(account_id, start, end, by)
             pending = self.activity.pending(account_id)
         unsaved = [(hour, counts) for hour, counts in pending if start <= by.start(hour) < end]
         return merge([*saved.items(), *unsaved], by)

@@ -191,7 +191,7 @@ def _has_terminal() -> bool:
     return True
 
 
-async def run(
+async def serve_until_stopped(
     settings: Settings,
     application: Application,
     listener: socket.socket,

@@ -148,7 +148,7 @@ class Workers:
         await self._workers[0].start()
         await asyncio.gather(*[worker.start() for worker in self._workers[1:]])
 
-    async def run(self) -> None:
+    async def keep_running(self) -> None:
         """Replace each worker that dies, until this is cancelled."""
         await asyncio.gather(*[self._keep(worker) for worker in self._workers])
 
@@ -242,7 +242,7 @@ async def serve_with_workers(
                 opened.callback(group.create_task(run_console(console)).cancel)
                 routes = console.routes
             server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
-            tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
+            tasks = [asyncio.ensure_future(workers.keep_running()), asyncio.ensure_future(server.serve([admin]))]
             await first(server.wait_until_started, tasks)
             on_ready()
             await first(stop.wait, tasks)

@@ -17,7 +17,7 @@ from petstore_server.api.admin import Readiness
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, tracing
 from petstore_server.runtime.opening import lock_for_serving
-from petstore_server.runtime.servers import run
+from petstore_server.runtime.servers import serve_until_stopped
 from petstore_server.settings import Settings
 from petstore_server.telemetry.metrics import exposition
 
@@ -56,4 +56,4 @@ async def _serve(settings: Settings, public: socket.socket, channel: socket.sock
                 while await requests.readline():
                     await report()
 
-        await run(settings, application, public, report, companion=report_on_request)
+        await serve_until_stopped(settings, application, public, report, companion=report_on_request)

@@ -148,7 +148,7 @@ class Accounts(Part):
         return after
 
     @bulk_transaction
-    def close(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
+    def close_account(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
         """End an account for good; return it, and how many keys were revoked. Raises AccountNotFound.
 
         Its history is kept, and its name is not free again. An operator waits, so it waits only briefly for locks; but

@@ -123,7 +123,7 @@ class UsageStore(Part):
         yield ExecuteRows(_SET_KEY_USE, sorted(activity.keys.items()))
         yield ExecuteRows(_SET_API_USE, [(*use, hour) for use, hour in sorted(activity.uses.items())])
 
-    async def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
+    async def counts(self, account_id: int | None, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The hours or days with requests of an account, or the sums of all if it is None, by start, ascending."""
         return merge((await self._summed("start", account_id, by, start, end)).items(), by)
 

@@ -55,7 +55,7 @@ class Connection:
         Raises what the work raises, after a rollback.
         """
         try:
-            result = await self.run(work)
+            result = await self.run_work(work)
             if not self._committing:
                 await self._commit()
         except BaseException:
@@ -72,7 +72,7 @@ class Connection:
         rows = await self._send()
         return rows[-1] if rows else []
 
-    async def run(self, work: Work[Result]) -> Result:
+    async def run_work(self, work: Work[Result]) -> Result:
         """Do the work in a transaction, which `roll_back` ends. Raises what the work raises, and psycopg.Error."""
         rows: Any = None  # what begins a generator
         try:

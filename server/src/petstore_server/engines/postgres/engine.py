@@ -62,7 +62,7 @@ class PostgresEngine:
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         options = self._options
         async with _turn(self._exports, options.read.total), self._pool.long_read(options.export) as connection:
-            yield lambda work: connection.run(work())
+            yield lambda work: connection.run_work(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         options = self._options.bulk if bulk else self._options.write

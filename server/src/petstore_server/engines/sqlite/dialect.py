@@ -160,7 +160,7 @@ def _microseconds(seconds: float) -> int:
     return int(seconds * 1_000_000)
 
 
-def run(connection: apsw.Connection, work: Work[Result]) -> Result:
+def run_work(connection: apsw.Connection, work: Work[Result]) -> Result:
     try:
         statement = next(work)
         while True:

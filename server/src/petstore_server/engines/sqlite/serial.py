@@ -19,7 +19,7 @@ import apsw
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
-from petstore_server.engines.sqlite.dialect import rows_of, run, translated
+from petstore_server.engines.sqlite.dialect import rows_of, run_work, translated
 from petstore_server.store.damage import Damage
 from petstore_server.store.engine import Perform, Snapshot, Stats, run_synchronously
 from petstore_server.store.statements import Execute, Item, Query, Result, Row, Work
@@ -65,7 +65,7 @@ class SerialEngine:
         return await self._on_reader(self._read, lambda connection: rows_of(connection, Query(sql, parameters)))
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._on_reader(self._read, lambda connection: run(connection, work()))
+        return await self._on_reader(self._read, lambda connection: run_work(connection, work()))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
@@ -78,7 +78,7 @@ class SerialEngine:
 
         try:
             await self._on_reader(use, connection.execute, "BEGIN")
-            yield lambda work: self._on_reader(use, lambda: run(connection, work()))
+            yield lambda work: self._on_reader(use, lambda: run_work(connection, work()))
         finally:
             with lock:
                 connection.close()
@@ -185,7 +185,7 @@ class SerialEngine:
             try:
                 self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
                 for perform, group in groupby(jobs, key=itemgetter(0)):
-                    work = partial(run, self._writing, perform([item for _, item in group]))
+                    work = partial(run_work, self._writing, perform([item for _, item in group]))
                     outcomes += await self._call(self._writer, work) if perform is _do_each else work()
                 await self._call(self._writer, self._writing.execute, "COMMIT")
             finally:
