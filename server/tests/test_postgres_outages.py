@@ -252,7 +252,7 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
             nonlocal tries
             tries += 1
             met = tries > 2
-            await connection.run(lock(first))
+            await connection.run_work(lock(first))
             if not met:
                 await both_hold_one.wait()
             await connection.transaction(lock(second))

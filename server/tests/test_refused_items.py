@@ -269,7 +269,7 @@ async def test_a_save_goes_on_in_the_next_round_when_the_store_refuses_much(
         activity.decided(principal(1), "listOrders", local.decide(principal(1)))
         refuse(file_store, "usage", "1", Refusal.STATEMENT)
         with monkeypatch.context() as patch:
-            patch.setattr(backend_module, "_ROUND_MAX_SECONDS", -1.0)
+            patch.setattr(backend_module, "_SAVING_SECONDS", -1.0)
             await backend.save()
         assert [1] == [counts.admitted for _, counts in activity.pending(1)]
         await backend.save()

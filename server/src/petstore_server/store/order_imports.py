@@ -71,12 +71,13 @@ class OrderImport:
 
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
-        by_reference, waiting, unassigned = self._by_reference, frozenset[Named](), frozenset[int]()
+        by_reference = self._by_reference
+        unassigned, waiting = list[int](), NO_KEYS.busy_references
         if by_reference:
             orders, waiting = yield from self._with_known_ids(orders)
-            unassigned = frozenset(at for at, order in enumerate(orders) if order.id == UNASSIGNED)
+            unassigned = [place for place, order in enumerate(orders) if order.id == UNASSIGNED]
         rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
-        own = (yield from self._written_before(rows)) if by_reference else frozenset()
+        own = (yield from self._written_before(rows)) if by_reference else ()
         if unassigned:
             known = {order.id for order in orders}
             orders = yield from self._with_new_ids(orders)
