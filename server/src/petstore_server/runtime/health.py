@@ -41,17 +41,17 @@ class _Seen:
     store_id: str | None = None
 
 
-async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bool) -> list[CheckResult]:
-    """Run every check. `clock` gives Unix seconds. If the store cannot be opened, checks of its content are left out.
+async def examine(settings: Settings, clock: Callable[[], float]) -> list[CheckResult]:
+    """Run every check, in a process that serves no requests. `clock` gives Unix seconds.
 
-    `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
+    If the store cannot be opened, checks of its content are left out. One that is quick to read is read in full.
     """
     seen = _Seen(clock)
     file = store_file(settings)
     holds_store = None if file is None else is_served(file)
     server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
-    store = await _store(settings, seen, in_full=in_full, advise=not moved)
+    store = await _store(settings, seen, advise=not moved)
     redis = await _redis(settings, seen)
     return [*_settings(settings), *redis, *_machine(settings, seen), *store, *server]
 
@@ -145,7 +145,7 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
         return [CheckResult("redis", "fail", message, remedy)]
 
 
-async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool) -> list[CheckResult]:
+async def _store(settings: Settings, seen: _Seen, *, advise: bool) -> list[CheckResult]:
     try:
         async with named_store(settings) as store:
             await store.check()
@@ -166,7 +166,7 @@ async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool
         if isinstance(error, StoreDamaged) or (isinstance(error, ServiceUnavailable) and error.damaged):
             return [CheckResult("store", "fail", reason, *_after_damage(settings))]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
-    return [*results, await asyncio.to_thread(_integrity, settings, in_full=in_full)]
+    return [*results, await asyncio.to_thread(_integrity, settings)]
 
 
 def _after_damage(settings: Settings) -> tuple[str, Action]:
@@ -175,9 +175,9 @@ def _after_damage(settings: Settings) -> tuple[str, Action]:
     return "Stop all servers, restore the latest sound backup, then start them.", "restore"
 
 
-def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
+def _integrity(settings: Settings) -> CheckResult:
     file = store_file(settings)
-    if not in_full or file is None or file.stat().st_size > _QUICK_TO_READ:
+    if file is None or file.stat().st_size > _QUICK_TO_READ:
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     try:
         problems, _ = opening.check_store(settings)
