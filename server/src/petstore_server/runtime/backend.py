@@ -44,17 +44,17 @@ _log = logging.getLogger(__name__)
 
 
 _KINDS = (*Unsaved._fields, *Activity._fields)
-_Row = tuple[int, Any, Any]  # what was counted: its place in _KINDS, its key, and the count
+_Count = tuple[int, Any, Any]  # what was counted: its place in _KINDS, its key, and the count
 
 
-def _rows(unsaved: Unsaved, activity: Activity) -> list[_Row]:
+def _to_counts(unsaved: Unsaved, activity: Activity) -> list[_Count]:
     counted: tuple[Mapping[Any, Any], ...] = unsaved.usage, {ban.key_id: ban for ban in unsaved.bans}, *activity
     return [(kind, key, value) for kind, values in enumerate(counted) for key, value in values.items()]
 
 
-def _counted(rows: Sequence[_Row]) -> tuple[Unsaved, Activity]:
+def _from_counts(counts: Sequence[_Count]) -> tuple[Unsaved, Activity]:
     usage, bans, *activity = counted = [dict[Any, Any]() for _ in _KINDS]
-    for kind, key, value in rows:
+    for kind, key, value in counts:
         counted[kind][key] = value
     return Unsaved(usage, tuple(bans.values())), Activity(*activity)
 
@@ -88,7 +88,7 @@ class Backend:
         self._access_version = access_version
         self._saving = asyncio.Lock()
         self._saves = 0
-        self._refused: dict[tuple[int, Any], float] = {}  # rows that the store refused, until they are tried again
+        self._refused: dict[tuple[int, Any], float] = {}  # counts that the store refused, until tried again
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
         """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable.
@@ -133,7 +133,7 @@ class Backend:
             unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
             return False
-        if not await self._save_rows(_rows(unsaved, activity)):
+        if not await self._save_counts(_to_counts(unsaved, activity)):
             return False
         self.local.saved(unsaved)
         self._saves += 1
@@ -145,33 +145,33 @@ class Backend:
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
         return self.activity.max_taken in (len(activity.accounts), len(activity.keys))
 
-    async def _save_rows(self, rows: Sequence[_Row]) -> bool:
-        """Save rows, and put back what no time was left for; return whether there was time for all.
+    async def _save_counts(self, counts: Sequence[_Count]) -> bool:
+        """Save counts, and put back what no time was left for; return whether there was time for all.
 
-        Rows that the store refuses are lost, and for a while what is counted later; the first is logged.
+        Counts that the store refuses are lost, and for a while what is counted later; the first is logged.
         """
         ends = monotonic() + _SAVING_SECONDS
-        self._refused = {row: until for row, until in self._refused.items() if monotonic() < until}
-        rows = [row for row in rows if row[:2] not in self._refused]
-        left, failures = rows.copy(), list[tuple[_Row, Exception]]()
+        self._refused = {count: until for count, until in self._refused.items() if monotonic() < until}
+        counts = [count for count in counts if count[:2] not in self._refused]
+        left, failures = counts.copy(), list[tuple[_Count, Exception]]()
 
-        async def save(part: Sequence[_Row]) -> None:
-            if monotonic() <= ends or len(left) == len(rows):  # each round saves or refuses something
-                unsaved, activity = _counted(part)
+        async def save(part: Sequence[_Count]) -> None:
+            if monotonic() <= ends or len(left) == len(counts):  # each round saves or refuses something
+                unsaved, activity = _from_counts(part)
                 await self.store.usage.save(*unsaved, activity)
                 del left[: len(part)]
 
-        def refuse(row: _Row, error: Exception) -> None:
-            failures.append((row, error))
-            left.remove(row)
+        def refuse(count: _Count, error: Exception) -> None:
+            failures.append((count, error))
+            left.remove(count)
 
         try:
-            await in_halves(save, rows, refuse)
+            await in_halves(save, counts, refuse)
         finally:
-            unsaved, activity = _counted(left)
+            unsaved, activity = _from_counts(left)
             self.local.put_back(unsaved)
             self.activity.put_back(activity)
-            self._refused |= {row[:2]: monotonic() + _REFUSED_SECONDS for row, _ in failures}
+            self._refused |= {count[:2]: monotonic() + _REFUSED_SECONDS for count, _ in failures}
             for (kind, key, _), error in failures[:1]:
                 first = {"rows": len(failures), "first": f"{_KINDS[kind]} {key}", "retry_in_seconds": _REFUSED_SECONDS}
                 _log.error("usage not saved", extra=first, exc_info=error)

@@ -11,7 +11,7 @@ from petstore_server.domain.orders import ORDER_FIELDS, Order
 from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import NO_KEYS, Dialect, Named, PlacementKeys, TryAgain
 from petstore_server.store.records import changed_row, order_row, read_order
-from petstore_server.store.references import References
+from petstore_server.store.references import References, find_references
 from petstore_server.store.statements import Query, Row, Work, marks
 
 _Outcome = tuple[StoredOrder, Order | None]  # the order after a change and before it, None if it is new
@@ -37,7 +37,7 @@ def change_all(
         if batch.given <= looked_up:
             break
         looked_up |= batch.given  # with those that orders have, again
-        found = yield from dialect.find_keys([], sorted(looked_up), 0.0)
+        found = yield from find_references(dialect, looked_up)
     at = NOT_YET
     existing: Collection[int] = ()
     if batch.audit:

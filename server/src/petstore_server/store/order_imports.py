@@ -21,7 +21,7 @@ from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
 from petstore_server.store.engine import NO_KEYS, Dialect, Named
 from petstore_server.store.imports import add_batch
 from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_row, read_order
-from petstore_server.store.references import References
+from petstore_server.store.references import References, find_references
 from petstore_server.store.statements import OWNER_NAME, Query, Row, Work, marks
 
 _FIND_ORIGINS = f"SELECT {COLUMNS}, {OWNER_NAME}, account_id, placed, imported {WITH_IDS}"
@@ -87,8 +87,8 @@ class OrderImport:
         found = NO_KEYS
         if owners:
             possible = possible_references(existing, orders)
-            named = sorted({(owners[name], reference) for name, reference in possible if name in owners})
-            found = yield from self._dialect.find_keys([], named, 0.0)
+            named = {(owners[name], reference) for name, reference in possible if name in owners}
+            found = yield from find_references(self._dialect, named)
         if self._rule is None:
             outcomes, changed = evaluate(orders, existing, evaluate_import, kept_of, repeated=repeated)
         else:
@@ -135,7 +135,7 @@ class OrderImport:
         owners = yield from _find_owners(orders)
         wanted = [_named(order, owners) for order in orders]
         names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
-        found = yield from self._dialect.find_keys([], sorted(names), 0.0)
+        found = yield from find_references(self._dialect, names)
         with_ids = [
             order._replace(id=found.references.get(name, UNASSIGNED)) if order.id == UNASSIGNED else order
             for name, order in zip(wanted, orders, strict=True)

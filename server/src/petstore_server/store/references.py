@@ -1,6 +1,14 @@
 """References while orders change together: no order gets one that another order of its owner has (D21)."""
 
-from petstore_server.store.engine import Named, PlacementKeys
+from collections.abc import Iterable
+
+from petstore_server.store.engine import Dialect, Named, PlacementKeys
+from petstore_server.store.statements import Work
+
+
+def find_references(dialect: Dialect, references: Iterable[Named]) -> Work[PlacementKeys]:
+    """Lock these references, and find the first order of each owner with each."""
+    return dialect.find_keys([], sorted(references), 0.0)
 
 
 class References:
