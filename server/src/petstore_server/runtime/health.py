@@ -1,4 +1,4 @@
-"""All health checks in order, for the command line; and those of a server that runs, for the operator console."""
+"""Health checks: all in order, for the command line; those of a server that runs, for the console; and its host."""
 
 import asyncio
 import ipaddress

@@ -50,7 +50,7 @@ class PostgresEngine:
         if short:
             [rows] = await self._pool.use(read, self._options.read)
         else:
-            async with _turn(self._scans, self._options.scan.total):
+            async with _slot(self._scans, self._options.scan.total):
                 [rows] = await self._pool.use(read, self._options.scan)
         return rows
 
@@ -61,7 +61,7 @@ class PostgresEngine:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         options = self._options
-        async with _turn(self._exports, options.read.total), self._pool.long_read(options.export) as connection:
+        async with _slot(self._exports, options.read.total), self._pool.long_read(options.export) as connection:
             yield lambda work: connection.run_work(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
@@ -117,13 +117,13 @@ class PostgresEngine:
 
 
 @asynccontextmanager
-async def _turn(turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
+async def _slot(slots: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
     """Wait up to `seconds` for a slot for long reads. Raises ServiceUnavailable if none is free by then."""
     try:
-        await asyncio.wait_for(turns.acquire(), seconds)
+        await asyncio.wait_for(slots.acquire(), seconds)
     except TimeoutError:
         raise ServiceUnavailable(f"{LONG_READS} long reads are under way already") from None
     try:
         yield
     finally:
-        turns.release()
+        slots.release()
