@@ -30,10 +30,10 @@ def place_all(
     new = _new_orders(requests, found)
     placed: Sequence[tuple[int, int]] = ()
     if new:
-        placed = yield from dialect.place_orders([_placed_row(*each) for each in new.values()], first_assigned, now)
-    assigned = dict(zip(new, placed, strict=False))  # by key: the identifier, and the time
-    named_by = {placement.owned_reference: key for key, (placement, _) in new.items()}
-    return [_outcome(request, found, new, assigned, named_by) for request in requests]
+        rows = [_placed_row(*each) for each in new.values()]
+        placed = yield from dialect.place_orders(rows, first_assigned, now)
+    known = _with_placed(found, new, placed)
+    return [_outcome(request, known, new) for request in requests]
 
 
 def _new_orders(requests: Sequence[PlacementRequest], found: PlacementKeys) -> dict[Named, PlacementRequest]:
@@ -49,35 +49,39 @@ def _new_orders(requests: Sequence[PlacementRequest], found: PlacementKeys) -> d
     return new
 
 
+def _with_placed(
+    found: PlacementKeys, new: Mapping[Named, PlacementRequest], placed: Sequence[tuple[int, int]]
+) -> PlacementKeys:
+    """What was found, and the keys and references of new orders; `placed` is empty if no identifiers were left."""
+    keys, references = dict(found.keys), dict(found.references)
+    for place, (key, (placement, _)) in enumerate(new.items()):
+        written = placed[place] if placed else ()
+        keys[key] = placement.digest, *written
+        if written and placement.owned_reference is not None:
+            references[placement.owned_reference] = written[0]
+    return found._replace(keys=keys, references=references)
+
+
 def _outcome(
-    request: PlacementRequest,
-    found: PlacementKeys,
-    new: Mapping[Named, PlacementRequest],
-    assigned: Mapping[Named, tuple[int, int]],
-    named_by: Mapping[Named | None, Named],
+    request: PlacementRequest, known: PlacementKeys, new: Mapping[Named, PlacementRequest]
 ) -> Placed | Exception:
-    """The outcome of a request. `named_by` leads from the references of new orders to their keys."""
+    """The outcome of a request, by the keys and references that are `known` after all were placed."""
     placement = request[0]
     key, named = placement.identity, placement.owned_reference
-    if key in found.busy_keys:
+    if key in known.busy_keys:
         return IdempotencyKeyInUse()
-    if key not in found.keys and key not in new:
-        return _reference_outcome(named, found, assigned.get(named_by.get(named, key)))
-    digest, *placed = found.keys[key] if key in found.keys else (new[key][0].digest, *assigned.get(key, ()))
-    if not placed:
-        return NoIdentifierLeft()
-    if digest != placement.digest:
-        return IdempotencyKeyReused()
-    return placement.placed(*placed, replayed=new.get(key) is not request)
-
-
-def _reference_outcome(named: Named | None, found: PlacementKeys, placed: tuple[int, int] | None) -> Exception:
-    """The outcome of a request whose reference another order has, or the one `placed` in the same batch."""
-    if named in found.busy_references:
+    if key in known.keys:
+        digest, *written = known.keys[key]
+        if not written:
+            return NoIdentifierLeft()
+        if digest != placement.digest:
+            return IdempotencyKeyReused()
+        return placement.placed(*written, replayed=new.get(key) is not request)
+    if named in known.busy_references:
         return TryAgain("another program is placing an order with this reference")
-    if named is not None and named in found.references:
-        return ReferenceInUse(found.references[named])
-    return NoIdentifierLeft() if placed is None else ReferenceInUse(placed[0])
+    if named is not None and named in known.references:
+        return ReferenceInUse(known.references[named])
+    return NoIdentifierLeft()
 
 
 def _placed_row(placement: Placement, actor: Actor) -> Row:
