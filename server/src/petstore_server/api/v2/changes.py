@@ -104,7 +104,9 @@ class Changes:
                     del self._places[place]
         return uncached(request.headers, body)
 
-    async def _next_clock(self, request: Request, seen: ChangeClock, owner: int | None, ends: float) -> ChangeClock | None:
+    async def _next_clock(
+        self, request: Request, seen: ChangeClock, owner: int | None, ends: float
+    ) -> ChangeClock | None:
         """Wait for a clock later than the one that was `seen`; None if the time, the client or the server ends first.
 
         `ends` is a time of the event loop.
