@@ -10,7 +10,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, revoke
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
 
 BANNED = 60

@@ -20,7 +20,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.roles import Role
 from petstore_server.operations import monitor
 from petstore_server.runtime.application import make_console
-from petstore_server.runtime.installation import webhook_service
+from petstore_server.runtime.opening import webhook_service
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.clock import Clock

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from petstore_server.runtime.installation import is_sqlite
+from petstore_server.runtime.opening import is_sqlite
 from testing.stores import Stores, opened_file
 
 

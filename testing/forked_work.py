@@ -27,7 +27,7 @@ from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.reading import read_batches
 from petstore_server.imports.schema import Schema
-from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
+from petstore_server.runtime.opening import is_sqlite, opened_store, sqlite_path
 from petstore_server.store.webhooks import Webhooks
 from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.delivery import Deliveries

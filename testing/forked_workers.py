@@ -14,7 +14,7 @@ from typing import NoReturn
 from unittest import mock
 
 from petstore_server.cli.worker import worker
-from petstore_server.runtime.workers import Worker
+from petstore_server.runtime.supervisor import Worker
 
 
 class _Forked:

@@ -15,7 +15,7 @@ from petstore_server.runtime.servers import AdminServer
 from petstore_server.server import listener as listening
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
-from petstore_server.server.state import Deadlines
+from petstore_server.server.scheduler import Deadlines
 from testing.subprocesses import PATIENCE
 
 LIST = 10_000_000

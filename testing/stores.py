@@ -24,7 +24,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Suc
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.engines import postgres
 from petstore_server.engines.sqlite import lock_for_serving, migrate
-from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
+from petstore_server.runtime.opening import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
 from petstore_server.store.listing import OrderList
 from testing.engines import PostgresEngine

@@ -8,9 +8,10 @@ from typing import Any, TypeVar, cast
 
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
-from petstore_server.store.engine import Engine, Query, Row, Statement, Work
+from petstore_server.runtime.opening import is_sqlite, sqlite_path
+from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing
+from petstore_server.store.statements import Query, Row, Statement, Work
 
 Result = TypeVar("Result")
 

@@ -18,7 +18,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, ed
 from petstore_server.domain.webhooks import SigningSecrets, Webhook
 from petstore_server.operations.webhooks import Revealed, Start, WebhookService
 from petstore_server.store import Store
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.store.webhooks import LEASE_SECONDS
 from petstore_server.webhooks import addresses as addresses_module
 from petstore_server.webhooks.addresses import Addresses
@@ -249,7 +249,7 @@ async def end_leases(store: Store) -> None:
     """Set the leases back, as if their time had passed."""
 
     def work() -> Work[None]:
-        yield Command(f"UPDATE petstore.webhooks SET leased_until = leased_until - {LEASE_SECONDS}")
+        yield Execute(f"UPDATE petstore.webhooks SET leased_until = leased_until - {LEASE_SECONDS}")
 
     await store.engine.transaction(work)
 

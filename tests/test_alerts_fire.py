@@ -23,7 +23,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Webhook, WebhookState
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from testing.deployment import Deployment
 from testing.engines import PostgresEngine, running_engine
 from testing.failover import disconnect, promote, running_pair

@@ -15,8 +15,9 @@ import pytest
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
-from petstore_server.domain.orders import CANCEL, Order, Placement, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import check, migrate
 from petstore_server.engines.postgres.opening import SCHEMA
 from testing import needs

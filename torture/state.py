@@ -12,9 +12,10 @@ from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import ApiKey, Environment, Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
-from petstore_server.domain.orders import Order, Placement, Status
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite.maintenance import check
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.runtime.opening import is_sqlite, sqlite_path
 from petstore_server.store import Store
 from testing.stores import opened_at
 

@@ -20,7 +20,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import Order
 from petstore_server.runtime import servers
-from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask
 from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
@@ -85,7 +85,7 @@ async def test_a_server_is_ready_once_its_admin_port_responds_and_drains_when_th
     with socket.create_server(("127.0.0.1", 0)) as public, socket.create_server(("127.0.0.1", 0)) as admin:
         given = service.settings, service.application, public, on_ready
         with pytest.raises(OSError, match="too many files") if error else nullcontext():
-            await servers.run(*given, admin=admin, companion=partial(asyncio.sleep, 0))
+            await servers.serve_until_stopped(*given, admin=admin, companion=partial(asyncio.sleep, 0))
     assert ([] if error else ["admin port", "ready"]) == begun
     assert (True, tasks) == (service.application.gate.draining, asyncio.all_tasks())
 

@@ -12,7 +12,8 @@ import pytest
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.orders import CANCEL, Order, Placement
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.operations.audit import entry_fields
 from testing.cli import CommandLine
 from testing.service import Service, bearer

@@ -18,9 +18,10 @@ from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
-from petstore_server.runtime import backend, installation
-from petstore_server.runtime.backend import compact_history
-from petstore_server.runtime.installation import host_identity, read_counters, sqlite_path
+from petstore_server.runtime import background, health
+from petstore_server.runtime.background import compact_history
+from petstore_server.runtime.health import host_identity
+from petstore_server.runtime.opening import read_counters, sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
@@ -149,7 +150,7 @@ async def test_counts_are_saved_once_when_a_save_is_cancelled(each_deployment: D
     await save_cancelled(service)
     await service.backend.save()
     end = int(service.clock.now) + 1
-    [counts] = (await service.backend.history(1, 0, end, Granularity.HOUR)).values()
+    [counts] = (await service.backend.usage_counts(1, 0, end, Granularity.HOUR)).values()
     assert 5 == counts.admitted
 
 
@@ -176,19 +177,19 @@ async def test_the_background_tasks_of_a_process_delete_what_is_old(
     for task in service.application.background:
         await task.work()
     kept = service.clock.now - DAY, service.clock.now - 30 * DAY
-    assert [[call(time, backend._MAX_FORGOTTEN)] for time in kept] == [forget.mock_calls for forget in forgets]
-    assert {} == await service.backend.history(1, 0, int(service.clock.now), Granularity.DAY)
+    assert [[call(time, background._MAX_FORGOTTEN)] for time in kept] == [forget.mock_calls for forget in forgets]
+    assert {} == await service.backend.usage_counts(1, 0, int(service.clock.now), Granularity.DAY)
 
 
 async def test_the_usage_history_is_compacted_step_by_step_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     monkeypatch.setattr(asyncio, "sleep", pause := AsyncMock())
-    monkeypatch.setattr(backend, "monotonic", Mock(side_effect=[0.0, 1.0, 2.0, 9.0, 13.9, 14.0]))
+    monkeypatch.setattr(background, "monotonic", Mock(side_effect=[0.0, 1.0, 2.0, 9.0, 13.9, 14.0]))
     usage = AsyncMock(**{"compact.side_effect": [True, True, False, True, True, True]})
     for _ in range(2):
         await compact_history(usage, settings, 9 * DAY + 1)
     assert [call.compact(7 * DAY, 4 * DAY)] * 5 == usage.mock_calls
-    assert [call(backend._COMPACT_GAP_SECONDS)] * 3 == pause.mock_calls
+    assert [call(background._COMPACT_GAP_SECONDS)] * 3 == pause.mock_calls
 
 
 @pytest.mark.settings(**STRICT)
@@ -256,7 +257,7 @@ def test_a_host_that_shares_its_store_is_known_by_its_name_and_its_address(monke
         return host_identity(read_settings({"PETSTORE_DATABASE_URL": url})).removeprefix(socket.gethostname())
 
     own = {"db2.example": "10.0.0.7", "2001:db8::5": "2001:db8::7", "192.0.2.1": "10.0.0.8"}
-    monkeypatch.setattr(installation, "_own_address", own.get)
+    monkeypatch.setattr(health, "_own_address", own.get)
     assert ":8081" == identity("sqlite:///orders.db")
     assert ":8081 at 10.0.0.7" == identity("postgresql://me:p%40ss@db1.example:5432,db2.example:5433/petstore")
     assert ":8081 at 2001:db8::7" == identity("postgresql://me@[2001:db8::5]:5432/petstore")
@@ -266,4 +267,4 @@ def test_a_host_that_shares_its_store_is_known_by_its_name_and_its_address(monke
 
 
 def test_an_address_of_this_machine_is_not_loopback() -> None:
-    assert [None, None] == [installation._own_address(host) for host in ("127.0.0.1", "no-such-host.invalid")]
+    assert [None, None] == [health._own_address(host) for host in ("127.0.0.1", "no-such-host.invalid")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask, run_tasks
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, run_tasks
 from testing.clock import Clock
 from testing.public_server import until
 
@@ -57,7 +57,7 @@ async def test_the_pauses_grow_to_five_seconds_and_are_never_shorter_than_the_us
 async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "petstore_server")
     work = Work(*[ServiceUnavailable("the disk is full")] * 2, ServiceUnavailable("it is locked"))
     await run_until([BackgroundTask("save usage", work, 0.001)], lambda: work.rounds >= 6)
     assert [

@@ -24,7 +24,6 @@ from petstore_server.operations.health import CheckResult, check_backups, check_
 from petstore_server.operations.health_machine import LARGE_LOG, check_disk
 from petstore_server.runtime import health
 from petstore_server.runtime.health import examine
-from petstore_server.runtime.maintenance import check
 from petstore_server.settings import SettingsError, read_settings
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
@@ -159,7 +158,7 @@ def test_doctor_says_what_to_do_about_a_store_that_cannot_be_opened(
             remedy, action = (MOUNT, None) if isinstance(error, errors.NoStore) else (remedy, action)
         check_server = Mock(return_value=[CheckResult("server", server, "A server runs.")])
         monkeypatch.setattr(health_machine, "check_server", check_server)
-        found = asyncio.run(examine(settings, time.time, in_full=False))
+        found = asyncio.run(examine(settings, time.time))
         assert ("store", "fail", message, remedy, action, "") in found
 
 
@@ -253,16 +252,14 @@ def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(cl
     assert ("fail", f"{answers}, but it does not use this store.") == unused["server"]
 
 
-def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(cli: CommandLine) -> None:
-    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}", "PETSTORE_ADMIN_PORT": "0"})
-    for in_full, message in (
-        (False, "The store was not read in full."),
-        (True, "The store was read in full and is sound."),
-    ):
-        with patch("petstore_server.runtime.maintenance.check", wraps=check) as read:
-            found = asyncio.run(examine(settings, time.time, in_full=in_full))
-        assert [message] == [result.message for result in found if result.check == "integrity"]
-        assert in_full == read.called
+@pytest.mark.parametrize(
+    ("most", "message"), [(0, "The store was not read in full."), (1 << 30, "The store was read in full and is sound.")]
+)
+def test_the_doctor_reads_a_store_in_full_that_is_quick_to_read(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, most: int, message: str
+) -> None:
+    monkeypatch.setattr(health, "_QUICK_TO_READ", most)
+    assert ("ok", message) == results(cli)["integrity"]
 
 
 def test_doctor_reports_a_store_that_other_users_can_access_or_this_one_cannot(cli: CommandLine) -> None:

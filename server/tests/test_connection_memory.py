@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from petstore_server.server import state
+from petstore_server.server import scheduler
 from petstore_server.server.messages import Request, Response
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.writer import WRITE_MARK
@@ -35,9 +35,9 @@ def sockets_of(port: int) -> list[Socket]:
 
 
 def test_the_bounds_and_deadlines_are_the_documented_ones() -> None:
-    assert (64 << 20, 128 << 20) == (state.MAX_UNFINISHED, state.MAX_UNREAD)
-    assert (10, 60, 60, 2, 1) == state.Deadlines()
-    assert ("maximum", "unfinished", "unread") == state.REFUSED
+    assert (64 << 20, 128 << 20) == (scheduler.MAX_UNFINISHED, scheduler.MAX_UNREAD)
+    assert (10, 60, 60, 2, 1) == scheduler.Deadlines()
+    assert ("maximum", "unfinished", "unread") == scheduler.REFUSED
 
 
 async def test_the_kernel_keeps_little_of_a_response_that_is_not_read() -> None:
@@ -85,7 +85,7 @@ async def test_a_response_is_whole_if_its_client_reads_late(closes: bool) -> Non
 async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_cut_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(state, "MAX_UNREAD", 4 * WRITE_MARK)
+    monkeypatch.setattr(scheduler, "MAX_UNREAD", 4 * WRITE_MARK)
     async with serving() as (server, port):
         reader, writer = await connect(port)
         writer.write(GET)
@@ -108,7 +108,7 @@ async def test_of_too_many_unread_responses_those_that_nothing_was_read_of_are_c
 async def test_of_too_many_incomplete_requests_the_oldest_are_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(state, "MAX_UNFINISHED", 10 * len(LARGE_HEAD))
+    monkeypatch.setattr(scheduler, "MAX_UNFINISHED", 10 * len(LARGE_HEAD))
     with caplog.at_level(logging.WARNING):
         async with serving() as (server, port):
             known = await connect(port)
@@ -153,7 +153,7 @@ def test_a_connection_keeps_nothing_of_a_request_that_is_complete(end: bytes) ->
 
 def wait_for_requests() -> None:
     """A busy machine does not read hundreds of them in the ten seconds that each has."""
-    vars(state)["Deadlines"] = partial(state.Deadlines, request=PATIENCE)
+    vars(scheduler)["Deadlines"] = partial(scheduler.Deadlines, request=PATIENCE)
 
 
 def test_memory_of_incomplete_requests_is_given_back(tmp_path: Path) -> None:

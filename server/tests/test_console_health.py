@@ -12,7 +12,7 @@ from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.health import HostHealth
 from petstore_server.operations import monitor
 from petstore_server.operations.health import CheckResult
-from petstore_server.runtime import maintenance
+from petstore_server.runtime import opening
 from testing.console import Browser, Console, running_console
 from testing.stores import Stores, add_key
 from testing.subprocesses import busy
@@ -136,7 +136,7 @@ async def test_a_check_that_cannot_be_made_says_so_and_hides_no_other(
 ) -> None:
     locked, full = ServiceUnavailable("it is locked"), StoreUnusable("It is full.", "Wait.")
     monkeypatch.setattr(console.store.orders, "last_identifier", AsyncMock(side_effect=locked))
-    monkeypatch.setattr(maintenance, "postgres_state", AsyncMock(side_effect=full))
+    monkeypatch.setattr(opening, "postgres_state", AsyncMock(side_effect=full))
     await add_key(console.store)
     await console.check()
     checks = {each.check for each in console.sources.monitor.checks or ()}

@@ -354,8 +354,8 @@ async def test_the_page_of_an_import_shows_its_outcome_and_offers_its_rejects(
 
 async def test_the_page_of_an_import_that_was_not_finished_says_why(console: Console, browser: Browser) -> None:
     cli = console.store.imports
-    await cli.note("orders", "import-1", BY, "a.csv", state="failed", error="Enter a “Format”.")
-    await cli.note("orders", "import-2", BY, "b.csv", state="interrupted")
+    await cli.set_state("orders", "import-1", BY, "a.csv", state="failed", error="Enter a “Format”.")
+    await cli.set_state("orders", "import-2", BY, "b.csv", state="interrupted")
     await console.store.orders.import_batch([Order(1)], "import-3", BY)
     text = await browser.get("/imports/import-1")
     assert "It failed" in text
@@ -529,7 +529,7 @@ async def test_an_import_that_is_stopped_may_end_in_its_own_way(
         assert expiry.cancelled()
         assert "stop the import first. Go to the overview" in await browser.submit(f"{path}/discard", status=409)
         await job.begun.wait()
-        await console.store.imports.note("orders", "import-1", BY, "a.csv", state="interrupted")
+        await console.store.imports.set_state("orders", "import-1", BY, "a.csv", state="interrupted")
         assert shown in await browser.submit(f"{path}/stop")
     assert (tmp_path / "ended").is_dir() or end == "None"
 

@@ -176,7 +176,7 @@ async def test_a_session_that_this_process_does_not_know_is_valid_while_the_stor
 ) -> None:
     console.sources._sessions.clear()
     console.clock.now += SESSION_LIFETIME - 1
-    await console.store.engine.damage.note("seen")
+    await console.store.engine.damage.save("seen")
     assert "Overview" in await browser.get("/")
 
 

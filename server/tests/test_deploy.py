@@ -28,7 +28,7 @@ from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
 from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.server.messages import MAX_HEADERS
-from petstore_server.server.state import Deadlines
+from petstore_server.server.scheduler import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from petstore_server.webhooks.addresses import Addresses, AddressRefused, Network
 from testing.cases import for_all

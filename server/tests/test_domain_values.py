@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.errors import ChangedMeanwhile, InvalidField, StoreUnusable, replacing_remedy
 from petstore_server.domain.health import STATES, HostHealth, State
-from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, Rejected, id_ranges
+from petstore_server.domain.imports import (
+    MAX_KEPT_REJECTS,
+    REJECTS_LIFETIME,
+    ImportOutcome,
+    Rejected,
+    evaluate_pet_import,
+    id_ranges,
+)
 from petstore_server.domain.keys import Environment, KeyState
 from petstore_server.domain.lists import NumberedPage, clamp_page
-from petstore_server.domain.orders import ImportOutcome
-from petstore_server.domain.pets import evaluate_pet_import, pet_from_fields
+from petstore_server.domain.pets import pet_from_fields
 from petstore_server.domain.roles import Role, role_of
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import FILE_STAMP, are_canonical, file_stamp, format_hour

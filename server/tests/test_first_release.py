@@ -15,14 +15,15 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
-from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order, Placement
+from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.operations.orders import claim_orders
-from petstore_server.runtime import backend
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime import background
+from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from petstore_server.store import orders as stored_orders
 from testing import first_release
@@ -116,13 +117,13 @@ async def test_a_server_sets_owners_in_the_background_for_some_seconds_at_a_time
     old: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_orders, "CLAIMED_TOGETHER", 1)
-    monkeypatch.setattr(backend, "_ROUND_MAX_SECONDS", 0.0)
+    monkeypatch.setattr(background, "_ROUND_MAX_SECONDS", 0.0)
     execute(old, "DELETE FROM petstore.orders WHERE id = 5")
     async with old.opened() as store:
-        assert [2, 3, 4, 4] == [await backend.claim_some(store, time.time, after) for after in (0, 2, 3, 4)]
+        assert [2, 3, 4, 4] == [await background.claim_some(store, time.time, after) for after in (0, 2, 3, 4)]
         first_release.add_order(old, 5, "zoo")  # by a process of 1.0.0 that still runs
         assert None is (await store.orders.find(5)).account
-        assert 5 == await backend.claim_some(store, time.time, 4)
+        assert 5 == await background.claim_some(store, time.time, 4)
         assert OWNERS == await owners(store)
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.orders import Order, Placement, Status, ship_on
+from petstore_server.domain.orders import Order, Status, ship_on
+from petstore_server.domain.placements import Placement
 from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store
 from testing.import_files import imported

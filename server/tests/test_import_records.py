@@ -17,8 +17,9 @@ import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import ImportNotFound, ServiceUnavailable
-from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportRun, Rejected
-from petstore_server.domain.orders import CANCEL, ImportOutcome, Order, Placement
+from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportOutcome, ImportRun, Rejected
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.imports import running
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS
@@ -112,7 +113,7 @@ async def test_a_run_that_gives_no_sign_of_life_was_interrupted(
     each_backend: Stores, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silence = "UPDATE petstore.imports SET seen_at = seen_at - %s"
-    await store.imports.note("orders", "import-1", BY, "a.csv")
+    await store.imports.set_state("orders", "import-1", BY, "a.csv")
     assert "running" == (await store.imports.find("import-1")).state
     execute(each_backend, silence, int(SILENT_SECONDS) - 3)
     assert "running" == (await store.imports.find("import-1")).state
@@ -224,7 +225,7 @@ async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backen
 async def test_imports_are_listed_page_by_page(store: Store) -> None:
     for number in range(7):
         actor = BY if number % 2 else Actor("operator:ada", 1.0)
-        await store.imports.note("orders", f"import-{number}", actor, "a.csv", state="finished")
+        await store.imports.set_state("orders", f"import-{number}", actor, "a.csv", state="finished")
     found: list[str] = []
     after = None
     while not found or after:

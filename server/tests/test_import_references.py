@@ -4,7 +4,9 @@ import pytest
 
 from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.orders import Order, Placement, Status
+from petstore_server.domain.errors import NoIdentifierLeft
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.imports import files
 from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store
@@ -112,6 +114,13 @@ async def test_new_orders_get_numbers_of_the_service_where_these_are_kept_apart(
     assert {"A": 1, "C": 2, "B": 1000, "D": 1001} == {
         order.reference or "": order.id for order in await orders_of(shop)
     }
+
+
+async def test_no_order_is_created_by_reference_where_no_number_is_left(shop: Store) -> None:
+    await shop.orders.import_batch([Order(MAX_ASSIGNED_ID)], "import-1", BY)
+    with pytest.raises(NoIdentifierLeft):
+        await shop.orders.import_batch([Order(UNASSIGNED, reference="A")], "import-2", BY, by_reference=True)
+    assert [Order(MAX_ASSIGNED_ID)] == await orders_of(shop)
 
 
 async def test_only_updates_create_no_order_by_reference(shop: Store) -> None:

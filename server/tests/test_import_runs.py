@@ -17,7 +17,9 @@ import pytest
 
 from petstore_server.cli.importing import phrased, scratch_store
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.orders import ImportOutcome, Order, Placement, Status
+from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files, running
 from petstore_server.imports.files import Source
@@ -26,7 +28,7 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.reading import _on_thread, read_ahead
 from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import execute

@@ -10,7 +10,7 @@ import pytest
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from petstore_server.store.listing import Listing, OrderList
 from testing import wire
 from testing.process import exchange

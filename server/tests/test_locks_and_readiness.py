@@ -19,9 +19,10 @@ from petstore_server import store as store_module
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, new_key
 from petstore_server.domain.lists import Filters, PageQuery, Sort
-from petstore_server.domain.orders import CANCEL, Order, Placement
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres.pool import CONNECTIONS
-from petstore_server.runtime.backend import run_tasks
+from petstore_server.runtime.background import run_tasks
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.deployment import Deployment
@@ -44,14 +45,14 @@ USES: tuple[Callable[[Store], Awaitable[object]], ...] = (
     lambda store: store.orders.import_batch([Order(7)], "import:2", BY),
     lambda store: store.orders.last_identifier(),
     lambda store: store.listing.current(),
-    lambda store: store.search.clock(),
+    lambda store: store.search.change_clock(),
     lambda store: store.search.page(_LIMIT),
     lambda store: store.access_version(),
     lambda store: store.audit.record_backup("backup", BY),
     lambda store: store.audit.last_backup(),
     lambda store: store.check(),
     add_key,
-    lambda store: store.engine.damage.note(None),
+    lambda store: store.engine.damage.save(None),
 )
 """What reads or writes the tables that have one row."""
 

@@ -12,7 +12,7 @@ from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.engines.sqlite import opening as sqlite_opening
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.opening import sqlite_path
 from testing.cli import CommandLine
 from testing.damage import execute
 from testing.forked_work import migrate, migrate_at_once

@@ -29,21 +29,10 @@ from petstore_server.domain.errors import (
     ReferenceInUse,
     UnknownAccount,
 )
+from petstore_server.domain.imports import ImportOutcome, kept_of
 from petstore_server.domain.lists import NO_OWNER, Filters, Position, Sort, SortField
-from petstore_server.domain.orders import (
-    CANCEL,
-    COMPLETE,
-    INT64_MAX,
-    INT64_MIN,
-    ImportOutcome,
-    Order,
-    Placed,
-    Placement,
-    Status,
-    correct,
-    kept_of,
-    ship,
-)
+from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Order, Status, correct, ship
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store, search
 from petstore_server.store.listing import starts_piece
 from testing.search_model import SORTS, Entry, Model, expected, in_order, instant, walk
@@ -179,7 +168,7 @@ class Follower:
         found: list[Any] = []
         more = True
         while more:
-            clock = await self._store.search.clock()
+            clock = await self._store.search.change_clock()
             self._token = self._token or tokens.token_of(clock.epoch, Position(0, INT64_MIN), self._owner)
             body = await self._changes.read(self._token, self._limit, clock, self._owner)
             page = json.loads(body or '{"data": [], "more": false}')

@@ -18,7 +18,7 @@ from petstore_server.engines.sqlite import connections
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import ACCEPTED_TOGETHER, PublicServer
 from petstore_server.server.messages import Answer, Request
-from petstore_server.server.state import CONNECTIONS_PER_SHORT_TURN, CONNECTIONS_PER_TURN, MANY_WAITING
+from petstore_server.server.scheduler import CONNECTIONS_PER_SHORT_TURN, CONNECTIONS_PER_TURN, MANY_WAITING
 from petstore_server.server.writer import ResponseWriter
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, running

@@ -11,7 +11,7 @@ import pytest
 from petstore_server.api.v2 import changes
 from petstore_server.domain import tokens
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.lists import Clock, Position
+from petstore_server.domain.lists import ChangeClock, Position
 from petstore_server.domain.orders import CANCEL, INT64_MIN, Order
 from petstore_server.runtime.backend import opened_backend
 from testing.partners import CHANGES, ORDERS, Partner, partner, set_orders
@@ -52,7 +52,7 @@ def counted(service: Service, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(search, name, counting)
 
-    for name in ("clock", "last_changes", "page"):
+    for name in ("change_clock", "last_changes", "page"):
         count(name)
     return asked
 
@@ -111,15 +111,15 @@ async def change_with_the_clock(
     service: Service, monkeypatch: pytest.MonkeyPatch, change: Callable[[], Awaitable[object]]
 ) -> None:
     """Have another process make a change right after the clock was read, once."""
-    search, read = service.backend.store.search, service.backend.store.search.clock
+    search, read = service.backend.store.search, service.backend.store.search.change_clock
 
-    async def clock() -> Clock:
+    async def clock() -> ChangeClock:
         found = await read()
-        monkeypatch.setattr(search, "clock", read)
+        monkeypatch.setattr(search, "change_clock", read)
         await change()
         return found
 
-    monkeypatch.setattr(search, "clock", clock)
+    monkeypatch.setattr(search, "change_clock", clock)
 
 
 async def test_a_change_that_is_made_while_now_is_read_is_no_other_history(
@@ -168,7 +168,7 @@ async def test_a_token_belongs_to_what_an_account_sees(service: Service) -> None
     for client, of in ((one, two), (two, one), (one, everyone), (everyone, one)):
         assert RESET == code(await client.get(CHANGES, after=given[of.account]))
     assert [] == await changed(another, given[everyone.account])
-    epoch = (await service.backend.store.search.clock()).epoch
+    epoch = (await service.backend.store.search.change_clock()).epoch
     of_release_1_0 = tokens.token_of(epoch, Position(0, INT64_MIN))
     assert [1, 2, 3] == await changed(everyone, of_release_1_0)
     assert RESET == code(await one.get(CHANGES, after=of_release_1_0))
@@ -180,7 +180,7 @@ async def test_a_forged_token_does_not_show_when_orders_of_others_changed(servic
     client, other = await partner(service), await partner(service)
     await client.placed("a")
     search = service.backend.store.search
-    epoch, at = (await search.clock()).epoch, (await search.last_changes([client.id]))[client.id]
+    epoch, at = (await search.change_clock()).epoch, (await search.last_changes([client.id]))[client.id]
     forged = {later: tokens.token_of(epoch, Position(at + later, 0), client.id) for later in (0, 1, 10**15)}
     for _ in range(2):
         assert 200 == (await client.get(CHANGES, after=forged[0])).status_code

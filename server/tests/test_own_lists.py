@@ -14,7 +14,8 @@ from petstore_server.api.representation import Representation
 from petstore_server.domain.accounts import VisibleOrders, edit
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import NO_OWNER, PageQuery
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Placement, Status, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.placements import Placement
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.store import Store, search
 from petstore_server.store.listing import Mark, OrderList, Piece

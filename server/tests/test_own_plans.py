@@ -15,11 +15,12 @@ from petstore_server.domain.orders import Order, Status
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.runtime.opening import is_sqlite, sqlite_path
 from petstore_server.store import search as search_module
-from petstore_server.store.engine import Engine, Query
+from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing
 from petstore_server.store.search import Search
+from petstore_server.store.statements import Query
 from testing.damage import execute
 from testing.search_model import SORTS, all_filters, import_orders, instant
 from testing.stores import Stores, add_key, opened_file

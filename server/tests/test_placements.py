@@ -6,18 +6,10 @@ import shlex
 from pathlib import Path
 
 from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
-from petstore_server.domain.orders import (
-    CANCEL,
-    KEY_LIFETIME,
-    MAX_ASSIGNED_ID,
-    Order,
-    Placed,
-    Placement,
-    Status,
-    ship_on,
-)
+from petstore_server.domain.orders import CANCEL, MAX_ASSIGNED_ID, Order, Status, ship_on
+from petstore_server.domain.placements import KEY_LIFETIME, Placed, Placement
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from petstore_server.runtime.installation import sqlite_path
+from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine, Done
 from testing.documents import ROOT

@@ -42,7 +42,7 @@ async def fill(path: Path) -> None:
 
 async def content(store: Store) -> list[Any]:
     return [
-        (await store.search.clock())[1:],
+        (await store.search.change_clock())[1:],
         await store.orders.last_identifier(),
         await store.accounts.list(),
         await store.keys.list(),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.orders import Order, ship
 from petstore_server.engines.postgres import dialect
-from petstore_server.store.engine import Command, Work
 from petstore_server.store.records import order_row
+from petstore_server.store.statements import Execute, Work
 from testing.engines import PostgresEngine
 from testing.stores import BY, Stores, served
 from testing.subprocesses import PATIENCE
@@ -41,7 +41,7 @@ async def _made(stores: Stores) -> None:
 def perform(connection: psycopg.Connection, work: Work[None]) -> None:
     """Run statements without rows in the connection's transaction, which goes on."""
     for statement in work:
-        assert isinstance(statement, Command)
+        assert isinstance(statement, Execute)
         connection.execute(statement.sql.encode(), statement.parameters)
 
 

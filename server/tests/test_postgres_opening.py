@@ -11,13 +11,14 @@ from unittest.mock import AsyncMock
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.domain.orders import Order, Placement
+from petstore_server.domain.orders import Order
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import check, migrate, opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import redis_counters, require_driver
+from petstore_server.runtime.opening import redis_counters, require_driver
 from petstore_server.settings import SettingsError, read_settings
-from petstore_server.store.engine import DAMAGED
+from petstore_server.store.damage import DAMAGED
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, execute, set_record
 from testing.engines import PostgresEngine

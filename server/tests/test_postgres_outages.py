@@ -26,14 +26,16 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import opening
-from petstore_server.engines.postgres.connections import NO_RESPONSE, Connection, Options, transactions
+from petstore_server.engines.postgres.connections import Connection
 from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
+from petstore_server.engines.postgres.faults import NO_RESPONSE
+from petstore_server.engines.postgres.options import Options, transactions
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.runtime.installation import named_store
+from petstore_server.runtime.opening import named_store
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from petstore_server.store.engine import Query, Row, Work
+from petstore_server.store.statements import Query, Row, Work
 from testing.engines import PostgresEngine, running_engine
 from testing.proxy import Proxy
 from testing.redis_engine import own_redis
@@ -250,7 +252,7 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
             nonlocal tries
             tries += 1
             met = tries > 2
-            await connection.run(lock(first))
+            await connection.run_work(lock(first))
             if not met:
                 await both_hold_one.wait()
             await connection.transaction(lock(second))
@@ -428,7 +430,7 @@ async def test_a_locked_table_uses_up_no_connections_and_is_the_reported_reason(
             for table in ("keys", "accounts"):
                 other.execute(locked.format(table).encode())
                 await time_to_refusal(store.check)
-                assert "locked" in await reported_lock(partial(store.accounts.close, "zoo", BY))
+                assert "locked" in await reported_lock(partial(store.accounts.close_account, "zoo", BY))
                 other.rollback()
             other.execute(locked.format("orders").encode())
             waiting, most = [], 0

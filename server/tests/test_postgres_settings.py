@@ -8,10 +8,11 @@ import pytest
 from petstore_server.domain.audit import AuditFilters, AuditPosition
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.orders import CANCEL, Order, Placed, Placement
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.store.engine import Query, Work
+from petstore_server.store.statements import Query, Work
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
 from testing.stores import BY, Stores, add_key, log, opened

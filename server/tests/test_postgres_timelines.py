@@ -6,9 +6,10 @@ import pytest
 from psycopg.errors import LockNotAvailable
 
 from petstore_server.engines.postgres import timelines as timelines_module
-from petstore_server.engines.postgres.connections import Driver, OldPrimary
+from petstore_server.engines.postgres.connections import Driver
+from petstore_server.engines.postgres.faults import OldPrimary
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.store.engine import Row
+from petstore_server.store.statements import Row
 
 
 class Server:

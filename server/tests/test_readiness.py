@@ -10,9 +10,10 @@ import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.engines.postgres.connections import DAMAGE
+from petstore_server.engines.postgres.faults import DAMAGE
 from petstore_server.engines.postgres.pool import Pool
-from petstore_server.store.engine import Damage, Query
+from petstore_server.store.damage import Damage
+from petstore_server.store.statements import Query
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, damage_table
 from testing.engines import running_engine
@@ -79,7 +80,7 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
         with pytest.raises(ServiceUnavailable, match="temporarily unavailable"):
             await store.orders.import_batch([Order(2)], "import:2", BY)
         assert [Order(1)] == await store.orders.find_many([1, 2])
-        await store.engine.damage.note(None)
+        await store.engine.damage.save(None)
     async with each_backend.opened() as store:
         assert None is store.engine.fault()
         await store.orders.change(1, CANCEL, BY)
@@ -88,15 +89,15 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
 @pytest.mark.parametrize("each_backend", ["sqlite"], indirect=True)
 async def test_a_change_that_finds_a_note_of_damage_keeps_no_lock(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as unaware:
-        await one.engine.damage.note("seen")
+        await one.engine.damage.save("seen")
         with pytest.raises(ServiceUnavailable, match="temporarily unavailable"):
             await unaware.orders.import_batch([Order(1)], "import:1", BY)
-        await one.engine.damage.note(None)
+        await one.engine.damage.save(None)
 
 
 def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(cli: CommandLine, scaled_out: dict[str, str]) -> None:
     with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as database:
-        database.execute(Damage.NOTE.encode(), ("seen",))
+        database.execute(Damage.SAVE.encode(), ("seen",))
     cli.must("orders", "import", "-", stdin='{"id":1}')
     cli.execute("UPDATE store SET damage = 'seen'")
     create = ("accounts", "create", "acme", "--plan", "free")
@@ -116,7 +117,7 @@ def test_a_note_of_damage_is_taken_back_where_the_store_is_sound(cli: CommandLin
 
 def test_the_doctor_says_what_to_do_about_damage(cli: CommandLine, scaled_out: dict[str, str]) -> None:
     with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as database:
-        database.execute(Damage.NOTE.encode(), ("seen",))
+        database.execute(Damage.SAVE.encode(), ("seen",))
     cli.must("db", "check")
     cli.execute("UPDATE store SET damage = 'seen'")
     for remedy, settings in (("restore FILE", {}), ("promote a replica. petstore db check", scaled_out)):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from petstore_server.runtime.health import examine
-from petstore_server.runtime.installation import store_file
+from petstore_server.runtime.opening import store_file
 from petstore_server.settings import read_settings
 from testing.deployment import Deployment
 from testing.process import UNLIMITED, Server, environment, new_key, petstore, petstore_json, serving_as
@@ -153,13 +153,13 @@ def test_the_doctor_of_a_store_that_cannot_be_opened_leaves_no_trace_in_redis(tm
 def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_deployment: Deployment) -> None:
     environ = environment(each_deployment, PETSTORE_REDIS_URL=shared_redis().empty(), PETSTORE_ADMIN_PORT="0")
     settings = read_settings({name: environ[name] for name in environ if "PETSTORE" in name})
-    ahead = asyncio.run(examine(settings, lambda: time.time() + 100, in_full=False))
+    ahead = asyncio.run(examine(settings, lambda: time.time() + 100))
     [clock] = [result for result in ahead if result.check == "clock"]
     assert "warn" == clock.level
     assert re.search(r"that of Redis is (99|100|101) seconds behind", clock.message)
     on_postgresql = store_file(settings) is None
     assert on_postgresql == bool(re.search(r"that of PostgreSQL is (99|100|101) seconds behind", clock.message))
-    right = asyncio.run(examine(settings, time.time, in_full=False))
+    right = asyncio.run(examine(settings, time.time))
     assert ["ok"] == [result.level for result in right if result.check == "clock"]
 
 

@@ -13,7 +13,9 @@ from petstore_server.domain.errors import (
     NoIdentifierLeft,
     ReferenceInUse,
 )
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, ImportOutcome, Order, Placed, Placement
+from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, Order
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store
 from testing.stores import BY, Stores, add_key
 

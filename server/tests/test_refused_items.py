@@ -13,16 +13,18 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal, Scope
-from petstore_server.domain.orders import CANCEL, Order, Placed, Placement, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.timestamps import HOUR
 from petstore_server.domain.usage import Granularity
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime import backend as backend_module
-from petstore_server.runtime.backend import Backend, BackgroundTask
+from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.background import BackgroundTask
 from petstore_server.store import Store
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.telemetry.logs import configure_logging
 from petstore_server.webhooks.addresses import Addresses
 from testing.cli import CommandLine
@@ -206,7 +208,7 @@ async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of
     }
     hour = Granularity.HOUR.start(clock.now)
     for account_id in (1, 3, 8):
-        saved = await store.usage.history(account_id, hour, hour + HOUR, Granularity.HOUR)
+        saved = await store.usage.counts(account_id, hour, hour + HOUR, Granularity.HOUR)
         assert ([] if account_id == 3 else [5]) == [counts.admitted for counts in saved.values()]
     assert [] == activity.pending(3)
     await require_usable(store)
@@ -218,7 +220,7 @@ async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of
     execute(each_backend, "DROP TRIGGER refused" + ("" if each_backend.is_sqlite else " ON petstore.usage_history"))
     monkeypatch.setattr(backend_module, "monotonic", lambda: float("inf"))
     await use()
-    [counts] = (await store.usage.history(3, hour, hour + HOUR, Granularity.HOUR)).values()
+    [counts] = (await store.usage.counts(3, hour, hour + HOUR, Granularity.HOUR)).values()
     assert 1 == counts.admitted
 
 
@@ -250,7 +252,7 @@ async def test_an_outage_in_the_middle_of_a_save_keeps_what_is_not_saved(
         await backend.save()
     await backend.save()
     hour = Granularity.HOUR.start(clock.now)
-    counted = [await store.usage.history(number, hour, hour + HOUR, Granularity.HOUR) for number in range(1, 5)]
+    counted = [await store.usage.counts(number, hour, hour + HOUR, Granularity.HOUR) for number in range(1, 5)]
     assert [1] * 4 == [counts.admitted for found in counted for counts in found.values()]
     assert {1, 2, 3, 4} == set(await store.usage.all())
 
@@ -267,7 +269,7 @@ async def test_a_save_goes_on_in_the_next_round_when_the_store_refuses_much(
         activity.decided(principal(1), "listOrders", local.decide(principal(1)))
         refuse(file_store, "usage", "1", Refusal.STATEMENT)
         with monkeypatch.context() as patch:
-            patch.setattr(backend_module, "_ROUND_MAX_SECONDS", -1.0)
+            patch.setattr(backend_module, "_SAVING_SECONDS", -1.0)
             await backend.save()
         assert [1] == [counts.admitted for _, counts in activity.pending(1)]
         await backend.save()
@@ -351,7 +353,7 @@ async def test_what_is_the_environments_fault_is_decided_by_sqlstate(
     kind: type[Exception], state: str, postgres_stores: Stores
 ) -> None:
     def work() -> Work[None]:
-        yield Command(f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$")
+        yield Execute(f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$")
 
     async with postgres_stores.opened() as store:
         with pytest.raises(kind):

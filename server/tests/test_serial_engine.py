@@ -12,9 +12,11 @@ from petstore_server.domain.errors import OrderAlreadyCancelled
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.sqlite.serial import SerialEngine
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
-from petstore_server.store.engine import DAMAGED, Query, Work, at_once
+from petstore_server.store.damage import DAMAGED
+from petstore_server.store.engine import run_synchronously
+from petstore_server.store.statements import Query, Work
 from testing.damage import damage_table
 from testing.stores import BY, opened_file, reason, require_store_file, write_locked
 
@@ -27,7 +29,7 @@ def use(path: Path, work: Callable[[Store], Awaitable[Any]]) -> Any:
             assert type(store.engine) is SerialEngine
             return await work(store)
 
-    return at_once(run())
+    return run_synchronously(run())
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_a_closed_store_is_unavailable_and_has_no_log(path: Path) -> None:
 
     store = use(path, itself)
     for asked in (store.orders.change(1, CANCEL, BY), store.orders.find(1), store.keys.list(), statuses(store)):
-        assert at_once(reason(asked)).endswith(" is closed")
+        assert run_synchronously(reason(asked)).endswith(" is closed")
     assert [path] == list(path.parent.glob("store.db*"))
 
 
@@ -120,5 +122,5 @@ def test_what_waits_is_ended_and_needs_an_event_loop() -> None:
             ended.append(True)
 
     with pytest.raises(RuntimeError) as caught:  # whose traceback keeps the coroutine
-        at_once(wait())
+        run_synchronously(wait())
     assert ([True], True) == (ended, "event loop" in str(caught.value))

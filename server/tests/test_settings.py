@@ -11,7 +11,8 @@ import pytest
 
 from petstore_server.domain.roles import Role
 from petstore_server.runtime.application import _allowed_connections
-from petstore_server.runtime.installation import counts_elsewhere, rows_at_once
+from petstore_server.runtime.opening import rows_at_once
+from petstore_server.runtime.usage import counts_elsewhere
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
 from testing.stores import locked
 

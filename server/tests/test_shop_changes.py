@@ -22,23 +22,12 @@ from petstore_server.domain.errors import (
     ReferenceInUse,
     UnknownAccount,
 )
+from petstore_server.domain.imports import ImportOutcome, evaluate_import, kept_of
 from petstore_server.domain.lists import NO_OWNER
-from petstore_server.domain.orders import (
-    CANCEL,
-    INT64_MAX,
-    MAX_ASSIGNED_ID,
-    ImportOutcome,
-    Order,
-    Placed,
-    Placement,
-    Status,
-    correct,
-    evaluate_import,
-    kept_of,
-    ship_on,
-)
+from petstore_server.domain.orders import CANCEL, INT64_MAX, MAX_ASSIGNED_ID, Order, Status, correct, ship_on
+from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from testing.stores import BY, Stores, add_key, log, reason
 from testing.subprocesses import PATIENCE
 
@@ -125,7 +114,7 @@ async def test_a_put_has_the_outcome_of_an_import_of_one_record(
 
 
 def set_placed(placed: bool) -> Work[None]:
-    yield Command("UPDATE petstore.orders SET placed = %s WHERE id = 1", (int(placed),))
+    yield Execute("UPDATE petstore.orders SET placed = %s WHERE id = 1", (int(placed),))
 
 
 async def test_what_was_decided_by_an_order_that_another_process_added_is_decided_again(
@@ -315,7 +304,7 @@ async def shared_reference(store: Store, account: str | None) -> list[Order]:
     """Store two orders with one reference; return what may replace them."""
 
     def share() -> Work[None]:
-        yield Command("UPDATE petstore.orders SET reference = 'R'")
+        yield Execute("UPDATE petstore.orders SET reference = 'R'")
 
     await add_key(store, "zoo", "zoo")
     orders = [Order(number, reference=f"R {number}", account=account) for number in (1, 2)]

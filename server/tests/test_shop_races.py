@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from testing import wire
 from testing.checked_clients import contract
 from testing.deployment import Deployment

@@ -38,7 +38,7 @@ async def test_only_a_cancel_is_counted_as_one(service: Service) -> None:
     assert 404 == (await client.update(99)).status_code
     await service.background_round()
     usage = service.backend.store.usage
-    [counts] = (await usage.history(client.id, 0, int(service.clock.now) + 1, Granularity.HOUR)).values()
+    [counts] = (await usage.counts(client.id, 0, int(service.clock.now) + 1, Granularity.HOUR)).values()
     assert UsageCounts(12, cancelled=1, succeeded=6, conflict=3, not_found=1, invalid=1) == counts
 
 
@@ -52,7 +52,7 @@ async def test_a_put_that_cancels_an_order_is_counted_as_a_cancel_and_a_batch_is
     await client.batch({"operation": "cancel", "orderId": 2})
     await service.background_round()
     usage = service.backend.store.usage
-    [counts] = (await usage.history(client.id, 0, int(service.clock.now) + 1, Granularity.HOUR)).values()
+    [counts] = (await usage.counts(client.id, 0, int(service.clock.now) + 1, Granularity.HOUR)).values()
     assert UsageCounts(4, cancelled=1, succeeded=3) == counts
 
 

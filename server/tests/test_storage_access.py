@@ -305,7 +305,7 @@ async def test_every_change_of_access_is_recorded_and_heard_and_nothing_else_is_
         await store.usage.save({}, [ban])  # the same again is nothing new
         assert (10, version) == (len(heard), await other.access_version())
         for _ in range(2):  # which with its key is one change, and then none
-            await store.accounts.close("zoo", BY)
+            await store.accounts.close_account("zoo", BY)
             assert version.changes + 1 == (await other.access_version()).changes
         entries = (await log(store))[:9]
     free = {"plan": "free", "per_minute": 60, "per_day": 1_000}

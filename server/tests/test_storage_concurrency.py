@@ -16,22 +16,13 @@ from petstore_server.deadlines import Timeouts
 from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountClosed, KeyNotUsable, ServiceUnavailable, StatementFailed
-from petstore_server.engines.postgres.connections import transactions
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.postgres.options import transactions
 from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.store.engine import (
-    Command,
-    Engine,
-    Part,
-    Query,
-    Row,
-    Work,
-    bulk_transaction,
-    snapshot,
-    transaction,
-)
+from petstore_server.store.engine import Engine, Part, bulk_transaction, snapshot, transaction
+from petstore_server.store.statements import Execute, Query, Row, Work
 from testing.stores import BY, Stores, add_key, api_key, successor
 from testing.subprocesses import PATIENCE
 
@@ -99,7 +90,7 @@ async def test_a_key_that_is_being_created_is_revoked_when_its_account_closes(po
         async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
             await other.execute("SELECT 1 FROM petstore.accounts FOR SHARE")
             await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, None))
-            await commit_before(other, postgres_stores, store.accounts.close("zoo", BY))
+            await commit_before(other, postgres_stores, store.accounts.close_account("zoo", BY))
         assert [BY.at] * 2 == [key.revoked_at for key in await store.keys.list("zoo")]
 
 
@@ -109,7 +100,7 @@ async def test_changes_of_keys_and_accounts_do_not_wait_for_the_foreign_keys_of_
         await other.execute("SELECT 1 FROM petstore.accounts, petstore.keys FOR KEY SHARE")
         await store.keys.rotate(key.id, successor("two"), NOW, BY)
         await store.accounts.change("zoo", suspend(NOW), BY)
-        await store.accounts.close("zoo", BY)
+        await store.accounts.close_account("zoo", BY)
 
 
 async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stores: Stores) -> None:
@@ -126,7 +117,7 @@ async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stor
 
 async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(each_backend: Stores) -> None:
     def write(pet_id: int, error: Exception | None) -> Work[int]:
-        yield Command("INSERT INTO petstore.pets (id, record) VALUES (%s, %s)", (pet_id, "{}"))
+        yield Execute("INSERT INTO petstore.pets (id, record) VALUES (%s, %s)", (pet_id, "{}"))
         [(found,)] = yield Query("SELECT count(*) FROM petstore.pets WHERE id = %s", (pet_id,))
         if error is not None:
             raise error
@@ -134,7 +125,7 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
 
     def refused() -> Work[int]:
         yield from write(4, None)
-        yield Command("INSERT INTO petstore.pets (id, record) VALUES (4, '{}')")  # which is there already
+        yield Execute("INSERT INTO petstore.pets (id, record) VALUES (4, '{}')")  # which is there already
         return 0
 
     async with engine_of(each_backend) as opened:
@@ -167,7 +158,7 @@ async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores:
         await other.commit()
 
         def write() -> Work[None]:
-            yield Command("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
+            yield Execute("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
 
         with pytest.raises(ServiceUnavailable):
             await opened.transaction(write)

@@ -21,7 +21,7 @@ from petstore_server.engines.sqlite import maintenance as sqlite_maintenance
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
-from petstore_server.runtime import maintenance
+from petstore_server.runtime import opening
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import overwrite
@@ -343,7 +343,7 @@ def test_a_store_that_another_program_keeps_locked_is_not_called_unsound(
     done = cli("db", "backup", str(cli.store.with_name("copy.db")))
     locked_copy = f"its copy in {cli.store.parent} cannot be used as a store: another program keeps it locked."
     assert f"The store at {cli.store} could not be verified, so no backup was made: {locked_copy}" in done.err
-    monkeypatch.setattr(maintenance, "check", Mock(side_effect=StoreUnusable("It is locked.", "Try again.")))
+    monkeypatch.setattr(opening, "check_store", Mock(side_effect=StoreUnusable("It is locked.", "Try again.")))
     assert "The store was not read in full: It is locked. Try again." in cli("doctor", "--json").out
     monkeypatch.undo()
     assert "The store is sound." in cli.must("db", "check").out

@@ -12,7 +12,8 @@ import pytest
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DamagedRecord
-from petstore_server.domain.orders import CANCEL, COMPLETE, ImportOutcome, Order, Status, ship
+from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.store import Store
 from testing.damage import execute, set_record
 from testing.forked_work import import_many

@@ -20,14 +20,15 @@ from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort
-from petstore_server.domain.orders import CANCEL, Order, Placement, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite import checkpoints, connections
 from petstore_server.engines.sqlite.checkpoints import Checkpoints
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
 from petstore_server.store import Store
-from petstore_server.store.engine import Query, Work
 from petstore_server.store.search import SHORT_PAGE
+from petstore_server.store.statements import Query, Work
 from testing.stores import BY, Stores, batches, opened, reason, records_of
 from testing.subprocesses import PATIENCE
 

@@ -3,7 +3,8 @@
 import pytest
 
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ImportOutcome
+from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 from petstore_server.domain.pets import Pet
 from petstore_server.store import Store
 from testing.stores import BY, batches, log

@@ -16,8 +16,9 @@ from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sor
 from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, order_from_fields
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
-from petstore_server.engines.sqlite.dialect import run
-from petstore_server.store import Store, audit, engine, search
+from petstore_server.engines.sqlite.dialect import run_work
+from petstore_server.store import Store, audit, search
+from petstore_server.store.statements import ExecuteMany, Query, Work
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
 from testing.stores import BY, Stores, opened_file
@@ -110,7 +111,7 @@ def instructions(url: str, queries: Sequence[PageQuery]) -> list[int]:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         for query in queries:
             counts.append(0)
-            run(connection, search.read_page(query, dialect))
+            run_work(connection, search.read_page(query, dialect))
     return counts
 
 
@@ -134,7 +135,7 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
     open_orders = Filters(frozenset({Status.PENDING, Status.SHIPPED}), complete=True)
     for filters, sort in (*product([Filters(pet_id=5)], SORTS[2:4]), *product([open_orders], SORTS[2:])):
         with opened_file(file_store.url) as connection:
-            run(connection, search.read_page(PageQuery(filters, sort, 5), dialect))
+            run_work(connection, search.read_page(PageQuery(filters, sort, 5), dialect))
             assert connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] < 40, (filters, sort)
 
 
@@ -142,7 +143,7 @@ async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_th
     work = dialect.update_orders([(1, "cancelled", *[None] * 6)], 0.0)
     next(work)
     statement = work.send([(1, 1)])
-    assert isinstance(statement, engine.Commands)
+    assert isinstance(statement, ExecuteMany)
     async with file_store.opened():
         program = execute(file_store, f"EXPLAIN {statement.sql}", *statement.parameters[0])
         roots = execute(file_store, "SELECT rootpage, name FROM sqlite_schema WHERE tbl_name = 'orders'")
@@ -172,12 +173,12 @@ async def explained(url: str, queries: Sequence[PageQuery]) -> AsyncIterator[tup
     await database.close()
 
 
-async def explained_page(database: PostgresEngine, work: engine.Work[Page]) -> Plan:
+async def explained_page(database: PostgresEngine, work: Work[Page]) -> Plan:
     read, methods = 0.0, set[str]()
     with suppress(StopIteration):
         statement = next(work)
         while True:
-            assert isinstance(statement, engine.Query)
+            assert isinstance(statement, Query)
             sql, parameters, in_order, *_ = statement
             [(plans,)] = await database.query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
             for node in nodes(plans[0]["Plan"]):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from petstore_server.runtime import installation
+from petstore_server.runtime import backend
 from petstore_server.settings import SettingsError, read_settings
 from testing.deployment import Deployment
 from testing.process import UNLIMITED, new_key, put_orders, serving, serving_as
@@ -233,13 +233,13 @@ def test_a_collector_that_does_not_respond_delays_neither_requests_nor_the_stop(
     ],
 )
 def test_there_are_no_spans_unless_the_endpoint_is_set(environ: dict[str, str]) -> None:
-    assert installation.tracing(environ, read_settings({})) is None
+    assert backend.tracing(environ, read_settings({})) is None
 
 
 def test_another_protocol_and_a_missing_extra_are_errors_that_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"):
-        installation.tracing({**endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, read_settings({}))
+        backend.tracing({**endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, read_settings({}))
 
     def find(name: str, *more: Sequence[str]) -> Any:
         if name.startswith("opentelemetry"):
@@ -248,4 +248,4 @@ def test_another_protocol_and_a_missing_extra_are_errors_that_say_what_to_do(mon
 
     monkeypatch.setattr("importlib.util.find_spec", find)
     with pytest.raises(SettingsError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT is set, .*requirements/otel\.lock$"):
-        installation.tracing(endpoint, read_settings({}))
+        backend.tracing(endpoint, read_settings({}))

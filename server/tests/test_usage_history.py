@@ -23,7 +23,7 @@ from petstore_server.domain.usage import (
 from petstore_server.domain.windows import AccountDecision, Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.usage_recorder import UsageRecorder
 from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
-from petstore_server.runtime.backend import compact_history
+from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.documents import SOURCE, read_yaml
@@ -160,7 +160,7 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
         account = (await one.accounts.create("zoo", Plan.FREE, LIMITS, BY)).id
         saving = [each.usage.save({}, [], activity(account, FIRST, 3, cancelled=1)) for each in [one, other] * 20]
         await asyncio.gather(*saving)
-        assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
+        assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.counts(account, *ALL_TIME, Granularity.HOUR)
 
 
 async def test_postgresql_saves_all_rows_of_a_table_with_one_statement(postgres_stores: Stores) -> None:
@@ -176,12 +176,12 @@ async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(sto
     for start in (FIRST, FIRST + 23 * HOUR, FIRST + DAY):
         await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
         await store.usage.save({}, [], activity(ids[1], start, 5))
-    hours = await store.usage.history(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
+    hours = await store.usage.counts(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
     found = [(start, counts.admitted, counts.refused) for start, counts in hours.items()]
     assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == found
-    days = await store.usage.history(ids[0], *ALL_TIME, Granularity.DAY)
+    days = await store.usage.counts(ids[0], *ALL_TIME, Granularity.DAY)
     assert [(FIRST, 4), (FIRST + DAY, 2)] == [(start, counts.admitted) for start, counts in days.items()]
-    together = await store.usage.history(None, *ALL_TIME, Granularity.DAY)
+    together = await store.usage.counts(None, *ALL_TIME, Granularity.DAY)
     assert [(FIRST, 14), (FIRST + DAY, 7)] == [(start, counts.admitted) for start, counts in together.items()]
     totals = await store.usage.totals(FIRST, FIRST + DAY)
     assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
@@ -192,7 +192,7 @@ async def test_reports_on_all_accounts_and_keys_may_take_long_to_read(
 ) -> None:
     monkeypatch.setattr(store.engine, "query", query := AsyncMock(return_value=[]))
     period = 0, 1, Granularity.HOUR
-    found = store.usage.history(None, *period), store.usage.keyless_history(*period), store.usage.totals(0, 1)
+    found = store.usage.counts(None, *period), store.usage.keyless_history(*period), store.usage.totals(0, 1)
     for read in (*found, store.usage.operations(None, 0, 1), store.keys.list()):
         await read
     assert [{"short": False}] * 5 == [each.kwargs for each in query.await_args_list]
@@ -239,7 +239,7 @@ async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_
 async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("petstore_server.runtime.backend._ROUND_MAX_SECONDS", PATIENCE)
+    monkeypatch.setattr("petstore_server.runtime.background._ROUND_MAX_SECONDS", PATIENCE)
     source = random.Random(3)
     settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     async with each_backend.opened() as one, each_backend.opened() as other:
@@ -249,22 +249,22 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
             start, operation = FIRST + hour * HOUR, source.choice(("listOrders", "getPet", "none"))
             counted = Activity({(account, start, operation): counts}, {start: KeylessCounts(1, 2)}, {})
             await one.usage.save({}, [], counted)
-        before = list((await one.usage.history(account, *ALL_TIME, Granularity.DAY)).items())
+        before = list((await one.usage.counts(account, *ALL_TIME, Granularity.DAY)).items())
         keyless = list((await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)).items())
         operations = await one.usage.operations(account, FIRST + 2 * DAY, FIRST + 9 * DAY)
         assert await one.usage.compact(FIRST + 5 * DAY, FIRST)  # an hour at a time
-        assert FIRST + 6 * HOUR == next(iter(await one.usage.history(account, *ALL_TIME, Granularity.HOUR)))
+        assert FIRST + 6 * HOUR == next(iter(await one.usage.counts(account, *ALL_TIME, Granularity.HOUR)))
         now = FIRST + 7 * DAY + 12 * HOUR  # hours of the last two days stay, and days of the last five
         await asyncio.gather(*[compact_history(each.usage, settings, now) for each in (one, other)])
-        assert before[2:] == list((await one.usage.history(account, *ALL_TIME, Granularity.DAY)).items())
+        assert before[2:] == list((await one.usage.counts(account, *ALL_TIME, Granularity.DAY)).items())
         assert keyless[2:] == list((await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)).items())
         assert operations == await one.usage.operations(account, *ALL_TIME)
-        hours = await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
+        hours = await one.usage.counts(account, *ALL_TIME, Granularity.HOUR)
         assert FIRST + 5 * DAY == next(iter(hours))
         # A process that saves an old hour late adds to its day.
         await other.usage.save({}, [], activity(account, FIRST + 3 * DAY, 100))
         await compact_history(one.usage, settings, now)
-        after = await one.usage.history(account, *ALL_TIME, Granularity.DAY)
+        after = await one.usage.counts(account, *ALL_TIME, Granularity.DAY)
         start, counts = before[3]
         assert counts.admitted + 100 == after[start].admitted
 
@@ -358,7 +358,7 @@ async def test_without_a_history_nothing_is_recorded_and_limits_still_count(serv
     assert [] == usage.json()["history"]
     await service.background_round()
     store = service.backend.store
-    assert {} == await store.usage.history(None, *ALL_TIME, Granularity.HOUR)
+    assert {} == await store.usage.counts(None, *ALL_TIME, Granularity.HOUR)
     assert {} == await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
     assert None is (await store.keys.find(key_id)).last_used_at
 
@@ -372,7 +372,7 @@ async def test_hours_that_are_kept_for_no_days_end_with_their_day(
     for start in (FIRST + HOUR, today):
         await store.usage.save({}, [], activity(account_id, start))
     await compact_history(store.usage, read_settings(settings), today + 2 * HOUR)
-    hours = await store.usage.history(account_id, FIRST, today + DAY, Granularity.HOUR)
+    hours = await store.usage.counts(account_id, FIRST, today + DAY, Granularity.HOUR)
     assert [today] == list(hours)
-    found = await store.usage.history(account_id, FIRST, today + DAY, Granularity.DAY)
+    found = await store.usage.counts(account_id, FIRST, today + DAY, Granularity.DAY)
     assert [*days, today] == list(found)

@@ -18,12 +18,12 @@ from petstore_server.api.v2 import changes
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, set_plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope, revoke
-from petstore_server.domain.lists import Clock
+from petstore_server.domain.lists import ChangeClock
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.server.messages import Response
-from petstore_server.store.engine import Command
+from petstore_server.store.statements import Execute
 from testing import wire
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, embedded, running
@@ -272,13 +272,13 @@ async def test_a_client_that_ends_its_half_of_the_connection_is_answered_at_once
 ) -> None:
     key = await service.key()
     request = wire.head("GET", f"{CHANGES}?wait=30", key=key)
-    clock = service.backend.store.search.clock
+    clock = service.backend.store.search.change_clock
 
-    async def late() -> Clock:
+    async def late() -> ChangeClock:
         await asyncio.sleep(0.1)
         return await clock()
 
-    monkeypatch.setattr(service.backend.store.search, "clock", late)
+    monkeypatch.setattr(service.backend.store.search, "change_clock", late)
     for pause in (0.0, 0.05, 0.4):  # with the request, before it is held, while it is held
         reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
         writer.write(request)
@@ -334,22 +334,22 @@ async def test_requests_for_the_same_share_one_look_and_one_page(
 
         monkeypatch.setattr(search, name, counted)
 
-    count("clock")
+    count("change_clock")
     count("page")
     waiting = [asyncio.create_task(client.ask(wait=30)) for client in clients]
     await held_requests(service, 5)
     asked.clear()
     began = monotonic()
     await asyncio.sleep(1)
-    assert 1 <= asked["clock"] <= 1 + (monotonic() - began) / changes.LOOK_SECONDS
+    assert 1 <= asked["change_clock"] <= 1 + (monotonic() - began) / changes.LOOK_SECONDS
     assert 0 == asked["page"]
     await service.orders(Order(1))
     assert [[1]] * 5 == [[order["id"] for order in (await each).json()["data"]] for each in waiting]
     assert 1 == asked["page"]
     await asyncio.sleep(0.4)
-    before = asked["clock"]
+    before = asked["change_clock"]
     await asyncio.sleep(0.4)
-    assert before == asked["clock"]
+    assert before == asked["change_clock"]
 
 
 @embedded
@@ -377,22 +377,22 @@ async def test_while_the_store_does_not_answer_a_request_is_held_until_its_time_
     client = await follower(service)
     await client.page()
     search = service.backend.store.search
-    clock = search.clock
+    clock = search.change_clock
 
     async def broken() -> Any:
         raise ServiceUnavailable("a reason")
 
     async with client.held(1) as ending, client.held(30) as lasting:
-        monkeypatch.setattr(search, "clock", broken)
+        monkeypatch.setattr(search, "change_clock", broken)
         assert (503, "service_unavailable") == code(await ending)
-        monkeypatch.setattr(search, "clock", clock)
+        monkeypatch.setattr(search, "change_clock", clock)
         await service.orders(Order(1))
         assert 200 == (await lasting).status_code
     await client.page()
     async with client.held(1) as ending:
-        monkeypatch.setattr(search, "clock", broken)
+        monkeypatch.setattr(search, "change_clock", broken)
         assert (503, "service_unavailable") == code(await ending)
-        monkeypatch.setattr(search, "clock", clock)
+        monkeypatch.setattr(search, "change_clock", clock)
     async with client.held(30) as stopped:
         service.application.drain()
         assert 200 == (await stopped).status_code
@@ -470,8 +470,8 @@ async def set_back(service: Service) -> None:
     """Take the last change back, as a physical restore does."""
 
     def work() -> Any:
-        yield Command("UPDATE petstore.orders SET updated_at = updated_at - 5 WHERE id = 1")
-        yield Command("UPDATE petstore.clock SET change = change - 1, at = at - 5")
+        yield Execute("UPDATE petstore.orders SET updated_at = updated_at - 5 WHERE id = 1")
+        yield Execute("UPDATE petstore.clock SET change = change - 1, at = at - 5")
 
     await service.backend.store.engine.transaction(work)
 

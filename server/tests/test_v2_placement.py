@@ -9,7 +9,8 @@ import pytest
 
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
-from petstore_server.domain.orders import KEY_LIFETIME, MAX_ASSIGNED_ID, Order
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, Order
+from petstore_server.domain.placements import KEY_LIFETIME
 from testing.service import UNLIMITED, Service, bearer, code, embedded
 
 ORDERS = "/v2/store/orders"

@@ -63,7 +63,7 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
     query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00.000001Z"  # which the next hour overlaps
     assert [hour, later["start"]] == [each["start"] for each in await history(query)]
     await service.background_round()
-    stored = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
+    stored = await service.backend.store.usage.counts(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
     assert 2 == next(iter(stored.values())).cancelled
 
 

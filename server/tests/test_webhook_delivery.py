@@ -13,7 +13,7 @@ from petstore_server.domain.tokens import position_after
 from petstore_server.domain.webhooks import WebhookState
 from petstore_server.operations.webhooks import Start
 from petstore_server.store import Store, webhooks
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.webhooks import delivery
 from testing.stores import BY
 from testing.webhooks import Delivering, Receiver, account, delivering, reply
@@ -74,7 +74,7 @@ async def test_the_next_of_a_message_is_where_list_changes_goes_on(one: Deliveri
         await one.webhook(await account(one.store), receiver.url)
         await one.round()
         first, last = receiver.received
-    clock = await one.store.search.clock()
+    clock = await one.store.search.change_clock()
     for message, expected in ((first, last.orders), (last, [])):
         after = position_after(message.message["data"]["next"], clock)
         page = await one.store.search.page(PageQuery(Filters(), Sort(SortField.UPDATED_AT), 1_000, after))
@@ -189,7 +189,7 @@ async def test_webhooks_of_which_only_a_delivery_finds_out_whether_they_have_an_
 
 async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Delivering) -> None:
     def tick() -> Work[None]:
-        yield Command("UPDATE petstore.clock SET change = change + 1, at = at + 5")
+        yield Execute("UPDATE petstore.clock SET change = change + 1, at = at + 5")
 
     await put(one.store, Order(1))
     async with Receiver() as receiver:

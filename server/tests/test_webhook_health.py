@@ -30,7 +30,7 @@ NEVER = "No delivery of a webhook has ever succeeded."
 async def add(store: Store, number: int = 1, *, owner: int | None = None, **fields: Any) -> Webhook:
     """A webhook of the first account that has received all that there is, and then was changed."""
     account = (await store.accounts.list())[0]
-    clock = await store.search.clock()
+    clock = await store.search.change_clock()
     webhook = Webhook(f"wh_{number}", account.id, account.name, "https://shop.example/", NOW - DAY, owner)
     webhook = replace(webhook, position=webhook.position._replace(value=clock.at, id=(1 << 63) - 1))
     await store.webhooks.create(webhook, DIGEST, BY)

@@ -13,7 +13,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.maintenance import backup, restore
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
 from petstore_server.webhooks import delivery
 from testing.damage import Refusal, execute, refuse

@@ -15,7 +15,7 @@ from petstore_server.domain.webhooks import MAX_WEBHOOKS, Attempt, Webhook, Webh
 from petstore_server.domain.webhooks import edit as edit_webhook
 from petstore_server.store import Store
 from petstore_server.store import webhooks as module
-from petstore_server.store.engine import Command, Work
+from petstore_server.store.statements import Execute, Work
 from petstore_server.store.webhooks import WebhookSummary
 from testing.stores import BY, Stores, log
 from testing.webhooks import account, end_leases
@@ -34,7 +34,9 @@ async def new(store: Store, account_id: int, name: str = "wh_one", **fields: Any
 
 async def due(store: Store, now: float = NOW) -> dict[str, tuple[int | None, int]]:
     """The webhooks that are due, with their owner and the time of the last change."""
-    return {each.id: (each.owner, each.last) for each in await store.webhooks.due(await store.search.clock(), now)}
+    return {
+        each.id: (each.owner, each.last) for each in await store.webhooks.due(await store.search.change_clock(), now)
+    }
 
 
 async def leased(store: Store, *names: str, holder: str = "one") -> list[str]:
@@ -43,7 +45,7 @@ async def leased(store: Store, *names: str, holder: str = "one") -> list[str]:
 
 async def set_fields(store: Store, fields: str) -> None:
     def work() -> Work[None]:
-        yield Command(f"UPDATE petstore.webhooks SET {fields}")
+        yield Execute(f"UPDATE petstore.webhooks SET {fields}")
 
     await store.engine.transaction(work)
 
@@ -156,13 +158,13 @@ async def test_a_webhook_that_was_deleted_meanwhile_is_not_made_again(store: Sto
 async def test_those_are_due_whose_account_sees_a_change_after_their_position(store: Store) -> None:
     everything, own = await account(store), await account(store, "own", VisibleOrders.OWN)
     other = await account(store, "other", VisibleOrders.OWN)
-    epoch = (await store.search.clock()).epoch
+    epoch = (await store.search.change_clock()).epoch
     for name, each in (("all", everything), ("own", own), ("other", other)):
         history = epoch if each == everything else f"{epoch} {each}"
         await new(store, each, name, history=history, position=Position(1, 0))
     assert {} == await due(store)
     await store.orders.import_batch([Order(1, account="own")], "import:1", BY)
-    at = (await store.search.clock()).at
+    at = (await store.search.change_clock()).at
     assert {"all": (None, at), "own": (own, at)} == await due(store)
     await set_fields(store, f"position_at = {at}, position_id = {2**63 - 1}")
     assert {} == await due(store)
@@ -176,7 +178,7 @@ async def test_those_are_due_whose_account_sees_a_change_after_their_position(st
 async def test_a_webhook_of_another_history_is_due_without_a_change(orders: VisibleOrders, store: Store) -> None:
     zoo = await account(store, orders=orders)
     other = next(each for each in VisibleOrders if each is not orders)
-    epoch = (await store.search.clock()).epoch
+    epoch = (await store.search.change_clock()).epoch
     history = epoch if orders is VisibleOrders.ALL else f"{epoch} {zoo}"
     await new(store, zoo, history=history, position=Position(2**62, 0))
     assert {} == await due(store)
@@ -199,9 +201,9 @@ async def test_webhooks_of_suspended_and_closed_accounts_are_not_due(store: Stor
 async def test_which_statuses_of_whose_orders_have_changed(store: Store) -> None:
     own = await account(store, "own", VisibleOrders.OWN)
     await store.orders.import_batch([Order(1), Order(2, account="own")], "import:1", BY)
-    first = (await store.search.clock()).at
+    first = (await store.search.change_clock()).at
     await store.orders.change(2, CANCEL, BY)
-    last = (await store.search.clock()).at
+    last = (await store.search.change_clock()).at
     since, changed = await store.webhooks.changed_since(0)
     assert (0, {("pending", None, first), ("cancelled", own, last)}) == (since, {*changed})
     assert (first, [("cancelled", own, last)]) == await store.webhooks.changed_since(first)

@@ -18,8 +18,8 @@ import pytest
 from prometheus_client.core import Metric
 
 from petstore_server.api.admin import DRAINING, Readiness
-from petstore_server.runtime import servers
-from petstore_server.runtime import workers as supervision
+from petstore_server.runtime import servers, supervisor
+from petstore_server.runtime.worker import WorkerReport
 from petstore_server.telemetry.logs import configure_logging
 from testing.process import UNLIMITED, Server, new_key, petstore, petstore_process, serving, serving_as
 from testing.redis_engine import shared_redis, wait_for_redis
@@ -191,7 +191,7 @@ def test_what_prevents_the_start_is_one_line_and_its_exit_code(store: Path, tmp_
     assert line.startswith(f'2 {{"reason":"{problem}; choose another with PETSTORE_ADMIN_PORT."')
 
 
-class Dying(supervision.Worker):
+class Dying(supervisor.Worker):
     """A worker that lives for the given seconds, one number for each process; after the last, the service stops."""
 
     def __init__(self, lives: list[float]) -> None:
@@ -220,10 +220,10 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
     async def pass_at_once(pause: float) -> None:
         paused.append(pause)
 
-    monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
+    monkeypatch.setattr(supervisor, "monotonic", lambda: dying.now)
     monkeypatch.setattr(asyncio, "sleep", pass_at_once)
     with pytest.raises(asyncio.CancelledError):
-        await supervision.Workers([], {})._keep(dying)
+        await supervisor.Workers([], {})._keep(dying)
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     assert paused == [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
     assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == paused
@@ -248,8 +248,8 @@ OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "de
 def test_workers_together_are_as_ready_as_the_least_ready(
     reported: list[Readiness | None], expected: Readiness
 ) -> None:
-    reports = [each and supervision.WorkerReport(each, "") for each in reported]
-    together = supervision.Workers([], {})
+    reports = [each and WorkerReport(each, "") for each in reported]
+    together = supervisor.Workers([], {})
     assert expected == together._evaluate(reports)
     together.stop(signal.SIGTERM)
     assert DRAINING == together._evaluate(reports)

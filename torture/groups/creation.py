@@ -14,7 +14,7 @@ from threading import BrokenBarrierError
 
 from petstore_server.domain.errors import DomainError
 from petstore_server.engines import sqlite
-from petstore_server.runtime.installation import opened_store
+from petstore_server.runtime.opening import opened_store
 from torture.plan import Check, Plan, Result
 
 PROCESSES = 8

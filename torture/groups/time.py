@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
-from petstore_server.runtime.backend import compact_history
+from petstore_server.runtime.background import compact_history
 from testing.clock import START, Clock
 from testing.deployment import Deployment
 from testing.service import Service, running

@@ -20,7 +20,7 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import DEPRECATED
 from petstore_server.operations import accounts as use_cases
 from petstore_server.operations.audit import shown_fields
-from petstore_server.runtime.installation import account_usage, counts_elsewhere
+from petstore_server.runtime.usage import account_usage, counts_elsewhere
 from petstore_server.store import Store
 
 accounts = Noun("accounts", "$ petstore accounts create acme --plan pro")
@@ -189,7 +189,7 @@ def close(name: str, yes: bool) -> None:
     """
     if not yes:
         confirm(f"Close the account {name} for good, and revoke all its keys?")
-    account, revoked = with_store(lambda store: store.accounts.close(name, operator()))
+    account, revoked = with_store(lambda store: store.accounts.close_account(name, operator()))
     _show(account)
     comment(f"Revoked {plural(revoked, 'key')}.")
 

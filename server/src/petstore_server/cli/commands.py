@@ -23,7 +23,7 @@ from petstore_server.cli.main import COMMANDS, Documented, Group, collect_garbag
 from petstore_server.cli.output import printable
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict
-from petstore_server.runtime.installation import is_sqlite, named_store, store_file
+from petstore_server.runtime.opening import is_sqlite, named_store, store_file
 from petstore_server.settings import Settings, read_settings
 from petstore_server.store import Store
 
@@ -90,9 +90,9 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, concurrent: bool = Fals
             return await work(store)
 
     if serial:
-        from petstore_server.store.engine import at_once
+        from petstore_server.store.engine import run_synchronously
 
-        return at_once(run())
+        return run_synchronously(run())
     import asyncio
 
     return asyncio.run(run())

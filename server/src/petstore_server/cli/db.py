@@ -16,8 +16,15 @@ from petstore_server.cli.output import comment, log_to_stderr, plural, progress,
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.operations.orders import claim_orders
-from petstore_server.runtime import maintenance
-from petstore_server.runtime.installation import is_sqlite, sqlite_path
+from petstore_server.runtime.opening import (
+    backup_store,
+    check_store,
+    copy_to_postgres,
+    is_sqlite,
+    migrate_store,
+    restore_store,
+    sqlite_path,
+)
 from petstore_server.settings import read_secret
 from petstore_server.settings.values import HOLDS_PASSWORD, database_url
 from petstore_server.store import Store
@@ -46,7 +53,7 @@ def migrate() -> None:
 
     $ petstore db migrate
     """
-    before, after = maintenance.migrate(settings_here(), log_to_stderr)
+    before, after = migrate_store(settings_here(), log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
     if before == 0:
         message = f"The new store has schema version {after}."
@@ -66,7 +73,7 @@ def check() -> None:
 
     $ petstore db check
     """
-    problems, with_indexes = maintenance.check(settings_here())
+    problems, with_indexes = check_store(settings_here())
     sound = "The store is sound." if with_indexes else "The tables are sound. The indexes were not verified."
     fields = {"sound": not problems, "problems": problems, "indexesVerified": with_indexes}
     show(fields, lambda: "\n".join(problems) or sound)
@@ -83,7 +90,7 @@ def check() -> None:
         if not with_indexes:
             comment(_DAMAGE_KEPT)
             return FAILURE
-        await store.engine.damage.note(None)
+        await store.engine.damage.save(None)
         comment("The note of damage was taken back: start the servers again, which then accept changes.")
         return 0
 
@@ -113,7 +120,7 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
         return
     target = (file if keep is None else _dated(file)).absolute()
     with progress("Backing up (pages)") as advance:
-        maintenance.backup(sqlite_path(settings_here().database_url), target, advance)
+        backup_store(settings_here(), target, advance)
     try:
         with_store(lambda store: store.audit.record_backup(target.name, operator()))
     except DomainError as error:
@@ -146,7 +153,7 @@ def restore(file: Path, yes: bool) -> None:
         raise click.UsageError(f"{file} is the store itself; give the file of a backup.")
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
-    kept = maintenance.restore(path, file, operator())
+    kept = restore_store(settings_here(), file, operator())
     fields, message = {"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}."
     if kept is not None:
         fields["kept"] = str(kept)
@@ -194,7 +201,7 @@ def copy(target: str) -> None:
         raise click.BadParameter(f"{problem} Set PETSTORE_COPY_TO_URL to the URL instead.", param_hint="'--to'")
     collect_garbage()
     with progress("Copying and verifying (rows)") as advance:
-        rows = maintenance.copy(sqlite_path(settings_here().database_url), target, operator(), log_to_stderr, advance)
+        rows = copy_to_postgres(settings_here(), target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     show_done({"rows": rows}, f"Copied and verified {plural(sum(rows.values()), 'row')} ({counts}).")
 

@@ -18,14 +18,14 @@ import click
 from petstore_server.cli.commands import operator, require_writable, settings_here, with_store, written_file
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
-from petstore_server.domain.errors import Choice, with_remedy
+from petstore_server.domain.remedies import Choice, with_remedy
 from petstore_server.imports.files import UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rejects import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.partial_files import TEMPORARY, require_unshared
-from petstore_server.runtime.installation import opened_store, rows_at_once
+from petstore_server.runtime.opening import opened_store, rows_at_once
 from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2

@@ -106,7 +106,7 @@ def doctor() -> None:
     from petstore_server.runtime.health import examine
 
     try:
-        found = asyncio.run(examine(settings_here(), time.time, in_full=True))
+        found = asyncio.run(examine(settings_here(), time.time))
     except SettingsError as error:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     listed = []

@@ -29,12 +29,11 @@ from petstore_server.operations.admin_port import create_link, http_url
 from petstore_server.partial_files import TEMPORARY, require_unshared
 from petstore_server.runtime.activation import ADMIN, PUBLIC, handed_sockets
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.backend import opened_backend, require_servable
+from petstore_server.runtime.backend import opened_backend, require_servable, tracing
 from petstore_server.runtime.demo import Demo, fill, show_sample
-from petstore_server.runtime.installation import lock_for_serving, tracing
-from petstore_server.runtime.maintenance import migrate
-from petstore_server.runtime.servers import listening, run, spread
-from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
+from petstore_server.runtime.opening import lock_for_serving, migrate_store
+from petstore_server.runtime.servers import listening, serve_until_stopped, spread
+from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
             folder = _demo_folder(stack)
             settings = replace(settings, database_url=f"sqlite:///{folder}/demo.db", redis_url=None, workers=1)
-            migrate(settings, lambda _: None)
+            migrate_store(settings, lambda _: None)
         require_servable(settings)
         handed = handed_sockets(os.environ)
         public = stack.enter_context(handed.get(PUBLIC) or listening(settings.host, settings.port, "PETSTORE_PORT"))
@@ -103,7 +102,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
                 except OSError:  # the service goes on if nothing reads its stdout
                     abandon_stdout()
 
-        await run(settings, application, public, ready, admin=admin)
+        await serve_until_stopped(settings, application, public, ready, admin=admin)
 
 
 def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:

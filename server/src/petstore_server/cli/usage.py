@@ -13,7 +13,7 @@ from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as use_cases
 from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport
-from petstore_server.runtime.installation import all_usage, counts_elsewhere
+from petstore_server.runtime.usage import all_usage, counts_elsewhere
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for

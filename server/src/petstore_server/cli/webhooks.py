@@ -15,7 +15,7 @@ from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import format_unix, parse_duration
 from petstore_server.domain.webhooks import MAX_GRACE, Attempt, Webhook, WebhookState
 from petstore_server.operations.webhooks import Revealed, Start, WebhookService
-from petstore_server.runtime.installation import is_served, store_file, webhook_service
+from petstore_server.runtime.opening import is_served, store_file, webhook_service
 from petstore_server.settings import SettingsError
 from petstore_server.store import Store
 from petstore_server.webhooks.addresses import Addresses

@@ -19,7 +19,7 @@ def worker(listener: int, channel: int) -> None:
     settings = read_settings(os.environ)
     with logged(settings.log_level):
         gc.disable()  # see `start.main`
-        from petstore_server.runtime.workers import serve_inherited
+        from petstore_server.runtime.worker import serve_inherited
 
         gc.enable()
         serve_inherited(settings, listener, channel)

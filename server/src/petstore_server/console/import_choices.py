@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from petstore_server.console.forms import Form
-from petstore_server.domain.errors import Choice
 from petstore_server.domain.orders import ORDER_FIELDS, Status
+from petstore_server.domain.remedies import Choice
 from petstore_server.imports.columns import Column
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
 from petstore_server.imports.shops import SHOPS, export_of, recognized

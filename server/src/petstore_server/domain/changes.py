@@ -5,15 +5,8 @@ from typing import NamedTuple
 
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.orders import (
-    PUT,
-    ImportOutcome,
-    Order,
-    Status,
-    TrackedOrder,
-    evaluate_import,
-    kept_of,
-)
+from petstore_server.domain.imports import ImportOutcome, evaluate_import, kept_of
+from petstore_server.domain.orders import PUT, Order, Status, TrackedOrder
 from petstore_server.domain.transitions import Transition
 
 NOT_YET = 0  # the time of a change that is not written yet: no ETag is of it

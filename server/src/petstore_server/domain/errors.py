@@ -1,42 +1,19 @@
 """The error tree. An error has a code and a message of whole sentences.
 
 `api.errors` maps it to an HTTP status, `cli.failures` to an exit code. A message may say what to do, but names no
-command, option or form field: the command line and the console add how it is done there.
+command, option or form field: the command line and the console add how it is done there (`remedies.py`).
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+
+from petstore_server.domain.remedies import Remedy
 
 _MAX_QUOTED = 60
 
 
-class Choice(NamedTuple):
-    """A choice that an import offers, by the name of its option without hyphens, and the value to give."""
-
-    name: str
-    value: str = ""
-
-    def filled(self, text: str) -> str:
-        """The text of a face with the value for {}, or its parts before and after the equals sign for {1} and {2}."""
-        before, _, after = self.value.rpartition("=")
-        return text.format(self.value, before, after).rstrip()
-
-
-class Remedy(NamedTuple):
-    """What to do about an error: a clause with a {} for each of the choices, which each face phrases in its own way."""
-
-    text: str
-    choices: tuple[Choice, ...] = ()
-
-    def phrased(self, phrase: Callable[[Choice], str]) -> str:
-        return self.text.format(*map(phrase, self.choices))
-
-
-def choose(name: str, value: str = "", then: str = "") -> Remedy:
-    """The remedy of one choice; `then` says what it does."""
-    return Remedy(f"{{}} {then}".rstrip(), (Choice(name, value),))
+# Kinds of errors, by what becomes of them
 
 
 class DomainError(Exception):
@@ -53,6 +30,39 @@ class DomainError(Exception):
         self.values = values
         self.message = self.explanation = self.message.format(*values)
         super().__init__(self.message)
+
+
+class InvalidInput(DomainError):
+    """Something an operator typed or a file holds is malformed."""
+
+    code = "invalid_input"
+
+
+class NotFound(DomainError):
+    code = "not_found"
+
+
+class Conflict(DomainError):
+    code = "conflict"
+
+
+class ServiceUnavailable(DomainError):
+    """The store cannot be used now. `reason`, and `explanation` in sentences, are not for responses.
+
+    `damaged`: because damage to it was seen, perhaps by another process.
+    """
+
+    code = "service_unavailable"
+    message = "The service is temporarily unavailable; retry after the seconds in Retry-After."
+
+    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+        super().__init__()
+        self.reason = reason
+        self.damaged = damaged
+        self.explanation = f"{reason[:1].upper()}{reason[1:]}."
+
+
+# API keys of requests
 
 
 class MissingApiKey(DomainError):
@@ -83,22 +93,7 @@ class InsufficientScope(DomainError):
     message = "This API key lacks the scope '{}'; ask the store for a key that has it."
 
 
-class InvalidInput(DomainError):
-    """Something an operator typed or a file holds is malformed."""
-
-    code = "invalid_input"
-
-
-class MissingLimits(InvalidInput):
-    message = "The plan enterprise has no fixed limits; give its requests per minute and per day."
-
-
-class NotFound(DomainError):
-    code = "not_found"
-
-
-class Conflict(DomainError):
-    code = "conflict"
+# Orders and pets
 
 
 class InvalidOrderId(InvalidInput):
@@ -114,23 +109,6 @@ class OrderNotFound(NotFound):
 class PetNotFound(NotFound):
     code = "pet_not_found"
     message = "There is no pet with this identifier; pet identifiers come from an order's petId."
-
-
-class IdempotencyKeyReused(DomainError):
-    code = "idempotency_key_reused"
-    message = "This Idempotency-Key was used for another body; use a new key for each order."
-
-
-class IdempotencyKeyInUse(DomainError):
-    code = "idempotency_key_in_use"
-    message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
-
-
-class ReferenceInUse(Conflict):
-    """An order of the same owner, whose id is the value, has this reference (D21)."""
-
-    code = "reference_in_use"
-    message = "Order {} already has this reference; if it is the same order, do not place it again."
 
 
 class OrderConflict(Conflict):
@@ -186,11 +164,37 @@ class IdentifierReserved(Conflict):
     message = "There is no order {}, and the service assigns the identifiers from {} on; use a smaller number."
 
 
+class NoIdentifierLeft(DomainError):
+    """An imported order has the last identifier that could be assigned, or nearly (D20)."""
+
+    message = "No identifier is left for a new order: an imported order has one of the largest; report it to the store."
+
+
+class ReferenceInUse(Conflict):
+    """An order of the same owner, whose id is the value, has this reference (D21)."""
+
+    code = "reference_in_use"
+    message = "Order {} already has this reference; if it is the same order, do not place it again."
+
+
+class IdempotencyKeyReused(DomainError):
+    code = "idempotency_key_reused"
+    message = "This Idempotency-Key was used for another body; use a new key for each order."
+
+
+class IdempotencyKeyInUse(DomainError):
+    code = "idempotency_key_in_use"
+    message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
+
+
 class PreconditionFailed(DomainError):
     """If-Match or If-None-Match excludes the change (RFC 9110 section 13.1); the value says why."""
 
     code = "precondition_failed"
     message = "Nothing was changed: {}."
+
+
+# Positions in lists and changes
 
 
 class InvalidCursor(DomainError):
@@ -219,6 +223,9 @@ class ChangesReset(DomainError):
     )
 
 
+# Webhooks
+
+
 class UrlRefused(InvalidInput):
     """A webhook may not send to this URL; the value is a clause with the reason (D24)."""
 
@@ -244,28 +251,6 @@ class WebhookEnded(Conflict):
     message = "Webhook {} has ended; delete it, and create another one."
 
 
-class NoIdentifierLeft(DomainError):
-    """An imported order has the last identifier that could be assigned, or nearly (D20)."""
-
-    message = "No identifier is left for a new order: an imported order has one of the largest; report it to the store."
-
-
-class ServiceUnavailable(DomainError):
-    """The store cannot be used now. `reason`, and `explanation` in sentences, are not for responses.
-
-    `damaged`: because damage to it was seen, perhaps by another process.
-    """
-
-    code = "service_unavailable"
-    message = "The service is temporarily unavailable; retry after the seconds in Retry-After."
-
-    def __init__(self, reason: str, *, damaged: bool = False) -> None:
-        super().__init__()
-        self.reason = reason
-        self.damaged = damaged
-        self.explanation = f"{reason[:1].upper()}{reason[1:]}."
-
-
 class WebhookSecretChanged(ServiceUnavailable):
     """The store's webhooks were made with another PETSTORE_WEBHOOK_SECRET."""
 
@@ -273,19 +258,68 @@ class WebhookSecretChanged(ServiceUnavailable):
         super().__init__("PETSTORE_WEBHOOK_SECRET is not the one with which the webhooks of this store were created")
 
 
-class StatementFailed(DomainError):
-    """The store works, and refuses what one caller asked: to repeat it would fail again. The cause says more."""
-
-    code = "statement_failed"
-    message = "The store refuses this: {}."
+# Accounts, keys, imports and sessions, as operators manage them
 
 
-class Unreachable(ServiceUnavailable):
-    """Redis or a server that an operator's command or page asks cannot be used. `explanation` is for operators only."""
+class MissingLimits(InvalidInput):
+    message = "The plan enterprise has no fixed limits; give its requests per minute and per day."
 
-    def __init__(self, problem: str, reason: str, remedy: str) -> None:
-        super().__init__(reason)
-        self.explanation = f"{problem} ({reason}). {remedy}"
+
+class AccountNotFound(NotFound):
+    code = "account_not_found"
+    message = "There is no account '{}'."
+
+
+class AccountExists(Conflict):
+    code = "account_exists"
+    message = "The account '{}' exists already; choose another name."
+
+
+class AccountClosed(Conflict):
+    code = "account_closed"
+    message = "The account '{}' is closed, which cannot be reversed; create another account."
+
+
+class KeyNotFound(NotFound):
+    code = "key_not_found"
+    message = "There is no key with the id '{}'."
+
+
+class TooManyKeys(Conflict):
+    code = "too_many_keys"
+    message = "The account '{}' has {} keys that have not ended, and {} are allowed; revoke those that are not used."
+
+
+class KeyNotUsable(Conflict):
+    code = "key_not_usable"
+    message = "Key {} is {}; create a new one."
+
+
+class KeyRotated(KeyNotUsable):
+    message = "Key {} is already rotated to {}; rotate that one."
+
+
+class KeyNotBanned(Conflict):
+    code = "key_not_banned"
+    message = "Key {} is not banned; nothing was changed."
+
+
+class ImportNotFound(NotFound):
+    code = "import_not_found"
+    message = "There is no import '{}'."
+
+
+class SessionNotFound(NotFound):
+    code = "session_not_found"
+    message = "There is no session '{}' of the console; it may have ended."
+
+
+class ChangedMeanwhile(Conflict):
+    code = "changed_meanwhile"
+    message = "This was changed meanwhile, so nothing was done. Check what it is now, then repeat."
+
+
+# Fields of records
 
 
 class InvalidField(InvalidInput):
@@ -308,58 +342,22 @@ def _quote(value: object) -> str:
     return f"'{text}'" if len(text) <= _MAX_QUOTED else f"'{text[:_MAX_QUOTED]}…'"
 
 
-class AccountNotFound(NotFound):
-    code = "account_not_found"
-    message = "There is no account '{}'."
+# The store and Redis
 
 
-class KeyNotFound(NotFound):
-    code = "key_not_found"
-    message = "There is no key with the id '{}'."
+class StatementFailed(DomainError):
+    """The store works, and refuses what one caller asked: to repeat it would fail again. The cause says more."""
+
+    code = "statement_failed"
+    message = "The store refuses this: {}."
 
 
-class ImportNotFound(NotFound):
-    code = "import_not_found"
-    message = "There is no import '{}'."
+class Unreachable(ServiceUnavailable):
+    """Redis or a server that an operator's command or page asks cannot be used. `explanation` is for operators only."""
 
-
-class SessionNotFound(NotFound):
-    code = "session_not_found"
-    message = "There is no session '{}' of the console; it may have ended."
-
-
-class AccountExists(Conflict):
-    code = "account_exists"
-    message = "The account '{}' exists already; choose another name."
-
-
-class AccountClosed(Conflict):
-    code = "account_closed"
-    message = "The account '{}' is closed, which cannot be reversed; create another account."
-
-
-class ChangedMeanwhile(Conflict):
-    code = "changed_meanwhile"
-    message = "This was changed meanwhile, so nothing was done. Check what it is now, then repeat."
-
-
-class TooManyKeys(Conflict):
-    code = "too_many_keys"
-    message = "The account '{}' has {} keys that have not ended, and {} are allowed; revoke those that are not used."
-
-
-class KeyNotUsable(Conflict):
-    code = "key_not_usable"
-    message = "Key {} is {}; create a new one."
-
-
-class KeyRotated(KeyNotUsable):
-    message = "Key {} is already rotated to {}; rotate that one."
-
-
-class KeyNotBanned(Conflict):
-    code = "key_not_banned"
-    message = "Key {} is not banned; nothing was changed."
+    def __init__(self, problem: str, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.explanation = f"{problem} ({reason}). {remedy}"
 
 
 class DamagedRecord(DomainError):
@@ -390,13 +388,6 @@ class StoreOutdated(StoreUnusable):
 
 class StoreDamaged(StoreUnusable):
     """The file is damaged, or it is not a store."""
-
-
-def with_remedy(message: str, remedy: Remedy | None, phrase: Callable[[Choice], str]) -> str:
-    """The message of an error with its remedy in the words of one face."""
-    if remedy is None:
-        return message
-    return f"{message.removesuffix('.')}{'' if message.endswith(':') else ';'} {remedy.phrased(phrase)}."
 
 
 @contextmanager

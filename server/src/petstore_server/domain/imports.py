@@ -1,11 +1,13 @@
-"""Imports in batches: the outcome of each record, and what the audit log records."""
+"""Imports: what becomes of each record (D6, D21), and what the audit log and the record of a run have of them."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Change
-from petstore_server.domain.orders import ImportOutcome, Order
+from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY
 
@@ -64,6 +66,79 @@ class ImportsPage(NamedTuple):
     imports: Sequence[ImportRun]
     total: int
     next: ImportPosition | None
+
+
+class ImportOutcome(StrEnum):
+    CREATED = "created"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+    REJECTED = "rejected"
+    PROTECTED = "protected"
+    OTHER_OWNER = "other owner"
+    UNKNOWN_ACCOUNT = "unknown account"
+    REFERENCE_IN_USE = "reference in use"
+    OTHER_PLACED = "other placed order"
+    RESERVED = "reserved identifier"
+    REPEATED = "repeated"
+    MISSING = "missing"
+    CORRECTABLE = "correctable"
+    TAKEN = "taken"
+
+
+def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = False) -> Order:
+    """The incoming order with what an import keeps of the existing one: its owner, if the incoming one has none.
+
+    With `correct_shipped` also the reference of a shipped order.
+    """
+    if existing is None:
+        return incoming
+    if existing.account is not None and incoming.account is None:
+        incoming = incoming._replace(account=existing.account)
+    if correct_shipped and existing.status is Status.SHIPPED and incoming.reference is None:
+        incoming = incoming._replace(reference=existing.reference)
+    return incoming
+
+
+def possible_references(existing: Mapping[int, Order], incoming: Iterable[Order]) -> set[tuple[str, str]]:
+    """All pairs of an owner's name and a reference that an import of these orders may give to one of them."""
+    orders, names = list(incoming), defaultdict[int, set[str]](set)
+    for order in (*existing.values(), *orders):
+        if order.account is not None:
+            names[order.id].add(order.account)
+    return {(name, each.reference) for each in orders if each.reference for name in names.get(each.id, ())}
+
+
+def evaluate_import(
+    existing: Order | None, incoming: Order, placed: bool = False, correct_shipped: bool = False
+) -> ImportOutcome:
+    """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API.
+
+    With `correct_shipped` one that has shipped is replaced too, if it stays shipped and keeps its reference. An order
+    without an owner may get one in any state; an owner is never replaced (D21). `incoming` has the owner that the order
+    will have.
+    """
+    if existing is None:
+        return ImportOutcome.CREATED
+    if existing == incoming:
+        return ImportOutcome.UNCHANGED
+    if existing.account not in (None, incoming.account):
+        return ImportOutcome.OTHER_OWNER
+    if existing._replace(account=incoming.account) == incoming:
+        return ImportOutcome.REPLACED
+    if existing.status is not Status.PENDING:
+        stays = existing.status is incoming.status and incoming.reference in (None, existing.reference)
+        if existing.status is Status.CANCELLED or not stays:
+            return ImportOutcome.REJECTED
+        if not correct_shipped:
+            return ImportOutcome.CORRECTABLE
+    return ImportOutcome.PROTECTED if placed else ImportOutcome.REPLACED
+
+
+def evaluate_pet_import(existing: Pet | None, incoming: Pet) -> ImportOutcome:
+    """Decide on an import: an identical pet stays, any other is replaced. A pet has no states."""
+    if existing is None:
+        return ImportOutcome.CREATED
+    return ImportOutcome.UNCHANGED if existing == incoming else ImportOutcome.REPLACED
 
 
 def evaluate(

@@ -32,7 +32,7 @@ class Position(NamedTuple):
     id: int
 
 
-class Clock(NamedTuple):
+class ChangeClock(NamedTuple):
     """The clock of changes: what names its history, the number of transactions, and the time of the last change.
 
     The time is in Unix microseconds.

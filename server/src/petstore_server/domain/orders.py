@@ -1,18 +1,16 @@
-"""Orders: the record, its identifiers, placing, and the transitions between states (spec S2, S3; D4 to D7, D20)."""
+"""Orders: the record, its identifiers, and the transitions between states (spec S2, S3; D4 to D7)."""
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
-from petstore_server.domain.digests import sha256
 from petstore_server.domain.texts import is_printable, is_visible, looks_like_key
-from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
+from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp, timestamp_text
 from petstore_server.domain.transitions import Transition
 
 INT64_MIN = -(2**63)
@@ -29,7 +27,6 @@ UNASSIGNED = INT64_MIN - 1
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference", "account")
 """The fields of an order as files and the audit log have them: the columns of an export."""
 
-KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
 MAX_REFERENCE = 64  # characters
 REFERENCE_FORM = (
     f"1 to {MAX_REFERENCE} printable characters, none invisible, without a space at either end, and not an API key"
@@ -121,54 +118,6 @@ def _text_end(status: str, updated_at: int, created_at: int) -> str:
     return f',"status":"{status}","createdAt":"{created}","updatedAt":"{updated}"}}'
 
 
-class Placement(NamedTuple):
-    """A request to place an order. `key` identifies it; `ship_date` is RFC 3339 in UTC with `Z`, or None.
-
-    `account` is the name of the account if its key sees the owners of orders.
-    """
-
-    account_id: int
-    key: str
-    pet_id: int
-    quantity: int
-    ship_date: str | None
-    reference: str | None = None
-    account: str | None = None
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of the body's content, 32 bytes: bodies that differ only in form have the same digest."""
-        content = f"{self.pet_id} {self.quantity} {self.ship_date}"
-        return sha256((content if self.reference is None else f"{content} {self.reference}").encode()).digest()
-
-    @property
-    def identity(self) -> tuple[int, str]:
-        """The account and its key: requests with the same identity place one order."""
-        return self.account_id, self.key
-
-    @property
-    def owned_reference(self) -> tuple[int, str] | None:
-        """The account, which will own the order, and the reference, which no other of its orders may have."""
-        return None if self.reference is None else (self.account_id, self.reference)
-
-    def order(self, order_id: int) -> Order:
-        return Order(order_id, self.pet_id, self.quantity, self.ship_date, reference=self.reference)
-
-    def placed(self, order_id: int, at: int, *, replayed: bool) -> "Placed":
-        """The result for an identifier and a time in Unix microseconds: the same bytes for a repeated request."""
-        order = self.order(order_id)
-        tracked = TrackedOrder(order.record(), order.status, at, at, order.reference, self.account)
-        return Placed(order_id, tracked.text().encode(), replayed)
-
-
-class Placed(NamedTuple):
-    """A placed order. `body` is the response's JSON: a replay has the bytes of the first response."""
-
-    order_id: int
-    body: bytes
-    replayed: bool = False
-
-
 def _cancel(order: Order) -> Order:
     if order.status is Status.SHIPPED:
         raise errors.OrderAlreadyShipped(order.id)
@@ -232,72 +181,6 @@ def correct(values: Mapping[str, Any]) -> Transition[Order]:
         return corrected
 
     return Transition(UPDATE, apply)
-
-
-class ImportOutcome(StrEnum):
-    CREATED = "created"
-    UNCHANGED = "unchanged"
-    REPLACED = "replaced"
-    REJECTED = "rejected"
-    PROTECTED = "protected"
-    OTHER_OWNER = "other owner"
-    UNKNOWN_ACCOUNT = "unknown account"
-    REFERENCE_IN_USE = "reference in use"
-    OTHER_PLACED = "other placed order"
-    RESERVED = "reserved identifier"
-    REPEATED = "repeated"
-    MISSING = "missing"
-    CORRECTABLE = "correctable"
-    TAKEN = "taken"
-
-
-def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = False) -> Order:
-    """The incoming order with what an import keeps of the existing one: its owner, if the incoming one has none.
-
-    With `correct_shipped` also the reference of a shipped order.
-    """
-    if existing is None:
-        return incoming
-    if existing.account is not None and incoming.account is None:
-        incoming = incoming._replace(account=existing.account)
-    if correct_shipped and existing.status is Status.SHIPPED and incoming.reference is None:
-        incoming = incoming._replace(reference=existing.reference)
-    return incoming
-
-
-def possible_references(existing: Mapping[int, Order], incoming: Iterable[Order]) -> set[tuple[str, str]]:
-    """All pairs of an owner's name and a reference that an import of these orders may give to one of them."""
-    orders, names = list(incoming), defaultdict[int, set[str]](set)
-    for order in (*existing.values(), *orders):
-        if order.account is not None:
-            names[order.id].add(order.account)
-    return {(name, each.reference) for each in orders if each.reference for name in names.get(each.id, ())}
-
-
-def evaluate_import(
-    existing: Order | None, incoming: Order, placed: bool = False, correct_shipped: bool = False
-) -> ImportOutcome:
-    """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API.
-
-    With `correct_shipped` one that has shipped is replaced too, if it stays shipped and keeps its reference. An order
-    without an owner may get one in any state; an owner is never replaced (D21). `incoming` has the owner that the order
-    will have.
-    """
-    if existing is None:
-        return ImportOutcome.CREATED
-    if existing == incoming:
-        return ImportOutcome.UNCHANGED
-    if existing.account not in (None, incoming.account):
-        return ImportOutcome.OTHER_OWNER
-    if existing._replace(account=incoming.account) == incoming:
-        return ImportOutcome.REPLACED
-    if existing.status is not Status.PENDING:
-        stays = existing.status is incoming.status and incoming.reference in (None, existing.reference)
-        if existing.status is Status.CANCELLED or not stays:
-            return ImportOutcome.REJECTED
-        if not correct_shipped:
-            return ImportOutcome.CORRECTABLE
-    return ImportOutcome.PROTECTED if placed else ImportOutcome.REPLACED
 
 
 def is_int64(text: str) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import ImportOutcome, integer_field, text_field
+from petstore_server.domain.orders import integer_field, text_field
 
 PET_FIELDS = ("id", "name", "tag")  # in the order of a file's columns
 
@@ -21,13 +21,6 @@ class Pet:
         """Return the Pet of the interface as {name: value}, without the fields that have no value."""
         values = {"id": self.id, "name": self.name, "tag": self.tag}
         return {name: value for name, value in values.items() if value is not None}
-
-
-def evaluate_pet_import(existing: Pet | None, incoming: Pet) -> ImportOutcome:
-    """Decide on an import: an identical pet stays, any other is replaced. A pet has no states."""
-    if existing is None:
-        return ImportOutcome.CREATED
-    return ImportOutcome.UNCHANGED if existing == incoming else ImportOutcome.REPLACED
 
 
 def pet_from_fields(fields: dict[str, Any]) -> Pet:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from struct import Struct
 
 from petstore_server.domain.errors import ChangesReset, InvalidCursor, InvalidToken
-from petstore_server.domain.lists import Clock, Position
+from petstore_server.domain.lists import ChangeClock, Position
 from petstore_server.domain.orders import INT64_MIN
 
 FIRST = Position(0, INT64_MIN)
@@ -52,7 +52,7 @@ def token_of(epoch: str, position: Position, owner: int | None = None) -> str:
     return _seal(_TOKEN.pack(_TOKEN_VERSION, _history(epoch, owner), *position))
 
 
-def position_after(token: str, clock: Clock, owner: int | None = None) -> Position:
+def position_after(token: str, clock: ChangeClock, owner: int | None = None) -> Position:
     """The position of a token.
 
     Raises InvalidToken; ChangesReset if it is of another history, after the clock, or for what another account sees.

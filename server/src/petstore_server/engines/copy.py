@@ -10,12 +10,13 @@ import apsw
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, StoreUnusable, replacing_remedy
 from petstore_server.engines import postgres, sqlite
-from petstore_server.engines.postgres.connections import SET_FOR_COPY, Driver
+from petstore_server.engines.postgres.connections import Driver
 from petstore_server.engines.postgres.opening import connected
+from petstore_server.engines.postgres.options import SET_FOR_COPY
 from petstore_server.engines.sqlite.connections import connect_writer, transaction
 from petstore_server.engines.sqlite.opening import SCHEMA, schema_version, unusable_on_error
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Row
+from petstore_server.store.statements import Row
 
 _BATCH = 5_000
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from petstore_server.domain.errors import Choice, Remedy, choose
+from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
 from petstore_server.imports.date_forms import formats_of, parsed
 

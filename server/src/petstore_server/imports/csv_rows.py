@@ -7,7 +7,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
+from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports import files
 from petstore_server.imports.bulk import csv_orders
 from petstore_server.imports.files import Block, FilePart, UnreadableFile, line_blocks

@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from petstore_server.domain.errors import DomainError, Remedy, choose
+from petstore_server.domain.errors import DomainError
+from petstore_server.domain.remedies import Remedy, choose
 from petstore_server.imports.options import STDIN
 from petstore_server.imports.rejects import Fault, Row
 

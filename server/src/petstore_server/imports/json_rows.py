@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain.errors import InvalidField, Remedy, choose
+from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.remedies import Remedy, choose
 from petstore_server.imports import files
 from petstore_server.imports.bulk import json_orders
 from petstore_server.imports.files import Block, FilePart, UnreadableFile, line_blocks

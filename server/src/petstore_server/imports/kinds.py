@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from petstore_server.domain.errors import Choice, Remedy, choose
-from petstore_server.domain.orders import ORDER_FIELDS, ImportOutcome, Order, order_from_fields
+from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.orders import ORDER_FIELDS, Order, order_from_fields
 from petstore_server.domain.pets import PET_FIELDS, Pet, pet_from_fields
+from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports.conversions import Cell, Integers, Timestamps, UnclearCell, boolean_cell
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault

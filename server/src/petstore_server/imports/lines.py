@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from petstore_server.domain.errors import InvalidField, Remedy
+from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.remedies import Remedy
 
 MAX_OPEN = 10_000
 """Orders between two lines of one at most: so many first lines are kept in memory. A later one is a row of its own."""

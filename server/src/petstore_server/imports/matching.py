@@ -5,7 +5,8 @@ from typing import Any, Generic
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.orders import UNASSIGNED, ImportOutcome, Order, possible_references
+from petstore_server.domain.imports import ImportOutcome, possible_references
+from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.imports.kinds import ORDERS, RecordKind, T
 from petstore_server.imports.lines import Named

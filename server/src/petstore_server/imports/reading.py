@@ -10,9 +10,10 @@ from hashlib import blake2b
 from itertools import accumulate, chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from petstore_server.domain.errors import Choice, InvalidField, Remedy
+from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, UNASSIGNED, Order
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.remedies import Choice, Remedy
 from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.files import Source, UnreadableFile
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines

@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
-from petstore_server.domain.errors import Choice, InvalidField, Remedy, with_remedy
+from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
+from petstore_server.domain.remedies import Choice, Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 
 SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most

@@ -13,15 +13,10 @@ from typing import Any, Generic
 
 from petstore_server.batching import in_halves
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import (
-    AccountNotFound,
-    DomainError,
-    ServiceUnavailable,
-    StatementFailed,
-    with_remedy,
-)
-from petstore_server.domain.imports import Rejected
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, ImportOutcome, Order
+from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
+from petstore_server.domain.imports import ImportOutcome, Rejected
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
+from petstore_server.domain.remedies import with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS, RecordKind, T
@@ -152,7 +147,7 @@ class FileImport(Generic[T]):
     async def _recorded(self, store: Store, actor: Callable[[], Actor]) -> AsyncIterator[None]:
         """Keep the record of the run, from its beginning to its end."""
         kind = f"{self._kind.noun}s"
-        await store.imports.note(kind, self.import_id, actor(), self.file)
+        await store.imports.set_state(kind, self.import_id, actor(), self.file)
         beating = asyncio.create_task(_beat(store, self.import_id))
         state, error = "interrupted", None
         try:
@@ -168,7 +163,7 @@ class FileImport(Generic[T]):
             beating.cancel()
             # If that fails, the run is not seen any more, which says the same.
             with suppress(ServiceUnavailable, StatementFailed):
-                await store.imports.note(kind, self.import_id, actor(), self.file, state=state, error=error)
+                await store.imports.set_state(kind, self.import_id, actor(), self.file, state=state, error=error)
 
     async def _store(self, batch: Batch[T], store: Store, actor: Actor) -> None:
         """Store the records of a batch together, or in parts without those that the store refuses by themselves."""

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Generic
 
-from petstore_server.domain.errors import Choice, InvalidField, Remedy, choose
+from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import UNASSIGNED, Order
+from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports import shops
 from petstore_server.imports.conversions import Timestamps
 from petstore_server.imports.files import UnreadableFile

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from petstore_server.domain.errors import Choice, Remedy
+from petstore_server.domain.remedies import Choice, Remedy
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
 
 SHOPS = {

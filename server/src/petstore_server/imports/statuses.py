@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from petstore_server.domain.errors import choose
 from petstore_server.domain.orders import STATUSES, Status
+from petstore_server.domain.remedies import choose
 from petstore_server.imports.conversions import UnclearCell, boolean_cell
 from petstore_server.imports.options import EVERY_STATUS
 

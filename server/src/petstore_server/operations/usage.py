@@ -117,5 +117,5 @@ async def report_usage(store: Store, account: str | None, start: float, end: flo
     """The history of an account or of all, from `start` to before `end` (Unix seconds). Raises AccountNotFound."""
     period = by.start(start), int(end)
     account_id = None if account is None else (await store.accounts.find(account)).id
-    rows = await store.usage.history(account_id, *period, by)
+    rows = await store.usage.counts(account_id, *period, by)
     return UsageReport(rows, await store.usage.keyless_history(*period, by) if account is None else {})

@@ -167,7 +167,7 @@ class WebhookService:
         """
         if webhook.state is WebhookState.ENDED:
             return 0
-        clock = await self.store.search.clock()
+        clock = await self.store.search.change_clock()
         known = webhook.history == history_of(clock.epoch, webhook.owner)
         query = PageQuery(webhook.filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
         page = await self.store.search.page(query)
@@ -193,7 +193,7 @@ class WebhookService:
 
     async def _position(self, start: Start, owner: int | None) -> tuple[str, Position]:
         """The history and position from which a webhook delivers. Raises InvalidToken, ChangesReset."""
-        clock = await self.store.search.clock()
+        clock = await self.store.search.change_clock()
         if start.since is not None:
             position = Position(int(start.since * 1_000_000) - 1, INT64_MAX)
         elif start.after == NOW:

@@ -32,11 +32,12 @@ from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.operations.webhooks import WebhookService
-from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks, run_tasks
-from petstore_server.runtime.health import examine_serving
-from petstore_server.runtime.installation import account_usage, all_usage, host_identity
+from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.background import BackgroundTask, background_tasks, run_tasks
+from petstore_server.runtime.health import examine_serving, host_identity
+from petstore_server.runtime.usage import account_usage, all_usage
 from petstore_server.server.listener import PublicServer
-from petstore_server.server.state import REFUSED
+from petstore_server.server.scheduler import REFUSED
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Contents, Store
 from petstore_server.store.webhooks import WebhookSummary
@@ -70,7 +71,7 @@ class Application:
         store = backend.store
         served = v1.routes(store, clock, settings) + orders.routes(store, clock) + self.changes.routes()
         served += webhooks.routes(backend.webhooks, clock)
-        self.routes = Routes(served + usage.routes(store, backend.history, clock))
+        self.routes = Routes(served + usage.routes(store, backend.usage_counts, clock))
         operations = [operation.id for route in self.routes.all for operation in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)

@@ -1,30 +1,31 @@
-"""The composition root: the store and the limiter that the settings select, and the tasks that keep them in step."""
+"""The composition root of a serving process: the store and the limiter that the settings select, and its traces."""
 
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.batching import in_halves
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed, WebhookSecretChanged
-from petstore_server.domain.imports import REJECTS_LIFETIME
-from petstore_server.domain.orders import KEY_LIFETIME
-from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts, merge
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter, Limiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 from petstore_server.limits.usage_recorder import NoUsageRecorder, UsageRecorder
-from petstore_server.operations.orders import claim_orders
 from petstore_server.operations.webhooks import WebhookService
-from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters, webhook_service
+from petstore_server.runtime.opening import (
+    ban_policy,
+    is_sqlite,
+    opened_store,
+    redis_counters,
+    require_installed,
+    webhook_service,
+)
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
-from petstore_server.store.usage import UsageStore
 
 if TYPE_CHECKING:
     # Extras, loaded where they are needed.
@@ -32,22 +33,10 @@ if TYPE_CHECKING:
     from petstore_server.webhooks.delivery import Deliveries
     from petstore_server.webhooks.sending import Sender
 
-ROUND_SECONDS = 0.25
-"""Pause between rounds: saved counts and noticed changes are both promised to be less than a second old (D9, D12)."""
-
-STALLED_SECONDS = 10.0
-"""A task that has not finished a round for this much longer than its pause is stalled: the process is not ready."""
-
-_VERIFY_SECONDS = 1.0
-_FORGET_SECONDS = 60.0
-_COMPACT_SECONDS = 600.0
-_COMPACT_GAP_SECONDS = 0.05
-_CLAIM_SECONDS = 10.0
-_ROUND_MAX_SECONDS = 5.0  # for which a round goes on that compacts, sets owners, or looks for what cannot be saved
+_SAVING_SECONDS = 5.0  # for which a save goes on that looks for what the store refuses
 _REFUSED_SECONDS = 60.0  # before a row that the store refused is tried again
-_MAX_FORGOTTEN = 10_000
-_MAX_BACKOFF = 5.0
-
+_OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_OTLP_PROTOCOL = "http/protobuf"
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 _CHECK_SECONDS = 2.0
 
@@ -55,17 +44,17 @@ _log = logging.getLogger(__name__)
 
 
 _KINDS = (*Unsaved._fields, *Activity._fields)
-_Row = tuple[int, Any, Any]  # what was counted: its place in _KINDS, its key, and the count
+_Count = tuple[int, Any, Any]  # what was counted: its place in _KINDS, its key, and the count
 
 
-def _rows(unsaved: Unsaved, activity: Activity) -> list[_Row]:
+def _to_counts(unsaved: Unsaved, activity: Activity) -> list[_Count]:
     counted: tuple[Mapping[Any, Any], ...] = unsaved.usage, {ban.key_id: ban for ban in unsaved.bans}, *activity
     return [(kind, key, value) for kind, values in enumerate(counted) for key, value in values.items()]
 
 
-def _counted(rows: Sequence[_Row]) -> tuple[Unsaved, Activity]:
+def _from_counts(counts: Sequence[_Count]) -> tuple[Unsaved, Activity]:
     usage, bans, *activity = counted = [dict[Any, Any]() for _ in _KINDS]
-    for kind, key, value in rows:
+    for kind, key, value in counts:
         counted[kind][key] = value
     return Unsaved(usage, tuple(bans.values())), Activity(*activity)
 
@@ -99,7 +88,7 @@ class Backend:
         self._access_version = access_version
         self._saving = asyncio.Lock()
         self._saves = 0
-        self._refused: dict[tuple[int, Any], float] = {}  # rows that the store refused, until they are tried again
+        self._refused: dict[tuple[int, Any], float] = {}  # counts that the store refused, until tried again
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
         """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable.
@@ -144,7 +133,7 @@ class Backend:
             unsaved = unsaved._replace(usage={})
         if not (unsaved.usage or unsaved.bans or activity):
             return False
-        if not await self._save_rows(_rows(unsaved, activity)):
+        if not await self._save_counts(_to_counts(unsaved, activity)):
             return False
         self.local.saved(unsaved)
         self._saves += 1
@@ -156,42 +145,42 @@ class Backend:
             _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
         return self.activity.max_taken in (len(activity.accounts), len(activity.keys))
 
-    async def _save_rows(self, rows: Sequence[_Row]) -> bool:
-        """Save rows, and put back what no time was left for; return whether there was time for all.
+    async def _save_counts(self, counts: Sequence[_Count]) -> bool:
+        """Save counts, and put back what no time was left for; return whether there was time for all.
 
-        Rows that the store refuses are lost, and for a while what is counted later; the first is logged.
+        Counts that the store refuses are lost, and for a while what is counted later; the first is logged.
         """
-        ends = monotonic() + _ROUND_MAX_SECONDS
-        self._refused = {row: until for row, until in self._refused.items() if monotonic() < until}
-        rows = [row for row in rows if row[:2] not in self._refused]
-        left, failures = rows.copy(), list[tuple[_Row, Exception]]()
+        ends = monotonic() + _SAVING_SECONDS
+        self._refused = {count: until for count, until in self._refused.items() if monotonic() < until}
+        counts = [count for count in counts if count[:2] not in self._refused]
+        left, failures = counts.copy(), list[tuple[_Count, Exception]]()
 
-        async def save(part: Sequence[_Row]) -> None:
-            if monotonic() <= ends or len(left) == len(rows):  # each round saves or refuses something
-                unsaved, activity = _counted(part)
+        async def save(part: Sequence[_Count]) -> None:
+            if monotonic() <= ends or len(left) == len(counts):  # each round saves or refuses something
+                unsaved, activity = _from_counts(part)
                 await self.store.usage.save(*unsaved, activity)
                 del left[: len(part)]
 
-        def refuse(row: _Row, error: Exception) -> None:
-            failures.append((row, error))
-            left.remove(row)
+        def refuse(count: _Count, error: Exception) -> None:
+            failures.append((count, error))
+            left.remove(count)
 
         try:
-            await in_halves(save, rows, refuse)
+            await in_halves(save, counts, refuse)
         finally:
-            unsaved, activity = _counted(left)
+            unsaved, activity = _from_counts(left)
             self.local.put_back(unsaved)
             self.activity.put_back(activity)
-            self._refused |= {row[:2]: monotonic() + _REFUSED_SECONDS for row, _ in failures}
+            self._refused |= {count[:2]: monotonic() + _REFUSED_SECONDS for count, _ in failures}
             for (kind, key, _), error in failures[:1]:
                 first = {"rows": len(failures), "first": f"{_KINDS[kind]} {key}", "retry_in_seconds": _REFUSED_SECONDS}
                 _log.error("usage not saved", extra=first, exc_info=error)
         return not left
 
-    async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
+    async def usage_counts(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what is not saved yet. Raises ServiceUnavailable."""
         async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
-            saved = await self.store.usage.history(account_id, start, end, by)
+            saved = await self.store.usage.counts(account_id, start, end, by)
             pending = self.activity.pending(account_id)
         unsaved = [(hour, counts) for hour, counts in pending if start <= by.start(hour) < end]
         return merge([*saved.items(), *unsaved], by)
@@ -234,8 +223,8 @@ async def opened_backend(
             except CountersUnavailable as error:
                 reason = error.reason.rstrip(".")
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
-        share = None if shared is None else shared.newest
-        opening = opened_store(settings.database_url, share, migrate=True, first_assigned=settings.assigned_ids_from)
+        maximum, first = None if shared is None else shared.newest, settings.assigned_ids_from
+        opening = opened_store(settings.database_url, maximum, migrate=True, first_assigned=first)
         store = await opened.enter_async_context(opening)
         if tracing is not None:
             tracing.trace_store(store.engine, "sqlite" if is_sqlite(settings.database_url) else "postgresql")
@@ -276,129 +265,16 @@ def require_servable(settings: Settings) -> None:
         raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
 
 
-@dataclass(eq=False)
-class BackgroundTask:
-    """Work that is repeated for as long as the process runs.
+def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
+    """What makes spans of requests, if the variables of OpenTelemetry ask for it. Raises SettingsError."""
+    endpoint = next((name for name in _OTLP_ENDPOINTS if environ.get(name)), None)
+    disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    if endpoint is None or disabled:
+        return None
+    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
+        if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
+            raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
+    require_installed("opentelemetry.exporter.otlp.proto.http", f"{endpoint} is set", "otel")
+    from petstore_server.runtime.tracing import Tracing
 
-    An unusable store is logged when it begins and when it ends. Any other error is logged with its traceback, and the
-    work is tried again after a pause that doubles up to five seconds: no error ends the task.
-    """
-
-    name: str
-    work: Callable[[], Awaitable[object]]
-    pause: float = ROUND_SECONDS
-    clock: Callable[[], float] = monotonic
-    _finished_at: float | None = None
-    _unusable: str | None = None
-    _failures: int = 0
-
-    async def run(self) -> None:
-        """Repeat the work until cancelled."""
-        self._finished_at = self.clock()
-        pause = self.pause
-        while True:
-            await asyncio.sleep(pause)
-            pause = await self._round()
-
-    def stalled(self) -> str | None:
-        """Why the task makes no progress; None while it does, and before it runs."""
-        if self._finished_at is None:
-            return None
-        idle = self.clock() - self._finished_at
-        if idle < self.pause + STALLED_SECONDS:
-            return None
-        state = "fails" if self._failures else "has not finished"
-        return f"the background task '{self.name}' {state} for {idle:.0f} seconds; the log says more"
-
-    async def _round(self) -> float:
-        """Do the work once; return the seconds to pause before the next time."""
-        try:
-            await self.work()
-        except ServiceUnavailable as error:
-            if self._unusable is None:
-                _log.error("store unusable", extra={"task": self.name, "reason": error.reason})
-            self._unusable = error.reason
-        except Exception as error:  # noqa: BLE001 - a defect in one round must not end the task
-            self._failures += 1
-            pause = max(self.pause, min(self.pause * 2.0 ** min(self._failures, 10), _MAX_BACKOFF))
-            _log.error("background task failed", extra={"task": self.name, "retry_in_seconds": pause}, exc_info=error)
-            if isinstance(error, StatementFailed):  # what one row has does not make the process unready
-                self._finished_at = self.clock()
-            return pause
-        else:
-            if self._unusable is not None:
-                _log.info("store usable again", extra={"task": self.name, "reason": self._unusable})
-            self._unusable = None
-        self._failures = 0
-        self._finished_at = self.clock()
-        return self.pause
-
-
-async def run_tasks(tasks: Sequence[BackgroundTask]) -> None:
-    """Run all next to each other until cancelled: a disk that is slow to write must not delay a revocation."""
-    async with asyncio.TaskGroup() as group:
-        for task in tasks:
-            group.create_task(task.run())
-
-
-async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:
-    """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds.
-
-    Ends after some seconds. The next call continues: after the retention was shortened, there may be months to sum.
-    """
-    ends = monotonic() + _ROUND_MAX_SECONDS
-    kept = settings.usage_hourly_retention_days, settings.usage_daily_retention_days
-    hours_before, days_before = (Granularity.DAY.start(now) - days * DAY for days in kept)
-    while await usage.compact(hours_before, days_before) and monotonic() < ends:  # noqa: ASYNC110 - a pause
-        await asyncio.sleep(_COMPACT_GAP_SECONDS)
-
-
-async def claim_some(store: Store, clock: Callable[[], float], after: int) -> int:
-    """Set the owners of orders that 1.0.0 placed, for some seconds; return what to give as `after` next time.
-
-    1.0.0 assigns ascending identifiers, so what it places later is found from there on.
-    """
-    ends = monotonic() + _ROUND_MAX_SECONDS
-    async with aclosing(claim_orders(store, clock, after)) as batches:
-        async for claimed in batches:
-            after = claimed.last
-            if monotonic() >= ends:
-                break
-    return after
-
-
-def background_tasks(
-    settings: Settings, backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]
-) -> list[BackgroundTask]:
-    """The tasks of a process that serves requests. `confirm` is that of `watch_access`; `clock` gives Unix seconds."""
-
-    async def forget() -> None:
-        backend.local.forget()
-        await backend.store.orders.forget(clock() - KEY_LIFETIME, _MAX_FORGOTTEN)
-        await backend.store.imports.forget(clock() - REJECTS_LIFETIME, _MAX_FORGOTTEN)
-
-    async def compact() -> None:
-        await compact_history(backend.store.usage, settings, clock())
-
-    claimed_up_to = 0
-
-    async def claim() -> None:
-        nonlocal claimed_up_to
-        claimed_up_to = await claim_some(backend.store, clock, claimed_up_to)
-
-    shared, deliveries = backend.shared, backend.deliveries
-
-    async def deliver() -> None:
-        if deliveries is not None:
-            await deliveries.look(clock())
-
-    return [
-        *([BackgroundTask("deliver webhooks", deliver)] if deliveries is not None else []),
-        *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
-        BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
-        BackgroundTask("verify the store", backend.store.engine.verify, _VERIFY_SECONDS),
-        BackgroundTask("save usage", backend.save),
-        BackgroundTask("forget", forget, _FORGET_SECONDS),
-        BackgroundTask("compact usage history", compact, _COMPACT_SECONDS),
-        BackgroundTask("set owners", claim, _CLAIM_SECONDS),
-    ]
+    return Tracing(settings.environment)

@@ -178,7 +178,7 @@ async def _add_orders(store: Store, operator: Actor, partner: Actor) -> None:
     await store.orders.import_batch(wrong, "import-demo", operator, file="orders.csv")
     await store.orders.import_batch([orders[6]], "import-demo-corrected", operator, file="corrected.csv")
     for kind, name in (("pets", "import-demo-pets"), ("orders", "import-demo"), ("orders", "import-demo-corrected")):
-        await store.imports.note(kind, name, operator, "", state="finished")
+        await store.imports.set_state(kind, name, operator, "", state="finished")
     for number in (38, 39):
         await store.orders.change(number, ship(now), operator)
     await store.orders.change(37, CANCEL, partner)

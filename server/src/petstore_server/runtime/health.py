@@ -1,10 +1,13 @@
-"""All health checks in order, for the command line; and those of a server that runs, for the operator console."""
+"""Health checks: all in order, for the command line; those of a server that runs, for the console; and its host."""
 
 import asyncio
+import ipaddress
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import (
     DomainError,
@@ -18,12 +21,13 @@ from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import Action, CheckResult
-from petstore_server.runtime import maintenance
+from petstore_server.runtime import opening
 from petstore_server.runtime.backend import require_servable
-from petstore_server.runtime.installation import is_served, named_store, read_counters, store_file
+from petstore_server.runtime.opening import is_served, is_sqlite, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
 
+_ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _QUICK_TO_READ = 200_000_000  # bytes of a store that can be read in a few seconds
 
 
@@ -37,17 +41,17 @@ class _Seen:
     store_id: str | None = None
 
 
-async def examine(settings: Settings, clock: Callable[[], float], *, in_full: bool) -> list[CheckResult]:
-    """Run every check. `clock` gives Unix seconds. If the store cannot be opened, checks of its content are left out.
+async def examine(settings: Settings, clock: Callable[[], float]) -> list[CheckResult]:
+    """Run every check, in a process that serves no requests. `clock` gives Unix seconds.
 
-    `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
+    If the store cannot be opened, checks of its content are left out. One that is quick to read is read in full.
     """
     seen = _Seen(clock)
     file = store_file(settings)
     holds_store = None if file is None else is_served(file)
     server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
-    store = await _store(settings, seen, in_full=in_full, advise=not moved)
+    store = await _store(settings, seen, advise=not moved)
     redis = await _redis(settings, seen)
     return [*_settings(settings), *redis, *_machine(settings, seen), *store, *server]
 
@@ -113,7 +117,7 @@ async def _content(
         results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=with_tools))
     if with_tools:
         with attempt("postgresql"):
-            state = await maintenance.postgres_state(settings)
+            state = await opening.postgres_state(settings)
             seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
             results += health.check_postgres(state)
     return results
@@ -141,7 +145,7 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
         return [CheckResult("redis", "fail", message, remedy)]
 
 
-async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool) -> list[CheckResult]:
+async def _store(settings: Settings, seen: _Seen, *, advise: bool) -> list[CheckResult]:
     try:
         async with named_store(settings) as store:
             await store.check()
@@ -162,7 +166,7 @@ async def _store(settings: Settings, seen: _Seen, *, in_full: bool, advise: bool
         if isinstance(error, StoreDamaged) or (isinstance(error, ServiceUnavailable) and error.damaged):
             return [CheckResult("store", "fail", reason, *_after_damage(settings))]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
-    return [*results, await asyncio.to_thread(_integrity, settings, in_full=in_full)]
+    return [*results, await asyncio.to_thread(_integrity, settings)]
 
 
 def _after_damage(settings: Settings) -> tuple[str, Action]:
@@ -171,12 +175,12 @@ def _after_damage(settings: Settings) -> tuple[str, Action]:
     return "Stop all servers, restore the latest sound backup, then start them.", "restore"
 
 
-def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
+def _integrity(settings: Settings) -> CheckResult:
     file = store_file(settings)
-    if not in_full or file is None or file.stat().st_size > _QUICK_TO_READ:
+    if file is None or file.stat().st_size > _QUICK_TO_READ:
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     try:
-        problems, _ = maintenance.check(settings)
+        problems, _ = opening.check_store(settings)
     except StoreUnusable as error:
         return CheckResult(
             "integrity", "fail", f"The store was not read in full: {error.message}", action="check store"
@@ -185,3 +189,29 @@ def _integrity(settings: Settings, *, in_full: bool) -> CheckResult:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
     message = f"The store was read in full and is not sound: {problems[0]}"
     return CheckResult("integrity", "fail", message, "Restore the latest sound backup.", "restore")
+
+
+def host_identity(settings: Settings) -> str:
+    """The identity of this host among those that share the store: its name and its admin port.
+
+    With PostgreSQL also its address on the way there, or to other networks: machines and containers may share a name.
+    """
+    name = f"{socket.gethostname()}:{settings.admin_port}"
+    if is_sqlite(settings.database_url):
+        return name
+    listed = urlsplit(describe_url(settings.database_url)).netloc.split(",")
+    hosts = [host for each in listed if (host := urlsplit(f"//{each}").hostname)]
+    found = (address for host in (*hosts, _ELSEWHERE) if (address := _own_address(host)) is not None)
+    return f"{name} at {address}" if (address := next(found, None)) else name
+
+
+def _own_address(destination: str) -> str | None:
+    """The address from which this machine reaches another one, without sending anything; None if it is loopback."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(destination, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.connect(address)
+            own = str(trial.getsockname()[0])
+    except OSError:
+        return None
+    return None if ipaddress.ip_address(own.partition("%")[0]).is_loopback else own

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from petstore_server.runtime.application import Application, run_console
-from petstore_server.runtime.backend import run_tasks
+from petstore_server.runtime.background import run_tasks
 from petstore_server.server.sockets import listening_socket
 from petstore_server.server.writer import unacknowledged
 from petstore_server.settings import Settings, SettingsError
@@ -191,7 +191,7 @@ def _has_terminal() -> bool:
     return True
 
 
-async def run(
+async def serve_until_stopped(
     settings: Settings,
     application: Application,
     listener: socket.socket,

@@ -13,7 +13,7 @@ from typing import cast
 from petstore_server.server.eager import run_eagerly
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
 from petstore_server.server.parser import RequestParser
-from petstore_server.server.state import ServerState
+from petstore_server.server.scheduler import ConnectionScheduler
 from petstore_server.server.writer import ResponseWriter, has_ended
 
 REQUESTS_PER_TURN = 16
@@ -29,7 +29,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection."""
 
-    def __init__(self, server: ServerState) -> None:
+    def __init__(self, server: ConnectionScheduler) -> None:
         self._server = server
         self._transport: asyncio.Transport
         self._writer: ResponseWriter

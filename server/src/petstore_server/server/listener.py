@@ -6,8 +6,8 @@ import socket
 from contextlib import suppress
 
 from petstore_server.server.connection import Connection
+from petstore_server.server.scheduler import ConnectionScheduler
 from petstore_server.server.sockets import BACKLOG
-from petstore_server.server.state import ServerState
 from petstore_server.server.writer import WRITE_MARK
 
 ACCEPTED_TOGETHER = 16
@@ -24,7 +24,7 @@ _FEW_CONNECTIONS = 32  # whose memory may stay with the process
 _log = logging.getLogger(__name__)
 
 
-class PublicServer(ServerState):
+class PublicServer(ConnectionScheduler):
     """Serves `respond` over HTTP/1.1."""
 
     async def start(self, listener: socket.socket) -> None:

@@ -82,8 +82,8 @@ class Request:
     `path` and `query` are the parts of the request target as sent. `headers` has lower-case names; the values of a
     repeated header are joined by commas (RFC 9110 section 5.3). `peer` is the address of the other end of the
     connection, None for a Unix socket. `max_body` is the limit of the body in bytes. `fault` is what is wrong with a
-    request that was parsed. `refusal` is the
-    response that it gets if it is not a request at all: malformed bytes, or a connection too many.
+    request that was parsed. `refusal` is the response that it gets if it is not a request at all: malformed bytes, or a
+    connection too many.
 
     `body` holds the bytes received so far, up to `max_body`. `invite` asks for the body, where the client awaits a 100
     response before it sends that. `complete` turns true when the whole request has arrived, `lost` when the rest of it

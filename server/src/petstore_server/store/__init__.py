@@ -106,12 +106,12 @@ class Store:
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap.
 
-        Learns of damage that another process has noted.
+        Learns of damage that another process has saved.
         """
         dialect = self.engine.dialect
         sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version, damage FROM petstore.store WHERE one = 1"
-        [(self._epoch, *version, noted)] = await self.engine.query(sql)
-        self.engine.damage.reason = self.engine.damage.reason or noted
+        [(self._epoch, *version, damage)] = await self.engine.query(sql)
+        self.engine.damage.reason = self.engine.damage.reason or damage
         return AccessVersion(*version)
 
     async def epoch(self) -> str:

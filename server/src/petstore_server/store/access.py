@@ -13,19 +13,10 @@ from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedK
 from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.domain.transitions import Transition
 from petstore_server.store.audit import record
-from petstore_server.store.engine import (
-    Command,
-    Part,
-    Query,
-    Row,
-    Work,
-    bulk_transaction,
-    one,
-    snapshot,
-    transaction,
-)
+from petstore_server.store.engine import Part, bulk_transaction, snapshot, transaction
+from petstore_server.store.statements import Execute, Query, Row, Work, one
 
-ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1 WHERE one = 1")
+ACCESS_CHANGED = Execute("UPDATE petstore.store SET access_version = access_version + 1 WHERE one = 1")
 """Reports a change of accounts, keys or bans to all processes.
 
 No query follows it in a transaction: it locks the store's only row, and is sent together with the commit.
@@ -157,7 +148,7 @@ class Accounts(Part):
         return after
 
     @bulk_transaction
-    def close(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
+    def close_account(self, name: str, actor: Actor) -> Work[tuple[Account, int]]:
         """End an account for good; return it, and how many keys were revoked. Raises AccountNotFound.
 
         Its history is kept, and its name is not free again. An operator waits, so it waits only briefly for locks; but
@@ -304,7 +295,7 @@ def _locked_account(name: str, lock: str = "FOR NO KEY UPDATE") -> Work[Account]
 def _update_account(action: str, before: Account, after: Account, actor: Actor) -> Work[None]:
     texts = after.contact, after.note
     changing = str(after.plan), *after.limits, after.suspended_at, *texts, after.closed_at, str(after.orders)
-    yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
+    yield Execute(_UPDATE_ACCOUNT, (*changing, after.id))
     yield record(actor, action, f"account:{after.name}", difference(before.fields(), after.fields()))
 
 
@@ -331,16 +322,16 @@ def _locked_key(key_id: str) -> Work[ApiKey]:
 
 
 def _update_key(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:
-    yield Command(_UPDATE_KEY, (after.expires_at, after.revoked_at, after.id))
+    yield Execute(_UPDATE_KEY, (after.expires_at, after.revoked_at, after.id))
     if before.ban is not None and after.ban is None:
-        yield Command("DELETE FROM petstore.bans WHERE key_id = %s", (after.id,))
+        yield Execute("DELETE FROM petstore.bans WHERE key_id = %s", (after.id,))
     yield record(actor, action, f"key:{after.id}", difference(before.fields(), after.fields()))
 
 
-def _insert_key(key: ApiKey, account_id: int) -> Command:
+def _insert_key(key: ApiKey, account_id: int) -> Execute:
     scopes = " ".join(sorted(key.scopes))
     identity = (key.id, account_id, key.digest, str(key.environment), scopes)
-    return Command(_INSERT_KEY, (*identity, key.note, key.created_at, key.expires_at, key.rotated_from))
+    return Execute(_INSERT_KEY, (*identity, key.note, key.created_at, key.expires_at, key.rotated_from))
 
 
 def _key(row: Row) -> ApiKey:

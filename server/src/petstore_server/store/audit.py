@@ -9,18 +9,8 @@ import msgspec
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
 from petstore_server.domain.lists import MatchCount
 from petstore_server.domain.texts import hide_keys
-from petstore_server.store.engine import (
-    Command,
-    Condition,
-    Part,
-    Query,
-    Row,
-    Work,
-    all_of,
-    marks,
-    snapshot,
-    transaction,
-)
+from petstore_server.store.engine import Part, snapshot, transaction
+from petstore_server.store.statements import Condition, Execute, Query, Row, Work, all_of, marks
 
 REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
 TRACE_ID = "trace_id"  # and the trace of which that was a part
@@ -50,9 +40,9 @@ _ACCOUNT = """
 """  # of the actor, if that is a key
 
 
-def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
+def record(actor: Actor, action: str, subject: str, change: Change) -> Execute:
     """Return the command that adds an entry, for the transaction of the change itself."""
-    return Command(INSERT_ENTRY, audit_row(actor, action, subject, change))
+    return Execute(INSERT_ENTRY, audit_row(actor, action, subject, change))
 
 
 def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
@@ -108,7 +98,7 @@ class AuditLog(Part):
     @transaction
     def record_backup(self, file: str, actor: Actor) -> Work[None]:
         """Record that a good backup was made at `actor.at` in a file of this name."""
-        yield Command("UPDATE petstore.store SET backed_up_at = %s WHERE one = 1", (actor.at,))
+        yield Execute("UPDATE petstore.store SET backed_up_at = %s WHERE one = 1", (actor.at,))
         yield record(actor, "store.backup", "store", Change(None, {"file": hide_keys(file)}))
 
     async def last_backup(self) -> float | None:

@@ -1,109 +1,24 @@
 """The seam between the rules of storage and the engines that carry them out.
 
-A transaction is a generator: it yields statements, is sent the rows of each, and does no I/O itself, so its logic is
-written once for every engine. Its SQL is PostgreSQL's; SQLite's engine translates the few differences. The classes of
-this package offer such generators as methods, which a decorator runs on the engine: `Accounts.create` is an example.
-
-A parameter that is a list is an array: `= ANY(%s::bigint[])`.
+The classes of this package offer transactions (`statements.py`) as methods, which a decorator runs on the engine:
+`Accounts.create` is an example.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
+from petstore_server.store.damage import Damage
+from petstore_server.store.statements import Item, Result, Row, Work
 
-Row = tuple[Any, ...]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 P = ParamSpec("P")
-
-
-class Query(NamedTuple):
-    """A statement whose rows are sent back.
-
-    `in_order`: an index has the rows in order. PostgreSQL might otherwise sort a range that its statistics think short.
-    `briefly`: a bulk transaction waits for this lock, and for later ones, only as long as a request would: one
-    second. On SQLite it makes no difference.
-    `last`: the transaction is committed with this statement, in one message to PostgreSQL; what it locks is locked only
-    while the server works. The transaction must not fail after it.
-    """
-
-    sql: str
-    parameters: Sequence[Any] = ()
-    in_order: bool = False
-    briefly: bool = False
-    last: bool = False
-
-
-class Command(NamedTuple):
-    """A statement without rows."""
-
-    sql: str
-    parameters: Sequence[Any] = ()
-
-
-class Commands(NamedTuple):
-    """One command for each set of parameters, of which there may be none."""
-
-    sql: str
-    parameters: Sequence[Sequence[Any]]
-
-
-class Rows(NamedTuple):
-    """A command for a sequence of rows, which may be empty: `unnest(%s::bigint[], %s::text[]) AS new (id, name)`.
-
-    PostgreSQL carries it out once, with the rows in order; SQLite for each row.
-    """
-
-    sql: str
-    parameters: Sequence[Row]
-
-
-# Of queries in a list, the rows of each are sent back as a list.
-Statement = Query | list[Query] | Command | Commands | Rows
-Condition = tuple[str, Sequence[Any]]  # with its parameters
-Work = Generator[Statement, list[Any], Result]
 Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries on the snapshot that it stands for
 Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of several callers: the outcome of each item
 
 
-NOW = "extract(epoch FROM clock_timestamp())::double precision"
-"""The time of the store's host in Unix seconds, which processes on other hosts share."""
-
-
-OWNER_NAME = "(SELECT name FROM petstore.accounts WHERE accounts.id = account_id)"
-"""The name of the account that owns an order."""
-
-
-LAST_CHANGE = """
-    SELECT updated_at FROM petstore.orders WHERE account_id = ANY(ARRAY[{}])
-    ORDER BY account_id DESC, updated_at DESC LIMIT 1
-"""
-"""The time of the last change among an owner's orders. For max(), PostgreSQL might read the times of all orders."""
-
-
-def all_of(conditions: Sequence[Condition]) -> Condition:
-    """One condition, of these."""
-    texts = [text for text, _ in conditions] or ["TRUE"]
-    return " AND ".join(texts), [value for _, values in conditions for value in values]
-
-
-def marks(values: Collection[object]) -> str:
-    """Placeholders for an IN list."""
-    return f"({', '.join(['%s'] * len(values))})"
-
-
-def one(items: Sequence[Item], otherwise: type[Exception], *values: object) -> Item:
-    """The first item. Raises `otherwise` with the values if there is none."""
-    if not items:
-        raise otherwise(*values)  # made only here: it takes a third as long as the look-up
-    return items[0]
-
-
-def at_once(coroutine: Coroutine[Any, Any, Result]) -> Result:
+def run_synchronously(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine that does not wait for anything, without an event loop; return its result."""
     try:
         coroutine.send(None)
@@ -114,52 +29,11 @@ def at_once(coroutine: Coroutine[Any, Any, Result]) -> Result:
     raise RuntimeError("the coroutine waits, which needs an event loop")
 
 
-def in_background(coroutine: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
+def run_in_background(coroutine: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
     """Run a coroutine in a task of the event loop."""
-    import asyncio  # a command that uses `at_once` starts without it
+    import asyncio  # a command that uses `run_synchronously` starts without it
 
     return asyncio.get_running_loop().create_task(coroutine)
-
-
-DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
-"""The end of a reason once damage was seen."""
-
-
-class Damage:
-    """Damage to the store that this process has seen, and notes in the store; or that another one has noted there."""
-
-    NOTE = "UPDATE petstore.store SET damage = %s WHERE one = 1"
-
-    def __init__(
-        self, note: Callable[[str | None], Coroutine[Any, Any, object]], begin: Callable[[Any], object] = in_background
-    ) -> None:
-        """`note` executes NOTE; it raises ServiceUnavailable. `begin` runs the coroutine that does this."""
-        self.note = note
-        self.reason: str | None = None
-        self._begin = begin
-        self._noting: Any = None
-
-    def seen(self, error: ServiceUnavailable) -> None:
-        """Refuse changes from now on, here and, as soon as it is noted, in every process. `error` says what it is."""
-        error.damaged = True
-        if self.reason is None:
-            self.reason = error.reason + DAMAGED
-            self._noting = self._begin(self._note(self.reason))
-
-    async def _note(self, reason: str) -> None:
-        with suppress(ServiceUnavailable, StatementFailed):  # the damage may be where it would be noted
-            await self.note(reason)
-
-    def require_none(self, noted: str | None = None) -> None:
-        """Raise ServiceUnavailable if there is damage, `noted` or not."""
-        self.reason = self.reason or noted
-        if self.reason is not None:
-            raise ServiceUnavailable(self.reason, damaged=True)
-
-    async def close(self) -> None:
-        """Finish the note."""
-        if self._noting is not None:
-            await self._noting
 
 
 class TryAgain(Exception):

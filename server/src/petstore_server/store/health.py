@@ -2,7 +2,8 @@
 
 from petstore_server.domain.health import HostHealth
 from petstore_server.domain.timestamps import DAY
-from petstore_server.store.engine import Command, Part, Query, Row, Work, transaction
+from petstore_server.store.engine import Part, transaction
+from petstore_server.store.statements import Execute, Query, Row, Work
 
 _FORGET = "DELETE FROM petstore.health WHERE checked_at < %s"
 _SAVE = """
@@ -17,13 +18,13 @@ class HealthStates(Part):
     @transaction
     def beat(self) -> Work[None]:
         """Write something small, which proves that the store can be written."""
-        yield Command(self._engine.dialect.heartbeat)
+        yield Execute(self._engine.dialect.heartbeat)
 
     @transaction
     def save(self, health: HostHealth) -> Work[list[HostHealth]]:
         """Store the state of a host, and return those of all hosts. One that was not checked for a day is forgotten."""
-        yield Command(_FORGET, (health.checked_at - DAY,))
-        yield Command(_SAVE, (*health[:-1], int(health.stopped)))
+        yield Execute(_FORGET, (health.checked_at - DAY,))
+        yield Execute(_SAVE, (*health[:-1], int(health.stopped)))
         return [_health(row) for row in (yield Query(f"{_SELECT} ORDER BY host"))]
 
     async def find(self, host: str) -> HostHealth | None:

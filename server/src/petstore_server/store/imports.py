@@ -5,17 +5,24 @@ from typing import Any
 
 from petstore_server.domain.audit import Actor, AuditEntry, Change
 from petstore_server.domain.errors import ImportNotFound
-from petstore_server.domain.imports import MAX_KEPT_REJECTS, ImportPosition, ImportRun, ImportsPage, Rejected
-from petstore_server.domain.orders import ImportOutcome
+from petstore_server.domain.imports import (
+    MAX_KEPT_REJECTS,
+    ImportOutcome,
+    ImportPosition,
+    ImportRun,
+    ImportsPage,
+    Rejected,
+)
 from petstore_server.store.audit import VERIFIED, as_json, audit_row, from_json, record
-from petstore_server.store.engine import NOW, Command, Commands, Part, Query, Row, Work, one, snapshot, transaction
+from petstore_server.store.engine import Part, snapshot, transaction
+from petstore_server.store.statements import NOW, Execute, ExecuteMany, Query, Row, Work, one
 
 BEAT_SECONDS = 3.0  # between two signs of life of a run
 SILENT_SECONDS = 15.0  # after which a run without a sign of life was interrupted
 
 _COUNTS = ("created", "replaced", "unchanged", "rejected")
 # Also after a restore while the run goes on: from then on its record counts what the store has of it.
-_NOTE = f"""
+_UPDATE_RUN = f"""
     INSERT INTO petstore.imports (
         id, kind, file, actor, state, reasons, error, created, replaced, unchanged, rejected, began_at, seen_at
     ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW}, {NOW})
@@ -84,7 +91,7 @@ def add_batch(
     return int(number)
 
 
-def note(
+def update_run(
     kind: str,
     import_id: str,
     actor: Actor,
@@ -100,8 +107,8 @@ def note(
         rejected.number,
     ]
     texts = as_json(rejected.reasons), as_json(error)
-    [totals] = yield Query(_NOTE, (import_id, kind, file, actor.name, state, *texts, *counts))
-    yield Commands(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
+    [totals] = yield Query(_UPDATE_RUN, (import_id, kind, file, actor.name, state, *texts, *counts))
+    yield ExecuteMany(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])
     if any(totals[:2]) and any(counts):
         named = {name: count for name, count in zip(_COUNTS, totals, strict=True) if count}
         entry = Change(None, {"file": file, **named} if file else named)
@@ -112,15 +119,15 @@ def note(
 
 class Imports(Part):
     @transaction
-    def note(
+    def set_state(
         self, kind: str, import_id: str, actor: Actor, file: str, state: str = "running", error: str | None = None
     ) -> Work[None]:
-        """Begin or end the record of a run."""
-        yield from note(kind, import_id, actor, file, state=state, error=error)
+        """Begin the record of a run, or end it with another state and an error."""
+        yield from update_run(kind, import_id, actor, file, state=state, error=error)
 
     @transaction
     def beat(self, import_id: str) -> Work[None]:
-        yield Command(_BEAT, (import_id,))
+        yield Execute(_BEAT, (import_id,))
 
     async def find(self, import_id: str) -> ImportRun:
         """Return the record of an import. Raises ImportNotFound."""
@@ -165,7 +172,7 @@ class Imports(Part):
     @transaction
     def forget(self, before: float, limit: int) -> Work[None]:
         """Delete at most `limit` rejected rows of imports that ended before `before` (Unix seconds)."""
-        yield Command(_FORGET, (before, limit))
+        yield Execute(_FORGET, (before, limit))
 
 
 def _run(row: Row) -> ImportRun:

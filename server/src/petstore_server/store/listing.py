@@ -14,7 +14,8 @@ from weakref import WeakSet
 
 from petstore_server.batching import Batcher, SharedCall
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
-from petstore_server.store.engine import LAST_CHANGE, Engine, Part, Query, Work, snapshot
+from petstore_server.store.engine import Engine, Part, snapshot
+from petstore_server.store.statements import LAST_CHANGE, Query, Work
 
 _FOLDED = "((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 374761393)) % 2147483629)"
 STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.imports import Rejected, audit_change, evaluate
-from petstore_server.domain.orders import ImportOutcome
-from petstore_server.domain.pets import Pet, evaluate_pet_import
-from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction, one
-from petstore_server.store.imports import add_batch, note
+from petstore_server.domain.imports import ImportOutcome, Rejected, audit_change, evaluate, evaluate_pet_import
+from petstore_server.domain.pets import Pet
+from petstore_server.store.engine import Part, bulk_transaction
+from petstore_server.store.imports import add_batch, update_run
+from petstore_server.store.statements import ExecuteMany, Query, Row, Work, one
 
 # JSON in ASCII can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
 _WRITE = """
@@ -44,9 +44,9 @@ class Pets(Part):
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import, repeated=repeated)
         if changed:
-            yield Commands(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
+            yield ExecuteMany(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
             yield from add_batch(import_id, actor, audit_change("pets", existing, changed, outcomes))
-        yield from note("pets", import_id, actor, file, outcomes, rejected(outcomes))
+        yield from update_run("pets", import_id, actor, file, outcomes, rejected(outcomes))
         return outcomes
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import ResponseCounts
-from petstore_server.store.engine import Command, Commands, Part, Work, transaction
+from petstore_server.store.engine import Part, transaction
+from petstore_server.store.statements import Execute, ExecuteMany, Work
 
 KEPT_DAYS = 8  # the overview shows a week
 
@@ -28,8 +29,8 @@ class Responses(Part):
             for measure, number in sorted({_FAILED: counts.failed, **_texts(counts.durations)}.items())
             if number
         ]
-        yield Commands(_ADD, rows)
-        yield Command("DELETE FROM petstore.response_history WHERE start < %s", (max(counted) - KEPT_DAYS * DAY,))
+        yield ExecuteMany(_ADD, rows)
+        yield Execute("DELETE FROM petstore.response_history WHERE start < %s", (max(counted) - KEPT_DAYS * DAY,))
 
     async def hours(self, start: int, end: int) -> dict[int, ResponseCounts]:
         """The hours with responses that begin at `start` or later, before `end`, ascending."""

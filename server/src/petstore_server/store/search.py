@@ -14,21 +14,19 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.lists import NO_OWNER, Clock, Filters, MatchCount, Page, PageQuery, Position, SortField
-from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
-from petstore_server.store.engine import (
-    LAST_CHANGE,
-    OWNER_NAME,
-    Condition,
-    Dialect,
-    Part,
-    Query,
-    Row,
-    Work,
-    all_of,
-    marks,
-    one,
+from petstore_server.domain.lists import (
+    NO_OWNER,
+    ChangeClock,
+    Filters,
+    MatchCount,
+    Page,
+    PageQuery,
+    Position,
+    SortField,
 )
+from petstore_server.domain.orders import STATUSES, Status, TrackedOrder
+from petstore_server.store.engine import Dialect, Part
+from petstore_server.store.statements import LAST_CHANGE, OWNER_NAME, Condition, Query, Row, Work, all_of, marks, one
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 MAX_WORK = 3000  # orders walked for one page at most
@@ -75,11 +73,11 @@ _NO_WALK = Walk("")  # answers no filter
 class Search(Part):
     """Searches of one store's orders. Everything read shows every change acknowledged before the call."""
 
-    async def clock(self) -> Clock:
+    async def change_clock(self) -> ChangeClock:
         """The clock of changes; it differs after every change of an order."""
         tables = "petstore.store JOIN petstore.clock USING (one) WHERE one = 1"
         [row] = await self._engine.query(f"SELECT {self._engine.dialect.epoch}, change, at FROM {tables}")
-        return Clock(*row)
+        return ChangeClock(*row)
 
     async def last_changes(self, owners: Collection[int]) -> Mapping[int, int]:
         """The time of the last change among the orders of each owner, in Unix microseconds; 0 without orders."""

@@ -16,7 +16,8 @@ from petstore_server.domain.sessions import (
 )
 from petstore_server.domain.texts import hide_keys
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Command, Part, Query, Row, Work, marks, one, transaction
+from petstore_server.store.engine import Part, transaction
+from petstore_server.store.statements import Execute, Query, Row, Work, marks, one
 
 _ADD = """
     INSERT INTO petstore.console_sessions (digest, kind, actor, role, began_at, expires_at)
@@ -39,8 +40,8 @@ class Sessions(Part):
     def create_link(self, token: str, actor: Actor, role: Role = Role.ADMIN) -> Work[float]:
         """Allow one sign-in with `token` (TOKEN_BYTES); return its end (Unix seconds). Deletes what has expired too."""
         expires_at = actor.at + LINK_LIFETIME
-        yield Command("DELETE FROM petstore.console_sessions WHERE expires_at <= %s", (actor.at,))
-        yield Command(_ADD, (token_digest(token, role), "link", actor.name, str(role), actor.at, expires_at))
+        yield Execute("DELETE FROM petstore.console_sessions WHERE expires_at <= %s", (actor.at,))
+        yield Execute(_ADD, (token_digest(token, role), "link", actor.name, str(role), actor.at, expires_at))
         change = Change(None, {"role": str(role), "expires_at": expires_at})
         yield record(actor, "console.create_link", _SUBJECT, change)
         return expires_at
@@ -53,7 +54,7 @@ class Sessions(Part):
             return None
         actor, role = used[0][0], Role(used[0][1])
         signed_in = token_digest(session, role), actor, role, now, now + SESSION_LIFETIME
-        yield Command(_ADD, (signed_in[0], "session", actor, str(role), *signed_in[3:]))
+        yield Execute(_ADD, (signed_in[0], "session", actor, str(role), *signed_in[3:]))
         yield record(Actor(actor, now), "console.sign_in", _SUBJECT, Change(None, {"role": str(role)}))
         return _session(signed_in)
 
@@ -73,12 +74,12 @@ class Sessions(Part):
     @transaction
     def _extend(self, digest: bytes, expires_at: float) -> Work[None]:
         sql = "UPDATE petstore.console_sessions SET expires_at = %s WHERE digest = %s AND kind = 'session'"
-        yield Command(sql, (expires_at, digest))
+        yield Execute(sql, (expires_at, digest))
 
     @transaction
     def claim_form(self, digest: bytes, now: float) -> Work[bool]:
         """Note that the form with this digest is submitted at `now`; False if it was before."""
-        yield Command("DELETE FROM petstore.console_forms WHERE submitted_at < %s", (now - FORM_LIFETIME,))
+        yield Execute("DELETE FROM petstore.console_forms WHERE submitted_at < %s", (now - FORM_LIFETIME,))
         return bool((yield Query(_CLAIM, (digest, now))))
 
     async def find_form(self, digest: bytes) -> float | None:
@@ -90,12 +91,12 @@ class Sessions(Part):
     @transaction
     def release_form(self, digest: bytes) -> Work[None]:
         """Let a form be submitted again, which has changed nothing."""
-        yield Command("DELETE FROM petstore.console_forms WHERE digest = %s", (digest,))
+        yield Execute("DELETE FROM petstore.console_forms WHERE digest = %s", (digest,))
 
     @transaction
     def end(self, token: str) -> Work[None]:
         """End a session; ending it twice changes nothing."""
-        yield Command(f"DELETE FROM petstore.console_sessions WHERE digest IN {marks(list(Role))}", _digests(token))
+        yield Execute(f"DELETE FROM petstore.console_sessions WHERE digest IN {marks(list(Role))}", _digests(token))
 
     @transaction
     def end_one(self, identifier: str, actor: Actor) -> Work[Session]:
@@ -103,7 +104,7 @@ class Sessions(Part):
         rows = yield Query(_ALL, (actor.at,))
         found = one([row for row in rows if session_id(row[0]) == identifier], SessionNotFound, identifier)
         session = _session(found)
-        yield Command("DELETE FROM petstore.console_sessions WHERE digest = %s", (found[0],))
+        yield Execute("DELETE FROM petstore.console_sessions WHERE digest = %s", (found[0],))
         fields = {"session": identifier, "operator": session.operator, "role": str(session.role)}
         yield record(actor, "console.end_session", _SUBJECT, Change(fields, None))
         return session

@@ -11,18 +11,8 @@ from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, Key
 from petstore_server.domain.windows import Count
 from petstore_server.store.access import ACCESS_CHANGED, save_ban
 from petstore_server.store.audit import record
-from petstore_server.store.engine import (
-    Command,
-    Commands,
-    Part,
-    Query,
-    Row,
-    Rows,
-    Work,
-    bulk_transaction,
-    snapshot,
-    transaction,
-)
+from petstore_server.store.engine import Part, bulk_transaction, snapshot, transaction
+from petstore_server.store.statements import Execute, ExecuteMany, ExecuteRows, Query, Row, Work
 
 _SELECT_BANS = "SELECT key_id, began, until, level FROM petstore.bans"
 _COLUMNS = "account_id, minute_start, minute_used, day_start, day_used"
@@ -31,7 +21,7 @@ _TEXTS = ("operation", "used", "key_id")  # columns; all others are numbers
 
 
 def _new(columns: str) -> str:
-    """The rows of `Rows`, which have these columns."""
+    """The rows of `ExecuteRows`, which have these columns."""
     names = columns.split(", ")
     arrays = ("%s::text[]" if name in _TEXTS else "%s::bigint[]" for name in names)
     return f"unnest({', '.join(arrays)}) AS new ({columns})"
@@ -120,7 +110,7 @@ class UsageStore(Part):
             (account_id, minute.start, minute.used, day.start, day.used)
             for account_id, (minute, day) in sorted(usage.items())
         ]
-        yield Rows(_SAVE_USAGE, windows)
+        yield ExecuteRows(_SAVE_USAGE, windows)
         changed = False
         for key_id, ban in sorted({ban.key_id: ban for ban in bans}.items()):
             # After a rotation under way, so that its successor is found.
@@ -128,12 +118,12 @@ class UsageStore(Part):
                 changed |= yield from _save_ban(ban)
         if changed:
             yield ACCESS_CHANGED
-        yield Rows(_ADD, [(*place, *counts) for place, counts in sorted(activity.accounts.items())])
-        yield Commands(_ADD_KEYLESS, [(start, *counts) for start, counts in sorted(activity.keyless.items())])
-        yield Rows(_SET_KEY_USE, sorted(activity.keys.items()))
-        yield Rows(_SET_API_USE, [(*use, hour) for use, hour in sorted(activity.uses.items())])
+        yield ExecuteRows(_ADD, [(*place, *counts) for place, counts in sorted(activity.accounts.items())])
+        yield ExecuteMany(_ADD_KEYLESS, [(start, *counts) for start, counts in sorted(activity.keyless.items())])
+        yield ExecuteRows(_SET_KEY_USE, sorted(activity.keys.items()))
+        yield ExecuteRows(_SET_API_USE, [(*use, hour) for use, hour in sorted(activity.uses.items())])
 
-    async def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
+    async def counts(self, account_id: int | None, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The hours or days with requests of an account, or the sums of all if it is None, by start, ascending."""
         return merge((await self._summed("start", account_id, by, start, end)).items(), by)
 
@@ -179,7 +169,7 @@ class UsageStore(Part):
         if hour is None:
             day = yield from _oldest(DAY, days_before)
             for table in _HISTORIES:
-                yield Command(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (DAY, day))
+                yield Execute(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (DAY, day))
             return day is not None
         for table, (key, names) in _HISTORIES.items():
             sum_into_day = f"""
@@ -187,8 +177,8 @@ class UsageStore(Part):
                 SELECT {key} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_PERIOD} GROUP BY {key} seconds
                 ON CONFLICT ({key} seconds, start) {_added(table, names)}
             """
-            yield Command(sum_into_day, (Granularity.DAY.start(hour), HOUR, hour))
-            yield Command(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (HOUR, hour))
+            yield Execute(sum_into_day, (Granularity.DAY.start(hour), HOUR, hour))
+            yield Execute(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", (HOUR, hour))
         return True
 
     async def _summed(

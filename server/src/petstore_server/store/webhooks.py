@@ -12,7 +12,7 @@ import msgspec
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import SERVICE, Actor, Change, difference
 from petstore_server.domain.errors import AccountClosed, TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
-from petstore_server.domain.lists import Clock, Position
+from petstore_server.domain.lists import ChangeClock, Position
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import (
@@ -25,19 +25,8 @@ from petstore_server.domain.webhooks import (
     statuses_text,
 )
 from petstore_server.store.audit import as_json, record
-from petstore_server.store.engine import (
-    LAST_CHANGE,
-    NOW,
-    Command,
-    Part,
-    Query,
-    Row,
-    Work,
-    marks,
-    one,
-    snapshot,
-    transaction,
-)
+from petstore_server.store.engine import Part, snapshot, transaction
+from petstore_server.store.statements import LAST_CHANGE, NOW, Execute, Query, Row, Work, marks, one
 
 LEASE_SECONDS = 30.0
 """Longer than an attempt takes, and the time after which another process goes on for one that died."""
@@ -198,7 +187,7 @@ class Webhooks(Part):
         [(of_store, of_account)] = yield Query(count, (webhook.account_id,))
         if of_account >= MAX_WEBHOOKS_OF_ACCOUNT or of_store >= MAX_WEBHOOKS:
             raise TooManyWebhooks(MAX_WEBHOOKS_OF_ACCOUNT if of_account >= MAX_WEBHOOKS_OF_ACCOUNT else MAX_WEBHOOKS)
-        yield Command(_INSERT, (webhook.id, webhook.account_id, webhook.created_at, *_values(webhook)))
+        yield Execute(_INSERT, (webhook.id, webhook.account_id, webhook.created_at, *_values(webhook)))
         created = {"account": webhook.account, **webhook.fields()}
         yield record(actor, "webhook.create", f"webhook:{webhook.id}", Change(None, created))
         return webhook
@@ -229,7 +218,7 @@ class Webhooks(Part):
     def delete(self, webhook_id: str, actor: Actor, account_id: int | None = None) -> Work[None]:
         """Delete a webhook; an attempt that is under way is not interrupted. Raises WebhookNotFound."""
         webhook = yield from _locked(webhook_id, account_id)
-        yield Command("DELETE FROM petstore.webhooks WHERE id = %s", (webhook_id,))
+        yield Execute("DELETE FROM petstore.webhooks WHERE id = %s", (webhook_id,))
         yield record(actor, "webhook.delete", f"webhook:{webhook_id}", Change(webhook.fields(), None))
 
     @transaction
@@ -245,13 +234,13 @@ class Webhooks(Part):
     @snapshot
     def has_secret(self, digest: str) -> Work[bool]:
         """Whether this secret signs the webhooks, or there are none."""
-        [(noted,)] = yield Query(_DIGEST)
-        return noted in (None, digest) or not (yield Query(_ANY))
+        [(stored,)] = yield Query(_DIGEST)
+        return stored in (None, digest) or not (yield Query(_ANY))
 
     @transaction
     def rotate_all(self, digest: str, actor: Actor) -> Work[Sequence[Webhook]]:
         """Let another secret sign from now on, with the next generation of each webhook that has not ended."""
-        yield Command(_SET_DIGEST, (digest,))
+        yield Execute(_SET_DIGEST, (digest,))
         rows = yield Query(f"{_SELECT} ORDER BY accounts.name, webhooks.id")
         webhooks = [webhook for webhook in map(_webhook, rows) if webhook.state is not WebhookState.ENDED]
         transition = rotate(0.0)
@@ -260,7 +249,7 @@ class Webhooks(Part):
             yield from _update(transition.action, before, after, actor)
         return changed
 
-    async def due(self, clock: Clock, now: float) -> list[DueWebhook]:
+    async def due(self, clock: ChangeClock, now: float) -> list[DueWebhook]:
         """The webhooks that may have something to deliver at `now` (Unix seconds), the longest unserved first."""
         rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]
@@ -301,9 +290,9 @@ class Webhooks(Part):
             return None
         before = _webhook(*(yield Query(f"{_SELECT} WHERE webhooks.id = %s", (webhook_id,))))
         after = apply(before)
-        yield Command(_UPDATE, (*_values(after), webhook_id))
+        yield Execute(_UPDATE, (*_values(after), webhook_id))
         go_on = go_on and after.delivers and after.failures == 0
-        yield Command(f"{_RENEW} WHERE id = %s", (go_on, webhook_id))
+        yield Execute(f"{_RENEW} WHERE id = %s", (go_on, webhook_id))
         if after.state is not before.state:
             change = difference({"state": str(before.state)}, {"state": str(after.state)})
             action = "webhook.stop" if after.state is WebhookState.STOPPED else "webhook.end"
@@ -313,7 +302,7 @@ class Webhooks(Part):
     @transaction
     def release(self, holder: str) -> Work[None]:
         """End all leases of a process that stops."""
-        yield Command(_RELEASE, (False, holder))
+        yield Execute(_RELEASE, (False, holder))
 
     async def summary(self) -> WebhookSummary:
         """What metrics and checks report."""
@@ -322,12 +311,12 @@ class Webhooks(Part):
         return WebhookSummary(int(active), int(stopped), int(failing), since, bool(attempted), *rest)
 
     def _require_secret(self, digest: str) -> Work[None]:
-        [(noted,)] = yield Query(f"{_DIGEST} FOR UPDATE")
-        if noted == digest:
+        [(stored,)] = yield Query(f"{_DIGEST} FOR UPDATE")
+        if stored == digest:
             return
-        if noted is not None and (yield Query(_ANY)):
+        if stored is not None and (yield Query(_ANY)):
             raise WebhookSecretChanged
-        yield Command(_SET_DIGEST, (digest,))
+        yield Execute(_SET_DIGEST, (digest,))
 
 
 def _locked(webhook_id: str, account_id: int | None) -> Work[Webhook]:
@@ -341,7 +330,7 @@ def _found(rows: Sequence[Row], webhook_id: str, account_id: int | None) -> Webh
 
 
 def _update(action: str, before: Webhook, after: Webhook, actor: Actor) -> Work[None]:
-    yield Command(_UPDATE, (*_values(after), after.id))
+    yield Execute(_UPDATE, (*_values(after), after.id))
     yield record(actor, action, f"webhook:{after.id}", difference(before.fields(), after.fields()))
 
 

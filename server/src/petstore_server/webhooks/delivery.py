@@ -11,7 +11,7 @@ from time import monotonic
 import msgspec
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.lists import Clock, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import ChangeClock, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import timestamp_text
 from petstore_server.domain.tokens import FIRST, token_of
@@ -46,7 +46,7 @@ class Deliveries:
         self._sender = sender
         self._holder = holder
         self._uniform = uniform
-        self._clock: Clock | None = None  # as it was at the last look
+        self._clock: ChangeClock | None = None  # as it was at the last look
         self._looked_at = 0.0
         self._waiting = False  # at the last look there were more due webhooks than places that they could have
         self._full = False  # and no place was left at all
@@ -63,7 +63,7 @@ class Deliveries:
 
         Raises ServiceUnavailable.
         """
-        clock = await self._store.search.clock()
+        clock = await self._store.search.change_clock()
         if clock == self._clock and not self._waiting and monotonic() < self._looked_at + IDLE_SECONDS:
             return
         self._clock, self._looked_at = clock, monotonic()
@@ -192,7 +192,7 @@ class Deliveries:
 
     async def _next_message(self, webhook: Webhook) -> Message | Position:
         """What the receiver has not got yet, at most MAX_ORDERS; or a position up to which there is nothing."""
-        clock = await self._store.search.clock()
+        clock = await self._store.search.change_clock()
         history = history_of(clock.epoch, webhook.owner)
         if webhook.history != history:
             data = {"next": token_of(clock.epoch, FIRST, webhook.owner)}

@@ -12,7 +12,7 @@ from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2.input import LIST_CHANGES, NOW
 from petstore_server.domain.errors import ChangesReset, ServiceUnavailable
 from petstore_server.domain.keys import Scope
-from petstore_server.domain.lists import Clock, Filters, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import ChangeClock, Filters, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.tokens import FIRST, position_after, token_of
 from petstore_server.server.messages import Request, Response
@@ -34,11 +34,11 @@ class Changes:
     def __init__(self, store: Store) -> None:
         self._store = store
         # With the clock as it was before the page, and the owner whose orders are seen.
-        self._held: dict[asyncio.Future[Clock | None], tuple[Clock, int | None]] = {}
+        self._held: dict[asyncio.Future[ChangeClock | None], tuple[ChangeClock, int | None]] = {}
         self._places = Counter[str | int]()  # that are taken, of each key by its id and of each account by its number
         self._watching: asyncio.Task[None] | None = None
         self._fault: str | None = None  # why the last look at the clock failed
-        self._reading: dict[tuple[str, int, Clock, int | None, bool], asyncio.Task[bytes | None]] = {}
+        self._reading: dict[tuple[str, int, ChangeClock, int | None, bool], asyncio.Task[bytes | None]] = {}
         self._ended = False
 
     def routes(self) -> list[Route]:
@@ -62,7 +62,7 @@ class Changes:
         owner = call.caller.owner
         # Before the clock: a token that is later than the clock is of another history.
         last = await self._last(owner) if token == NOW and owner is not None else None
-        clock = await self._store.search.clock()
+        clock = await self._store.search.change_clock()
         self._fault = None
         if token is None or token == NOW:
             now = clock.at if last is None else last
@@ -81,7 +81,7 @@ class Changes:
         """The time of the last change of this owner's orders."""
         return (await self._store.search.last_changes([owner])).get(owner, 0)
 
-    async def _hold(self, call: Call, token: str, limit: int, clock: Clock, seconds: int) -> Response:
+    async def _hold(self, call: Call, token: str, limit: int, clock: ChangeClock, seconds: int) -> Response:
         """The response once something has changed, or when the time is over, the client or the server ends."""
         request, owner, body = call.request, call.caller.owner, None
         places = call.caller.key_id, call.caller.account_id
@@ -104,13 +104,15 @@ class Changes:
                     del self._places[place]
         return uncached(request.headers, body)
 
-    async def _next_clock(self, request: Request, seen: Clock, owner: int | None, ends: float) -> Clock | None:
+    async def _next_clock(
+        self, request: Request, seen: ChangeClock, owner: int | None, ends: float
+    ) -> ChangeClock | None:
         """Wait for a clock later than the one that was `seen`; None if the time, the client or the server ends first.
 
         `ends` is a time of the event loop.
         """
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[Clock | None] = loop.create_future()
+        woken: asyncio.Future[ChangeClock | None] = loop.create_future()
         request.waits_for = woken
         self._held[woken] = seen, owner
         timer = loop.call_at(ends, _wake, woken, None)
@@ -133,7 +135,7 @@ class Changes:
             await asyncio.sleep(LOOK_SECONDS)
             held = list(self._held.items())  # those that are held from now on may have seen a later clock
             try:
-                clock = await self._store.search.clock()
+                clock = await self._store.search.change_clock()
                 owners = {owner for _, (seen, owner) in held if owner is not None and seen != clock}
                 changed = await self._store.search.last_changes(owners) if owners else {}
             except ServiceUnavailable as error:  # it may be usable again before their time is over
@@ -149,7 +151,7 @@ class Changes:
                     self._held[woken] = clock, owner
 
     async def _shared(
-        self, token: str, limit: int, clock: Clock, owner: int | None, with_accounts: bool
+        self, token: str, limit: int, clock: ChangeClock, owner: int | None, with_accounts: bool
     ) -> bytes | None:
         """What `read` returns; requests that ask for the same share it."""
         key = token, limit, clock, owner, with_accounts
@@ -160,7 +162,7 @@ class Changes:
         return await asyncio.shield(reading)
 
     async def read(
-        self, token: str, limit: int, clock: Clock, owner: int | None = None, *, with_accounts: bool = False
+        self, token: str, limit: int, clock: ChangeClock, owner: int | None = None, *, with_accounts: bool = False
     ) -> bytes | None:
         """The body of the page after the token, with a clock that was read before; None if nothing has changed.
 
@@ -182,6 +184,6 @@ def _body(orders: str, token: str, *, more: bool) -> bytes:
     return f'{{"data":[{orders}],"next":"{token}","more":{"true" if more else "false"}}}'.encode()
 
 
-def _wake(woken: asyncio.Future[Clock | None], clock: Clock | None) -> None:
+def _wake(woken: asyncio.Future[ChangeClock | None], clock: ChangeClock | None) -> None:
     if not woken.done():
         woken.set_result(clock)

@@ -14,7 +14,8 @@ from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.shop import ShopHandlers
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
-from petstore_server.domain.orders import PLACE, Placement, parse_order_id
+from petstore_server.domain.orders import PLACE, parse_order_id
+from petstore_server.domain.placements import Placement
 from petstore_server.domain.tokens import Cursors
 from petstore_server.server.messages import Response
 from petstore_server.store import Store

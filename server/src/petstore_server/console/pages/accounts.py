@@ -249,7 +249,7 @@ async def resume(visit: Visit) -> Response:
 
 async def close(visit: Visit) -> Response:
     await visit.form()
-    account, revoked = await visit.store.accounts.close(visit.path["name"], visit.actor)
+    account, revoked = await visit.store.accounts.close_account(visit.path["name"], visit.actor)
     done = f"Closed {account.name}, and revoked {plural(revoked, 'key')}."
     return visit.redirect_with_notice(account_path(account.name), done)
 
@@ -273,7 +273,7 @@ async def _account(visit: Visit) -> Account:
 async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> list[tuple[str, tuple[int, ...]]]:
     """The label of each of the last hours or days, and the requests admitted and refused in it, by reason."""
     first, end = by.start(visit.now) - (count - 1) * by.seconds, int(visit.now) + 1
-    history = await visit.store.usage.history(account.id, first, end, by)
+    history = await visit.store.usage.counts(account.id, first, end, by)
     counted = [(start, history.get(start, UsageCounts())) for start in range(first, end, by.seconds)]
     length = 10 if by is Granularity.DAY else None  # a date has 10 characters
     return [(minutes(start)[:length], counts[:4]) for start, counts in counted]

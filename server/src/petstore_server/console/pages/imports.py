@@ -19,8 +19,9 @@ from petstore_server.console.import_choices import FIELDS, MAX_COLUMNS, STATUSES
 from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob
 from petstore_server.console.import_process import WrongField
 from petstore_server.console.visit import Visit
-from petstore_server.domain.errors import Conflict, InvalidInput, with_remedy
+from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.imports import ImportPosition
+from petstore_server.domain.remedies import with_remedy
 from petstore_server.domain.texts import visible_part
 from petstore_server.imports.columns import Column, read_columns
 from petstore_server.imports.files import UnreadableFile

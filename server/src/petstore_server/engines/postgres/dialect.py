@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
-from petstore_server.store.engine import Command, Named, PlacementKeys, Query, Row, Work
-from petstore_server.store.orders import LOCK
+from petstore_server.store.engine import Named, PlacementKeys
+from petstore_server.store.statements import Execute, Query, Row, Work
 
 epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
 # Identifies one history of one store. A restart, a failover (the timeline changes), a restore and another database in
@@ -21,9 +21,14 @@ history = """
 """
 connections = "(SELECT sum(numbackends) FROM pg_stat_database), current_setting('max_connections')::bigint"
 covering = False  # PostgreSQL reads the orders that have changed since the last VACUUM all the same
+# In ascending order, as in every transaction, so that two of them never wait for each other.
+_LOCK = """
+    SELECT record, status, id, reference, account_id, updated_at, created_at, placed
+    FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
+"""
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
-    WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
+    WITH free AS MATERIALIZED ({_LOCK})
     SELECT record, status, id, reference, account_id, updated_at, created_at, placed FROM free
     UNION ALL SELECT NULL, NULL, id, NULL, account_id, NULL, NULL, NULL FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
@@ -160,7 +165,7 @@ heartbeat = "SELECT pg_logical_emit_message(true, 'petstore', '')"  # which is o
 
 
 def require_schema(version: int) -> Work[None]:
-    yield Command("UPDATE petstore.store SET schema_version = greatest(schema_version, %s) WHERE one = 1", (version,))
+    yield Execute("UPDATE petstore.store SET schema_version = greatest(schema_version, %s) WHERE one = 1", (version,))
 
 
 def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
@@ -187,11 +192,11 @@ def change_orders(
 
 
 def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-    yield Command(_UPDATE, [batch, *_columns(rows, 8)])
+    yield Execute(_UPDATE, [batch, *_columns(rows, 8)])
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
-    yield Command(_INSERT, [last_id, batch, *_columns(rows, 8)])
+    yield Execute(_INSERT, [last_id, batch, *_columns(rows, 8)])
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:

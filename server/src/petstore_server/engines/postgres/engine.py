@@ -10,11 +10,14 @@ from petstore_server import deadlines
 from petstore_server.batching import Batcher
 from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres import connections, dialect
-from petstore_server.engines.postgres.connections import Connection, transactions
+from petstore_server.engines.postgres import dialect
+from petstore_server.engines.postgres.connections import Connection
+from petstore_server.engines.postgres.faults import NO_RESPONSE
+from petstore_server.engines.postgres.options import transactions
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
-from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
+from petstore_server.store.engine import Perform, Snapshot, Stats, TryAgain
+from petstore_server.store.statements import Item, Query, Result, Row, Work
 
 CONCURRENCY = 2  # transactions of one kind of change at the same time: while one waits for the disk, the next is filled
 LONG_READS = 2  # exports at most, and as many statements that read much: other connections are for requests
@@ -47,7 +50,7 @@ class PostgresEngine:
         if short:
             [rows] = await self._pool.use(read, self._options.read)
         else:
-            async with _turn(self._scans, self._options.scan.total):
+            async with _slot(self._scans, self._options.scan.total):
                 [rows] = await self._pool.use(read, self._options.scan)
         return rows
 
@@ -58,8 +61,8 @@ class PostgresEngine:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         options = self._options
-        async with _turn(self._exports, options.read.total), self._pool.long_read(options.export) as connection:
-            yield lambda work: connection.run(work())
+        async with _slot(self._exports, options.read.total), self._pool.long_read(options.export) as connection:
+            yield lambda work: connection.run_work(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         options = self._options.bulk if bulk else self._options.write
@@ -71,10 +74,10 @@ class PostgresEngine:
         if batcher is None:
             work = partial(self._perform, perform)
             batcher = self._batchers[perform] = Batcher(work, concurrency=CONCURRENCY, separable=True)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self._options.write.total
-        reason, pause = connections.NO_RESPONSE, 0.01
-        while clock() + pause < deadline:
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._options.write.total
+        reason, pause = NO_RESPONSE, 0.01
+        while now() + pause < deadline:
             try:
                 result: Result = await batcher.submit(item, deadline, flow)
             except TimeoutError:
@@ -114,13 +117,13 @@ class PostgresEngine:
 
 
 @asynccontextmanager
-async def _turn(turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
+async def _slot(slots: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
     """Wait up to `seconds` for a slot for long reads. Raises ServiceUnavailable if none is free by then."""
     try:
-        await asyncio.wait_for(turns.acquire(), seconds)
+        await asyncio.wait_for(slots.acquire(), seconds)
     except TimeoutError:
         raise ServiceUnavailable(f"{LONG_READS} long reads are under way already") from None
     try:
         yield
     finally:
-        turns.release()
+        slots.release()

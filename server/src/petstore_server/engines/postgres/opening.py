@@ -11,13 +11,14 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.postgres.connections import DAMAGE, Driver, briefly, plain_words
+from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.postgres.faults import DAMAGE, plain_words
 from petstore_server.engines.postgres.pool import connect, hosts_of
-from petstore_server.engines.postgres.timelines import Share, Timelines
+from petstore_server.engines.postgres.timelines import SharedMaximum, Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.store import Store
-from petstore_server.store.engine import DAMAGED, Damage
+from petstore_server.store.damage import DAMAGED, Damage
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
 
 SCHEMA = StoreSchema("postgres")
@@ -38,7 +39,7 @@ _TABLES = """
 """
 # As JSON the row has no value for a column that is missing.
 _VERSION = "SELECT schema_version, CAST(to_json(store) ->> 'migration' AS integer) FROM petstore.store WHERE one = 1"
-_NOTE_VERSION = """
+_SET_VERSION = """
     UPDATE petstore.store SET migration = {}, schema_version = greatest(schema_version, {}) WHERE one = 1
 """
 _TRIGGERS = """
@@ -67,23 +68,23 @@ _STATE = """
 """
 
 
-async def open_store(url: str, share: Share | None = None, *, create: bool, upgrade: bool) -> Store:
+async def open_store(url: str, shared_maximum: SharedMaximum | None = None, *, create: bool, upgrade: bool) -> Store:
     """Open the store after `migrate`, which the arguments are for. Raises StoreUnusable."""
-    await migrate(url, share=share, create=create, upgrade=upgrade)
-    return Store(PostgresEngine(url, Timelines(share)))
+    await migrate(url, shared_maximum=shared_maximum, create=create, upgrade=upgrade)
+    return Store(PostgresEngine(url, Timelines(shared_maximum)))
 
 
 async def migrate(
     url: str,
     announce: Callable[[str], None] = lambda _: None,
-    share: Share | None = None,
+    shared_maximum: SharedMaximum | None = None,
     *,
     create: bool = True,
     upgrade: bool = True,
 ) -> tuple[int, int]:
     """Make a missing store, or bring an older one up to date, as `sqlite.migrate` does. Raises StoreUnusable."""
     where = f"in {place(url)}"
-    async with connected(url, share) as driver:
+    async with connected(url, shared_maximum) as driver:
         version = await schema_version(driver, url)
         if SCHEMA.must_migrate(version, where, create=create, upgrade=upgrade):
             version = await _apply_migrations(driver, url)
@@ -92,12 +93,12 @@ async def migrate(
         return version, max(version, SCHEMA.latest)
 
 
-async def state(url: str, share: Share | None = None) -> dict[str, str]:
+async def state(url: str, shared_maximum: SharedMaximum | None = None) -> dict[str, str]:
     """Return PostgreSQL's settings that decide whether a change is durable, by name, and `max_connections`.
 
     Also the numbers of `connections` and `replicas`, and its clock, `now`, in Unix seconds. Raises StoreUnusable.
     """
-    async with connected(url, share) as driver:
+    async with connected(url, shared_maximum) as driver:
         try:
             async with asyncio.timeout(_OPENING_SECONDS):
                 return dict(await (await driver.execute(_STATE)).fetchall())
@@ -105,14 +106,14 @@ async def state(url: str, share: Share | None = None) -> dict[str, str]:
             raise StoreUnusable(f"PostgreSQL at {place(url)} has stopped answering.") from None
 
 
-async def check(url: str, share: Share | None = None) -> tuple[list[str], bool]:
+async def check(url: str, shared_maximum: SharedMaximum | None = None) -> tuple[list[str], bool]:
     """Read every table in full, and verify the indexes if the extension amcheck may be used.
 
     Return what is wrong with the store, in plain words, nothing if it is sound; and whether indexes were verified.
-    Damage that PostgreSQL reports is noted in the store, so that no process accepts a change. Raises StoreUnusable.
+    Damage that PostgreSQL reports is saved in the store, so that no process accepts a change. Raises StoreUnusable.
     """
     damage, problems = list[str](), list[str]()
-    async with connected(url, share) as driver:
+    async with connected(url, shared_maximum) as driver:
         SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
         parts = await (await driver.execute(_PARTS)).fetchall()
         with_indexes = any(part.startswith("index ") for part, _ in parts)
@@ -123,8 +124,8 @@ async def check(url: str, share: Share | None = None) -> tuple[list[str], bool]:
             with _reporting_damage(damage, "table orders"):
                 problems += await _other_problems(driver)
         if damage:
-            with suppress(psycopg.Error):  # the damage may be where it would be noted
-                await driver.execute(Damage.NOTE.encode(), (f"PostgreSQL's data are damaged{DAMAGED}",))
+            with suppress(psycopg.Error):  # the damage may be where it would be saved
+                await driver.execute(Damage.SAVE.encode(), (f"PostgreSQL's data are damaged{DAMAGED}",))
     return [*damage, *problems][:MAX_PROBLEMS], with_indexes
 
 
@@ -149,10 +150,10 @@ def _reporting_damage(found: list[str], part: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def connected(url: str, share: Share | None = None) -> AsyncIterator[Driver]:
+async def connected(url: str, shared_maximum: SharedMaximum | None = None) -> AsyncIterator[Driver]:
     """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for any error of PostgreSQL."""
     try:
-        driver = await connect(url, _OPENING_SECONDS, Timelines(share))
+        driver = await connect(url, _OPENING_SECONDS, Timelines(shared_maximum))
     except psycopg.Error as error:
         problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
         raise StoreUnusable(problem, "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs.") from error
@@ -203,19 +204,19 @@ async def schema_version(driver: Driver, url: str) -> int:
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
     """Create a store in one transaction, or bring an older one up to date; return the version before."""
-    note = _NOTE_VERSION.format(SCHEMA.latest, SCHEMA.required)
+    set_version = _SET_VERSION.format(SCHEMA.latest, SCHEMA.required)
     async with driver.transaction():
         await driver.execute(_LOCK)
         before = await schema_version(driver, url)
         if before == 0:
             await driver.execute("SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT")
-            for script in [*SCHEMA.missing(0), note]:
+            for script in [*SCHEMA.missing(0), set_version]:
                 await driver.execute(script.encode())
     for script in SCHEMA.missing(before) if before else ():
         for statement in re.split(r";$", script.rstrip().removesuffix(";"), flags=re.MULTILINE):
             await _migrate_further(driver, url, statement)
     if before:
-        await _migrate_further(driver, url, note)
+        await _migrate_further(driver, url, set_version)
     return before
 
 

@@ -14,10 +14,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from petstore_server import deadlines
 from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
-from petstore_server.engines.postgres import connections
-from petstore_server.engines.postgres.connections import Connection, Driver, Options, transactions
+from petstore_server.engines.postgres import faults
+from petstore_server.engines.postgres.connections import Connection, Driver
+from petstore_server.engines.postgres.options import Options, transactions
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.store.engine import Damage, Query, Result
+from petstore_server.store.damage import Damage
+from petstore_server.store.engine import run_in_background
+from petstore_server.store.statements import Query, Result
 
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
 LONG = CONNECTIONS - 2  # of these, for reads of many orders: many requests for large pages leave some for all others
@@ -42,23 +45,23 @@ class Pool:
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
         self._known_fault: str | None = None
-        self.damage = Damage(self._note_damage)
+        self.damage = Damage(self._save_damage, run_in_background)
         self._last_fault = "", -math.inf  # the last reason, and when it was found
 
     def fault(self) -> str | None:
         reason, at = self._last_fault
         return self.damage.reason or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
 
-    async def _note_damage(self, reason: str | None) -> None:
-        await self.use(lambda connection: connection.rows([Query(Damage.NOTE, (reason,))]), self._read)
+    async def _save_damage(self, reason: str | None) -> None:
+        await self.use(lambda connection: connection.rows([Query(Damage.SAVE, (reason,))]), self._read)
 
     def _explain(self, connection: Connection, error: psycopg.Error) -> DomainError:
-        """The error to raise for this one; one of the environment is noted for `fault`."""
+        """The error to raise for this one; one of the environment is kept for `fault`."""
         if connection.concerns_statement(error):
-            return StatementFailed(connections.reported(error))
-        late = ServiceUnavailable(connections.NO_RESPONSE)
-        explained = late if connection.timed_out else connections.unavailable(error)
-        if isinstance(error, connections.DAMAGE):
+            return StatementFailed(faults.reported(error))
+        late = ServiceUnavailable(faults.NO_RESPONSE)
+        explained = late if connection.timed_out else faults.unavailable(error)
+        if isinstance(error, faults.DAMAGE):
             self.damage.seen(explained)
         if not (connection.timed_out and self.fault()):  # an answer says more than none
             self._last_fault = explained.reason, self._loop.time()
@@ -165,7 +168,7 @@ class Pool:
             left = deadline - self._loop.time()
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                raise ServiceUnavailable(self._known_fault or connections.NO_RESPONSE)
+                raise ServiceUnavailable(self._known_fault or faults.NO_RESPONSE)
             # An attempt that began before this call may have met what is over by now.
             if own is not None and own in done and (fault := _fault(own)) is not None:
                 raise ServiceUnavailable(fault)
@@ -199,7 +202,7 @@ def _fault(connecting: asyncio.Task[Driver]) -> str | None:
     error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
     if error is None:
         return None
-    return connections.unavailable(error).reason if isinstance(error, psycopg.Error) else connections.NO_RESPONSE
+    return faults.unavailable(error).reason if isinstance(error, psycopg.Error) else faults.NO_RESPONSE
 
 
 async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
@@ -210,7 +213,7 @@ async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
             await driver.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of a migration and a copy
             try:
                 await timelines.verify(driver)
-            except connections.CONNECTION_ENDED:
+            except faults.CONNECTION_ENDED:
                 return driver  # its user finds out, and takes another one
             except BaseException:
                 await driver.close()

@@ -13,11 +13,12 @@ from contextlib import suppress
 
 from psycopg import errors
 
-from petstore_server.engines.postgres.connections import Driver, OldPrimary, briefly
+from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.dialect import epoch
+from petstore_server.engines.postgres.faults import OldPrimary
 
-Share = Callable[[str, int], Awaitable[int]]
-"""Note a number under a name where all processes see it; return the largest one noted there."""
+SharedMaximum = Callable[[str, int], Awaitable[int]]
+"""Store a number under a name where all processes see it; return the largest one stored there."""
 
 IDENTITY = """
     SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -42,14 +43,14 @@ _log = logging.getLogger(__name__)
 class Timelines:
     """The newest timeline of each store, and the newest time of its clock, that this process has seen.
 
-    With `share`, that any process has seen.
+    With `shared_maximum`, that any process has seen.
     """
 
-    def __init__(self, share: Share | None = None) -> None:
-        self._share = share
+    def __init__(self, shared_maximum: SharedMaximum | None = None) -> None:
+        self._shared_maximum = shared_maximum
         self._newest: dict[str, int] = {}
         self._store = ""
-        self._noted = "", 0  # the epoch and the time that were shared last
+        self._shared = "", 0  # the epoch and the time that were shared last
         self.refused = 0
 
     async def verify(self, driver: Driver) -> None:
@@ -59,31 +60,31 @@ class Timelines:
             return
         store, timeline = rows[0][0], int(rows[0][1], 16)
         newest = max(timeline, self._newest.get(store, 0))
-        if self._share is not None:
-            newest = max(newest, await self._share(f"{store}:timeline", newest))
+        if self._shared_maximum is not None:
+            newest = max(newest, await self._shared_maximum(f"{store}:timeline", newest))
         self._newest[store] = newest
         if timeline < newest:
             self.refused += 1
             raise OldPrimary(f"timeline {timeline}, after {newest} was seen")
-        if self._share is not None:
+        if self._shared_maximum is not None:
             self._store = store
             # There is no store yet; or another program keeps the clock locked, so that no change can be made. It is
             # compared within a second after that: only what needs the clock must wait for it.
             with suppress(errors.UndefinedTable, errors.InvalidSchemaName, errors.LockNotAvailable):
-                await self._verify_clock(driver, self._share)
+                await self._verify_clock(driver, self._shared_maximum)
 
     async def witness(self, epoch: str, at: int) -> None:
-        known, latest = self._noted
-        if self._share is not None and (epoch != known or at > latest):
-            await self._share(f"{self._store}:clock:{epoch}", at)
-            self._noted = epoch, at
+        known, latest = self._shared
+        if self._shared_maximum is not None and (epoch != known or at > latest):
+            await self._shared_maximum(f"{self._store}:clock:{epoch}", at)
+            self._shared = epoch, at
 
-    async def _verify_clock(self, driver: Driver, share: Share) -> None:
+    async def _verify_clock(self, driver: Driver, shared_maximum: SharedMaximum) -> None:
         """Begin a new history if the clock is behind the newest time that was seen in this one."""
         [(epoch, at)] = await briefly(driver, _CLOCK)
-        newest = await share(f"{self._store}:clock:{epoch}", at)
-        self._noted = epoch, newest
-        if at < newest:  # another process may have noted a change that was made since the clock was read
+        newest = await shared_maximum(f"{self._store}:clock:{epoch}", at)
+        self._shared = epoch, newest
+        if at < newest:  # another process may have shared a change that was made since the clock was read
             [(_, at)] = await briefly(driver, _CLOCK)
         if at < newest:
             await briefly(driver, _BEGIN_HISTORY, (epoch,))

@@ -14,19 +14,8 @@ from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.engines.sqlite.connections import ENVIRONMENT, plain_words
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import (
-    NOW,
-    Command,
-    Commands,
-    Named,
-    PlacementKeys,
-    Query,
-    Result,
-    Row,
-    Rows,
-    Statement,
-    Work,
-)
+from petstore_server.store.engine import Named, PlacementKeys
+from petstore_server.store.statements import NOW, Execute, ExecuteMany, ExecuteRows, Query, Result, Row, Statement, Work
 
 epoch = history = "epoch"
 connections = "NULL, NULL"
@@ -46,7 +35,7 @@ _DIFFERENCES = (
     ("::json ->>", " ->>"),
     (NOW, "unixepoch('subsec')"),
 )
-_NEW_ROWS = re.compile(r"unnest\([^)]*\) AS new \(([^)]*)\)")  # of `Rows`
+_NEW_ROWS = re.compile(r"unnest\([^)]*\) AS new \(([^)]*)\)")  # of `ExecuteRows`
 _ONLY_VALUE = re.compile(r" = ANY\(ARRAY\[([^\]]+)\]\)")
 _ADVANCE = """
     UPDATE clock SET change = change + 1, at = max(at + 1, ?), last_order_id = max(last_order_id, ?)
@@ -100,7 +89,7 @@ _READ = """
 
 def require_schema(version: int) -> Work[None]:
     [(required,)] = yield Query("PRAGMA user_version")
-    yield Command(f"PRAGMA user_version = {max(required, version)}")
+    yield Execute(f"PRAGMA user_version = {max(required, version)}")
 
 
 def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[list[Row]]:
@@ -116,8 +105,8 @@ def change_orders(
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
     yield from _update(changed, change, at, None)
     if created:
-        yield Commands(_INSERT, [(*row, at, change, 0, None) for row in created])
-    yield Commands(INSERT_ENTRY, audit)
+        yield ExecuteMany(_INSERT, [(*row, at, change, 0, None) for row in created])
+    yield ExecuteMany(INSERT_ENTRY, audit)
     return at, ()
 
 
@@ -128,16 +117,16 @@ def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> 
 
 def _update(rows: Sequence[Row], change: int, at: int, batch: int | None) -> Work[None]:
     statuses = [(row[1], at, batch, row[0]) for row in rows if row[6] is None]
-    yield Commands(_SET_STATUS, statuses)
+    yield ExecuteMany(_SET_STATUS, statuses)
     if len(statuses) < len(rows):
-        yield Commands(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
+        yield ExecuteMany(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
     if owners := [(row[7], row[0]) for row in rows if row[7] is not None]:
-        yield Commands(_SET_OWNER, owners)
+        yield ExecuteMany(_SET_OWNER, owners)
 
 
 def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
     [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
-    yield Commands(_INSERT, [(*row, at, change, 0, batch) for row in rows])
+    yield ExecuteMany(_INSERT, [(*row, at, change, 0, batch) for row in rows])
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
@@ -161,9 +150,9 @@ def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
         audit.append((placed_at, actor, PLACE, f"order:{order_id}", None, after))
-    yield Commands(_INSERT, orders)
-    yield Commands(_REMEMBER, keys)
-    yield Commands(INSERT_ENTRY, audit)
+    yield ExecuteMany(_INSERT, orders)
+    yield ExecuteMany(_REMEMBER, keys)
+    yield ExecuteMany(INSERT_ENTRY, audit)
     return [(order[0], at) for order in orders]
 
 
@@ -171,7 +160,7 @@ def _microseconds(seconds: float) -> int:
     return int(seconds * 1_000_000)
 
 
-def run(connection: apsw.Connection, work: Work[Result]) -> Result:
+def run_work(connection: apsw.Connection, work: Work[Result]) -> Result:
     try:
         statement = next(work)
         while True:
@@ -188,7 +177,7 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
 
 
 def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
-    if isinstance(statement, Commands | Rows):
+    if isinstance(statement, ExecuteMany | ExecuteRows):
         if statement.parameters:
             connection.executemany(translated(statement.sql), statement.parameters)
         return []
@@ -197,7 +186,7 @@ def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
     return rows_of(connection, statement)
 
 
-def rows_of(connection: apsw.Connection | apsw.Cursor, statement: Query | Command) -> list[Row]:
+def rows_of(connection: apsw.Connection | apsw.Cursor, statement: Query | Execute) -> list[Row]:
     bound = [
         msgspec.json.encode(value).decode() if isinstance(value, list) else value for value in statement.parameters
     ]

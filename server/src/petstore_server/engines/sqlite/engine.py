@@ -14,7 +14,8 @@ from petstore_server.batching import Batcher
 from petstore_server.engines.sqlite import connections
 from petstore_server.engines.sqlite.checkpoints import Checkpoints
 from petstore_server.engines.sqlite.serial import Job, SerialEngine
-from petstore_server.store.engine import Item, Perform, Result, Work, in_background
+from petstore_server.store.engine import Perform, run_in_background
+from petstore_server.store.statements import Item, Result, Work
 
 BULK_GAP_SECONDS = 0.01  # pause after a bulk transaction, so that others can write; a busy server misses 3 ms
 
@@ -28,7 +29,7 @@ class SqliteEngine(SerialEngine):
     _writer: ThreadPoolExecutor
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, in_background)
+        super().__init__(path, run_in_background)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
         wait, event_loop = connections.patience(connections.BUSY_SECONDS), threading.get_ident()
         self._writing.set_busy_handler(lambda tries: threading.get_ident() != event_loop and wait(tries))

@@ -19,7 +19,7 @@ from petstore_server.engines.sqlite.connections import CREATE, connect, connect_
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.partial_files import is_protected, partial_file
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
-from petstore_server.store.engine import DAMAGED, Damage
+from petstore_server.store.damage import DAMAGED, Damage
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem, trigger_problem
 
 _MAX_USUAL = MAX_ASSIGNED_ID - (1 << 32)
@@ -109,7 +109,7 @@ def check(path: Path) -> list[str]:
 
     Raises StoreUnusable if there is none, or if it cannot be read for another reason, such as a lock.
 
-    Damage to the file is noted in it, so that no process accepts a change.
+    Damage to the file is saved in it, so that no process accepts a change.
     """
     path = opening.resolved(path)
     opening.require_place(path, file_too=True)
@@ -125,7 +125,7 @@ def check(path: Path) -> list[str]:
             return [error.message]
     if damaged:
         with suppress(apsw.Error, OSError), closing(connect_writer(path)) as connection:
-            connection.execute(translated(Damage.NOTE), (f"{_DAMAGED.lower()}{DAMAGED}",))
+            connection.execute(translated(Damage.SAVE), (f"{_DAMAGED.lower()}{DAMAGED}",))
     return problems
 
 

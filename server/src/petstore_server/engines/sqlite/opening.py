@@ -25,7 +25,7 @@ SCHEMA = StoreSchema("sqlite")
 
 MIGRATION_SECONDS = 120.0  # for which another program may migrate a store, of a million orders for example
 # In a file that took the place of another, or was moved, what was seen in the one before may be gone.
-_NOTE_FILE = """
+_SET_FILE = """
     UPDATE store SET epoch = iif(file = '', epoch, lower(hex(randomblob(16)))), file = ?1 WHERE file <> ?1
 """
 _LINKED = "Correct PETSTORE_DATABASE_URL: name a file in a directory that only the service can change."
@@ -104,7 +104,7 @@ def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
             use_log(connection, path)
             inode = str(path.stat().st_ino)
             if connection.execute("SELECT file FROM store").get != inode:
-                connection.execute(_NOTE_FILE, (inode,))
+                connection.execute(_SET_FILE, (inode,))
         return before
 
 

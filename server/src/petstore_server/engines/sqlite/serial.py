@@ -19,20 +19,10 @@ import apsw
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
-from petstore_server.engines.sqlite.dialect import rows_of, run, translated
-from petstore_server.store.engine import (
-    Command,
-    Damage,
-    Item,
-    Perform,
-    Query,
-    Result,
-    Row,
-    Snapshot,
-    Stats,
-    Work,
-    at_once,
-)
+from petstore_server.engines.sqlite.dialect import rows_of, run_work, translated
+from petstore_server.store.damage import Damage
+from petstore_server.store.engine import Perform, Snapshot, Stats, run_synchronously
+from petstore_server.store.statements import Execute, Item, Query, Result, Row, Work
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -48,11 +38,11 @@ class SerialEngine:
     _readers: "Executor | None" = None
     _writer: "Executor | None" = None
 
-    def __init__(self, path: Path, begin: Callable[[Any], object] = at_once) -> None:
-        """Open a file that has the latest schema. `begin` runs the note of damage. Raises apsw.Error, OSError."""
+    def __init__(self, path: Path, begin: Callable[[Any], object] = run_synchronously) -> None:
+        """Open a file that has the latest schema. `begin` runs what saves damage. Raises apsw.Error, OSError."""
         self.dialect = dialect
         self.stats = Stats()
-        self.damage = Damage(self._note_damage, begin)
+        self.damage = Damage(self._save_damage, begin)
         self._path = path
         self._inline = connections.connect_inline(path)
         self._cursor = self._inline.cursor()  # making one takes a fifth of the time of a short read
@@ -75,7 +65,7 @@ class SerialEngine:
         return await self._on_reader(self._read, lambda connection: rows_of(connection, Query(sql, parameters)))
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._on_reader(self._read, lambda connection: run(connection, work()))
+        return await self._on_reader(self._read, lambda connection: run_work(connection, work()))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
@@ -88,7 +78,7 @@ class SerialEngine:
 
         try:
             await self._on_reader(use, connection.execute, "BEGIN")
-            yield lambda work: self._on_reader(use, lambda: run(connection, work()))
+            yield lambda work: self._on_reader(use, lambda: run_work(connection, work()))
         finally:
             with lock:
                 connection.close()
@@ -110,7 +100,7 @@ class SerialEngine:
         return f"{identity}-{self._file[1]}"
 
     async def witness(self, epoch: str, at: int) -> None:
-        """Nothing: a file that takes the place of another has another inode, which the store notes."""
+        """Nothing: a file that takes the place of another has another inode, which the store knows."""
 
     def fault(self) -> str | None:
         return self.damage.reason
@@ -149,7 +139,7 @@ class SerialEngine:
             raise self._explained(error) from error
 
     def _explained(self, error: apsw.Error) -> DomainError:
-        """The error to raise for this one; damage is noted."""
+        """The error to raise for this one; damage is saved."""
         if not isinstance(error, connections.ENVIRONMENT):
             return StatementFailed(connections.plain_words(error))
         explained = unavailable(error)
@@ -157,13 +147,13 @@ class SerialEngine:
             self.damage.seen(explained)
         return explained
 
-    async def _note_damage(self, reason: str | None) -> None:
-        def note() -> None:
+    async def _save_damage(self, reason: str | None) -> None:
+        def save() -> None:
             with closing(connect_writer(self._path)) as connection:
-                connection.execute(translated(Damage.NOTE), (reason,))
+                connection.execute(translated(Damage.SAVE), (reason,))
 
         try:
-            await self._call(None, note)
+            await self._call(None, save)
         except (apsw.Error, OSError) as error:
             raise unavailable(error) from error
 
@@ -195,7 +185,7 @@ class SerialEngine:
             try:
                 self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
                 for perform, group in groupby(jobs, key=itemgetter(0)):
-                    work = partial(run, self._writing, perform([item for _, item in group]))
+                    work = partial(run_work, self._writing, perform([item for _, item in group]))
                     outcomes += await self._call(self._writer, work) if perform is _do_each else work()
                 await self._call(self._writer, self._writing.execute, "COMMIT")
             finally:
@@ -210,22 +200,22 @@ class SerialEngine:
 
 def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
     """Do the work with room for the pages of the indexes that it changes."""
-    yield Command("PRAGMA cache_size = -64000")
+    yield Execute("PRAGMA cache_size = -64000")
     return (yield from work())
 
 
 def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
     outcomes: list[Any] = []
-    yield Command("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
+    yield Execute("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
     for work in works:
-        yield Command("SAVEPOINT work")
+        yield Execute("SAVEPOINT work")
         try:
             outcomes.append((yield from work()))
         except Exception as error:  # noqa: BLE001 - for its caller; it must not affect the others
-            yield Command("ROLLBACK TO work")
+            yield Execute("ROLLBACK TO work")
             outcomes.append(error)
-        yield Command("RELEASE work")
+        yield Execute("RELEASE work")
     return outcomes
 
 

@@ -1,19 +1,16 @@
-"""Opens the store and Redis that the settings name.
+"""Opens the store and Redis that the settings name; migrates, checks, backs up, restores and copies the store.
 
 Engines and drivers are imported by the functions that use them: loading takes longer than most commands, and drivers
 are extras. What uses the store raises SettingsError and StoreUnusable.
 """
 
 import importlib.util
-import ipaddress
-import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -21,22 +18,18 @@ from petstore_server.settings.values import SQLITE
 from petstore_server.store import Store
 
 if TYPE_CHECKING:
+    from petstore_server.domain.audit import Actor
     from petstore_server.domain.bans import BanPolicy
-    from petstore_server.domain.usage import Usage
-    from petstore_server.engines.postgres.timelines import Share
+    from petstore_server.engines.postgres.timelines import SharedMaximum
     from petstore_server.limits.redis import RedisCounters
     from petstore_server.operations.webhooks import WebhookService
-    from petstore_server.runtime.tracing import Tracing
     from petstore_server.webhooks.sending import Sender
 
-_ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 _CHECKED_URLS = 8  # new URLs of webhooks whose names are looked up at the same time
 _UNRESPONSIVE_SECONDS = 5.0  # for which connecting does not ask a Redis that has not responded
 
-_OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_OTLP_PROTOCOL = "http/protobuf"
 _unresponsive_until: dict[str, float] = {}  # by the URL of a Redis, a time of the monotonic clock
 
 
@@ -56,36 +49,10 @@ def sqlite_path(url: str) -> Path:
     return Path(url.removeprefix(SQLITE)).absolute()
 
 
-def host_identity(settings: Settings) -> str:
-    """The identity of this host among those that share the store: its name and its admin port.
-
-    With PostgreSQL also its address on the way there, or to other networks: machines and containers may share a name.
-    """
-    name = f"{socket.gethostname()}:{settings.admin_port}"
-    if is_sqlite(settings.database_url):
-        return name
-    listed = urlsplit(describe_url(settings.database_url)).netloc.split(",")
-    hosts = [host for each in listed if (host := urlsplit(f"//{each}").hostname)]
-    found = (address for host in (*hosts, _ELSEWHERE) if (address := _own_address(host)) is not None)
-    return f"{name} at {address}" if (address := next(found, None)) else name
-
-
-def _own_address(destination: str) -> str | None:
-    """The address from which this machine reaches another one, without sending anything; None if it is loopback."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(destination, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as trial:
-            trial.connect(address)
-            own = str(trial.getsockname()[0])
-    except OSError:
-        return None
-    return None if ipaddress.ip_address(own.partition("%")[0]).is_loopback else own
-
-
 @asynccontextmanager
 async def opened_store(
     url: str,
-    share: "Share | None" = None,
+    shared_maximum: "SharedMaximum | None" = None,
     *,
     create: bool = False,
     migrate: bool = False,
@@ -105,7 +72,7 @@ async def opened_store(
         require_driver(url)
         from petstore_server.engines import postgres
 
-        store = await postgres.open_store(url, share, create=create, upgrade=migrate)
+        store = await postgres.open_store(url, shared_maximum, create=create, upgrade=migrate)
     store.orders.first_assigned = first_assigned
     try:
         with suppress(ServiceUnavailable):  # what uses the store reports that
@@ -124,21 +91,6 @@ def require_installed(driver: str, reason: str, lock: str = "scale-out") -> None
     if found is None:
         remedy = f"install the drivers with pip install --require-hashes -r requirements/{lock}.lock"
         raise SettingsError(f"{reason}, but its driver is missing; {remedy}")
-
-
-def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
-    """What makes spans of requests, if the variables of OpenTelemetry ask for it. Raises SettingsError."""
-    endpoint = next((name for name in _OTLP_ENDPOINTS if environ.get(name)), None)
-    disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
-    if endpoint is None or disabled:
-        return None
-    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
-        if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
-            raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
-    require_installed("opentelemetry.exporter.otlp.proto.http", f"{endpoint} is set", "otel")
-    from petstore_server.runtime.tracing import Tracing
-
-    return Tracing(settings.environment)
 
 
 def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
@@ -231,12 +183,14 @@ async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
 
 def named_store(settings: Settings, *, serial: bool = False) -> AbstractAsyncContextManager[Store]:
     """The store that the settings name, closed at the end."""
-    share, first = partial(share_newest, settings), settings.assigned_ids_from
-    return opened_store(settings.database_url, share, serial=serial, first_assigned=first)
+    maximum, first = partial(shared_maximum, settings), settings.assigned_ids_from
+    return opened_store(settings.database_url, maximum, serial=serial, first_assigned=first)
 
 
-async def share_newest(settings: Settings, name: str, number: int) -> int:
-    """Learn that a server of PostgreSQL was replaced, or restored, from the servers, through their Redis.
+async def shared_maximum(settings: Settings, name: str, number: int) -> int:
+    """Store a number under a name in Redis, and return the largest one stored there; without Redis, this one.
+
+    So a command learns from the servers that a server of PostgreSQL was replaced, or restored.
 
     While Redis does not respond, a command knows only what it sees itself: connecting to PostgreSQL, which has a second
     in all, must not wait for it again and again. Raises SettingsError.
@@ -273,32 +227,74 @@ def rows_at_once(settings: Settings) -> int:
     return 1 if file is None or is_served(file) else _ROWS_AT_ONCE
 
 
-def counts_elsewhere(settings: Settings) -> bool:
-    """Whether servers count usage in a Redis that the settings do not name, so that it cannot be read from here.
+def migrate_store(settings: Settings, announce: Callable[[str], None]) -> tuple[int, int]:
+    """Bring the store to this version's schema, creating a missing one; return its version before and after."""
+    url = settings.database_url
+    if is_sqlite(url):
+        from petstore_server.engines import sqlite
 
-    With SQLite such a server shares the lock, others do not (D12). With PostgreSQL all count there.
+        return sqlite.migrate(sqlite_path(url), announce)
+    require_driver(url)
+    import asyncio  # most commands start without it
+
+    from petstore_server.engines import postgres
+
+    return asyncio.run(postgres.migrate(url, announce, partial(shared_maximum, settings)))
+
+
+def check_store(settings: Settings) -> tuple[list[str], bool]:
+    """Read the whole store; return what is wrong with it, an empty list if it is sound.
+
+    Also whether indexes were verified: in PostgreSQL they are not without the extension amcheck.
     """
-    if settings.redis_url is not None:
-        return False
-    file = store_file(settings)
-    return file is None or (is_served(file) and not is_served(file, shared=True))
+    url = settings.database_url
+    if is_sqlite(url):
+        from petstore_server.engines.sqlite import maintenance
+
+        return maintenance.check(sqlite_path(url)), True
+    require_driver(url)
+    import asyncio  # most commands start without it
+
+    from petstore_server.engines import postgres
+
+    return asyncio.run(postgres.check(url, partial(shared_maximum, settings)))
 
 
-async def account_usage(settings: Settings, store: Store, account_id: int) -> "Usage":
-    """The usage of an account, from the store or from Redis. Raises SettingsError, ServiceUnavailable."""
-    if settings.redis_url is None:
-        return await store.usage.find(account_id)
-    return (await _usage_in_redis(settings, store, [account_id]))[account_id]
+async def postgres_state(settings: Settings) -> dict[str, str]:
+    """What `engines.postgres.opening.state` returns, of a store that was opened."""
+    from petstore_server.engines import postgres
+
+    return await postgres.state(settings.database_url, partial(shared_maximum, settings))
 
 
-async def all_usage(settings: Settings, store: Store) -> "Mapping[int, Usage]":
-    """The usage of all accounts by id, without some that have none. Raises SettingsError, ServiceUnavailable."""
-    if settings.redis_url is None:
-        return await store.usage.all()
-    return await _usage_in_redis(settings, store, [account.id for account in await store.accounts.list()])
+def backup_store(settings: Settings, target: Path, progress: Callable[[int, int], None]) -> None:
+    """Copy the file of the SQLite store, as `engines.sqlite.maintenance.backup` does."""
+    from petstore_server.engines.sqlite import maintenance
+
+    maintenance.backup(sqlite_path(settings.database_url), target, progress)
 
 
-async def _usage_in_redis(settings: Settings, store: Store, accounts: Sequence[int]) -> "Mapping[int, Usage]":
-    async with read_counters(settings) as counters:
-        counters.use_store(await store.engine.identity())
-        return await counters.usages(accounts)
+def restore_store(settings: Settings, source: Path, actor: "Actor") -> Path | None:
+    """Replace the content of the SQLite store, as `engines.sqlite.maintenance.restore` does; return the kept file."""
+    from petstore_server.engines.sqlite import maintenance
+
+    return maintenance.restore(sqlite_path(settings.database_url), source, actor)
+
+
+def copy_to_postgres(
+    settings: Settings,
+    target: str,
+    actor: "Actor",
+    announce: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> dict[str, int]:
+    """Copy the SQLite store to the PostgreSQL database `target` (a URL); return the number of rows by table.
+
+    Its audit log names the actor; `progress` gets the rows copied and the total. Raises Conflict too.
+    """
+    require_driver(target, "The URL of the target")
+    import asyncio
+
+    from petstore_server.engines.copy import copy_store
+
+    return asyncio.run(copy_store(sqlite_path(settings.database_url), target, actor, announce, progress))

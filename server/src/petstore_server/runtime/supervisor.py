@@ -1,19 +1,15 @@
-"""`petstore serve --workers N`: N server processes on one port, with one admin port that answers for all (D1).
+"""`petstore serve --workers N`: the supervisor of N server processes on one port, with the admin port for all (D1).
 
 Each worker accepts from a separate listening socket, among which the kernel spreads connections (SO_REUSEPORT): from
 a shared socket, the first worker to wake up would take a whole burst. The supervisor holds the sockets open. A worker
 that dies loses only its own connections; those not yet accepted wait for the worker that replaces it. Only a socket
 that systemd keeps open is shared: what waits in another one would be lost when it is closed.
-
-A worker inherits its listening socket and a channel to the supervisor. It reports on request, and drains when the other
-end of the channel closes: no worker outlives its supervisor.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -22,19 +18,18 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 import msgspec
-import uvloop
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.runtime.application import Application, make_console, run_console
-from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import lock_for_serving, named_store, tracing, webhook_service
-from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
+from petstore_server.runtime.application import make_console, run_console
+from petstore_server.runtime.opening import named_store, webhook_service
+from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
+from petstore_server.runtime.worker import WorkerReport
 from petstore_server.settings import Settings, overriding
 from petstore_server.telemetry.logs import lost_lines
-from petstore_server.telemetry.metrics import aggregate, build_info, exposition
+from petstore_server.telemetry.metrics import aggregate, build_info
 
 _PROGRAM = "petstore_server.cli.worker"
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0  # before one that died is replaced: it must not occupy the host
@@ -44,47 +39,8 @@ _REPORT_SECONDS = 3.0
 _MAX_REPORT = 16_000_000  # bytes
 _UNREADABLE = (OSError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
 
-_log = logging.getLogger(__name__)
-
-
-class WorkerReport(msgspec.Struct):
-    """The state of a worker; `metrics` are in Prometheus's text format."""
-
-    readiness: Readiness
-    metrics: str
-
-
 _decode = msgspec.json.Decoder(WorkerReport).decode
-
-
-def serve_inherited(settings: Settings, listener: int, channel: int) -> None:
-    """Serve as a worker on the inherited sockets. Raises SettingsError, StoreUnusable, ServiceUnavailable."""
-    with (
-        socket.socket(fileno=listener) as public,
-        socket.socket(fileno=channel) as supervisor,
-        lock_for_serving(settings),
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        runner.run(_serve(settings, public, supervisor))
-
-
-async def _serve(settings: Settings, public: socket.socket, channel: socket.socket) -> None:
-    """Serve; report once when ready, and then whenever the supervisor sends a line."""
-    async with opened_backend(settings, time.time, tracing=tracing(os.environ, settings)) as backend:
-        application = Application(settings, backend, time.time, secrets.token_hex)
-        requests, reports = await asyncio.open_unix_connection(sock=channel)
-
-        async def report() -> None:
-            readiness, metrics = await asyncio.gather(application.readiness(), application.collect())
-            reports.write(msgspec.json.encode(WorkerReport(readiness, exposition(metrics).decode())) + b"\n")
-            await reports.drain()
-
-        async def report_on_request() -> None:
-            with contextlib.suppress(ConnectionError):
-                while await requests.readline():
-                    await report()
-
-        await run(settings, application, public, report, companion=report_on_request)
+_log = logging.getLogger(__name__)
 
 
 class WorkerFailed(Exception):
@@ -192,7 +148,7 @@ class Workers:
         await self._workers[0].start()
         await asyncio.gather(*[worker.start() for worker in self._workers[1:]])
 
-    async def run(self) -> None:
+    async def keep_running(self) -> None:
         """Replace each worker that dies, until this is cancelled."""
         await asyncio.gather(*[self._keep(worker) for worker in self._workers])
 
@@ -286,7 +242,7 @@ async def serve_with_workers(
                 opened.callback(group.create_task(run_console(console)).cancel)
                 routes = console.routes
             server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
-            tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
+            tasks = [asyncio.ensure_future(workers.keep_running()), asyncio.ensure_future(server.serve([admin]))]
             await first(server.wait_until_started, tasks)
             on_ready()
             await first(stop.wait, tasks)

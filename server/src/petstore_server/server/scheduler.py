@@ -1,4 +1,4 @@
-"""The shared state of a server's connections: their turns, and the bounds on all of them together."""
+"""The scheduler of a server: the turns of its connections, and the bounds on all of them together."""
 
 import asyncio
 import logging
@@ -69,8 +69,8 @@ class Deadlines(NamedTuple):
 _log = logging.getLogger(__name__)
 
 
-class ServerState:
-    """What connections read and change. `clock` gives Unix seconds.
+class ConnectionScheduler:
+    """Gives connections their turns, and holds what they share. `clock` gives Unix seconds.
 
     `body_limits` has the paths with another limit than MAX_BODY for the bytes of a body.
     `flow_of` returns the account of a request; accounts share turns equally.
@@ -155,8 +155,8 @@ class ServerState:
     def schedule(self, connection: "Connection", request: Request | None) -> None:
         """Have the connection advance to its next request once all that is readable now has been read.
 
-        All requests of a turn have thus been read when the turn begins, so what one of them finds
-        out may serve the others (`Request.turn`).
+        All requests of a turn have thus been read when the turn begins, so what one of them finds out may serve the
+        others (`Request.turn`).
         """
         if not connection.scheduled:
             connection.scheduled = True

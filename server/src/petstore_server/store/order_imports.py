@@ -1,0 +1,253 @@
+"""Imported orders: which of a batch are created, replaced or refused, and what is written of them (D6, D21)."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from petstore_server.domain.audit import Actor, Change
+from petstore_server.domain.errors import NoIdentifierLeft
+from petstore_server.domain.imports import (
+    ImportOutcome,
+    audit_change,
+    evaluate,
+    evaluate_import,
+    id_ranges,
+    kept_of,
+    possible_references,
+)
+from petstore_server.domain.lists import NO_OWNER
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
+from petstore_server.store.engine import NO_KEYS, Dialect, Named
+from petstore_server.store.imports import add_batch
+from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_row, read_order
+from petstore_server.store.references import References, find_references
+from petstore_server.store.statements import OWNER_NAME, Query, Row, Work, marks
+
+_FIND_ORIGINS = f"SELECT {COLUMNS}, {OWNER_NAME}, account_id, placed, imported {WITH_IDS}"
+_BATCHES_OF = "SELECT id FROM petstore.import_batches WHERE import_id = %s AND id = ANY(%s::bigint[])"
+_LAST_LOCKED = "SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE"
+
+
+class ImportRule(NamedTuple):
+    """What an import may do. `placed` are orders that count as placed over the API.
+
+    New orders from `reserved_from` on, if that is greater than 1, can only be placed. The others are as for
+    `Orders.import_batch`.
+    """
+
+    placed: Collection[int]
+    reserved_from: int
+    replace_placed: bool
+    update_only: bool
+    correct_shipped: bool
+
+    @property
+    def accepts_any_new(self) -> bool:
+        """Whether any order without an owner can be created."""
+        return self.reserved_from == 1 and not self.update_only
+
+
+class OrderImport:
+    """Imports orders by a rule, one part of a batch after another; without one they are copies of stored ones."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        import_id: str,
+        actor: Actor,
+        rule: ImportRule | None,
+        first_assigned: int,
+        *,
+        by_reference: bool,
+    ) -> None:
+        """`first_assigned` is that of `Orders`, and `by_reference` as for `Orders.import_batch`."""
+        self._dialect = dialect
+        self._import_id = import_id
+        self._actor = actor
+        self._rule = rule
+        self._first_assigned = first_assigned
+        self._by_reference = by_reference
+
+    def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
+        """Import these orders, and return the outcome of each; `repeated` are places among them."""
+        by_reference = self._by_reference
+        unassigned, waiting = list[int](), NO_KEYS.busy_references
+        if by_reference:
+            orders, waiting = yield from self._with_known_ids(orders)
+            unassigned = [place for place, order in enumerate(orders) if order.id == UNASSIGNED]
+        rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
+        own = (yield from self._written_before(rows)) if by_reference else ()
+        if unassigned:
+            known = {order.id for order in orders}
+            orders = yield from self._with_new_ids(orders)
+            repeated = {*repeated, *(place for place in unassigned if orders[place].id in known)}
+        existing = {row[2]: read_order(*row[:5]) for row in rows}
+        owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
+        found = NO_KEYS
+        if owners:
+            possible = possible_references(existing, orders)
+            named = {(owners[name], reference) for name, reference in possible if name in owners}
+            found = yield from find_references(self._dialect, named)
+        if self._rule is None:
+            outcomes, changed = evaluate(orders, existing, evaluate_import, kept_of, repeated=repeated)
+        else:
+            simple = not by_reference and all(order.account is None for order in orders)
+            assigned = {orders[place].id for place in unassigned}
+            placed = [row[2] for row in rows if row[6]]
+            batch = _Batch(self._rule, owners, References(found), placed, assigned, own, waiting)
+            any_new = simple and self._rule.accepts_any_new
+            outcomes, changed = evaluate(orders, existing, batch, batch.completed, any_new=any_new, repeated=repeated)
+        if changed:
+            yield from self._write(rows, existing, changed, owners, outcomes)
+        return outcomes
+
+    def _write(
+        self,
+        rows: Sequence[Row],
+        existing: Mapping[int, Order],
+        changed: Mapping[int, Order],
+        owners: Mapping[str | None, int],
+        outcomes: Sequence[ImportOutcome],
+    ) -> Work[None]:
+        """Write the orders that were `changed`, and keep what the audit log shows of them."""
+        new = sorted([order for order in changed.values() if order.id not in existing])
+        replaced = [order for order in changed.values() if order.id in existing]
+        before, after = audit_change("orders", existing, changed, outcomes)
+        if new:
+            after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
+        previous = {row[2]: row[7] for row in rows if row[2] in changed}
+        number = yield from add_batch(self._import_id, self._actor, Change(before, after), previous)
+        if new:
+            assignable = bisect_right(new, MAX_ASSIGNED_ID, key=attrgetter("id"))
+            last_id = new[assignable - 1].id if assignable else 0
+            inserted = [(*order_row(order), owners.get(order.account)) for order in new]
+            yield from self._dialect.insert_orders(inserted, last_id, self._actor.at, number)
+        if replaced:
+            updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
+            yield from self._dialect.update_orders(updated, self._actor.at, number)
+
+    def _with_known_ids(self, orders: Sequence[Order]) -> Work[tuple[Sequence[Order], Collection[Named]]]:
+        """The orders; those that are UNASSIGNED under the identifier of the owner's order with their reference.
+
+        Also the references that another transaction uses now.
+        """
+        owners = yield from _find_owners(orders)
+        wanted = [_named(order, owners) for order in orders]
+        names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
+        found = yield from find_references(self._dialect, names)
+        with_ids = [
+            order._replace(id=found.references.get(name, UNASSIGNED)) if order.id == UNASSIGNED else order
+            for name, order in zip(wanted, orders, strict=True)
+        ]
+        return with_ids, found.busy_references
+
+    def _with_new_ids(self, orders: Sequence[Order]) -> Work[list[Order]]:
+        """The orders; those that are UNASSIGNED under new identifiers, one for each owner and reference."""
+        [(last,)] = yield Query(_LAST_LOCKED)
+        given = {(order.account, order.reference): order.id for order in orders if order.id != UNASSIGNED}
+        names = {(order.account, order.reference): None for order in orders if order.id == UNASSIGNED}
+        numbers = [number for number in given.values() if number <= MAX_ASSIGNED_ID]
+        first = max(last, self._first_assigned - 1, *numbers) + 1
+        if first + len(names) - 1 > MAX_ASSIGNED_ID:
+            raise NoIdentifierLeft
+        ids = dict(zip(names, range(first, first + len(names)), strict=True)) | given
+        return [
+            order._replace(id=ids[order.account, order.reference]) if order.id == UNASSIGNED else order
+            for order in orders
+        ]
+
+    def _written_before(self, rows: Sequence[Row]) -> Work[Collection[int]]:
+        """Those of the orders that earlier batches of the import have written."""
+        batches = yield Query(_BATCHES_OF, (self._import_id, [row[7] for row in rows if row[7] is not None]))
+        return {row[2] for row in rows if (row[7],) in batches}
+
+
+class _Batch:
+    """Decides on each order of a batch, one after another.
+
+    `owners` are accounts by name, `references` those that orders have, and `placed` orders that were placed. `assigned`
+    are the identifiers of new orders without a number, `own` those that earlier batches have written, and `waiting` the
+    references of new ones that another transaction uses.
+    """
+
+    def __init__(
+        self,
+        rule: ImportRule,
+        owners: Mapping[str | None, int],
+        references: References,
+        placed: Iterable[int],
+        assigned: Collection[int],
+        own: Collection[int],
+        waiting: Collection[Named],
+    ) -> None:
+        self._rule = rule
+        self._owners = owners
+        self._references = references
+        self._placed = {*rule.placed, *placed}
+        self._assigned = assigned
+        self._own = own
+        self._waiting = waiting
+
+    def completed(self, old: Order | None, incoming: Order) -> Order:
+        return kept_of(old, incoming, self._rule.correct_shipped)
+
+    def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
+        rule, new = self._rule, self.completed(old, incoming)
+        if (refusal := self._refusal(old, new)) is not None:
+            return refusal
+        outcome = evaluate_import(old, new, new.id in self._placed, rule.correct_shipped)
+        if outcome is ImportOutcome.PROTECTED and old is not None and rule.replace_placed:
+            same = old.account == incoming.account and old.reference in (None, incoming.reference)
+            outcome = ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
+        before = None if old is None else self._owned_reference(old)
+        named = self._owned_reference(new)
+        if named == before or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
+            return outcome  # what two orders have had since 1.0 stays
+        if named in self._references.busy or self._references.move(new.id, before, named) != new.id:
+            return ImportOutcome.REFERENCE_IN_USE
+        return outcome
+
+    def _refusal(self, old: Order | None, new: Order) -> ImportOutcome | None:
+        """Why the order is not imported whatever it has, if there is a reason."""
+        if new.account is not None and new.account not in self._owners:
+            return ImportOutcome.UNKNOWN_ACCOUNT
+        if new.id in self._own:
+            return ImportOutcome.TAKEN
+        if old is not None:
+            return None
+        if self._rule.update_only:
+            return ImportOutcome.MISSING
+        if new.id in self._assigned:
+            return ImportOutcome.REFERENCE_IN_USE if _named(new, self._owners) in self._waiting else None
+        return ImportOutcome.RESERVED if new.id >= self._rule.reserved_from > 1 else None
+
+    def _owned_reference(self, order: Order) -> Named | None:
+        """The owner that an import names and the reference, which no other order of this owner may have."""
+        if order.account not in self._owners or order.reference is None:
+            return None
+        return self._owners[order.account], order.reference
+
+
+def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
+    """Lock the orders that exist among these identifiers, which ascend; return them with their origins."""
+    rows = yield Query(f"{_FIND_ORIGINS} ORDER BY id FOR UPDATE", (ids,))
+    missing = sorted({*ids} - {row[2] for row in rows})
+    if missing:
+        # With the clock locked, none of them is placed or imported by another transaction any more.
+        [(last,)] = yield Query(_LAST_LOCKED)
+        rows += (yield Query(_FIND_ORIGINS, (missing,))) if missing[0] <= last or missing[-1] > MAX_ASSIGNED_ID else []
+    return rows
+
+
+def _find_owners(orders: Sequence[Order]) -> Work[dict[str | None, int]]:
+    """The ids of the accounts that these orders name, by name."""
+    names = sorted({order.account for order in orders if order.account is not None})
+    if not names:
+        return {}
+    return dict((yield Query(f"SELECT name, id FROM petstore.accounts WHERE name IN {marks(names)}", names)))
+
+
+def _named(order: Order, owners: Mapping[str | None, int]) -> Named:
+    """The owner of an order that has a reference, NO_OWNER for none or one that does not exist, and that."""
+    return owners.get(order.account, NO_OWNER), order.reference or ""
