@@ -14,6 +14,7 @@ import pytest
 from petstore_server.cli import db
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
+from petstore_server.engines.sqlite.opening import SCHEMA
 from testing.cli import CommandLine
 from testing.documents import parse_yaml
 
@@ -41,6 +42,15 @@ def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine
     assert 1 == done.code
     assert "Order 1" in done.out
     assert "petstore: The store is not sound: 1 problem.\n" == done.err
+
+
+def test_a_store_of_a_newer_version_is_not_called_unsound(cli: CommandLine) -> None:
+    cli.execute(f"PRAGMA user_version = {SCHEMA.latest + 1}")
+    newer = f"newer than the {SCHEMA.latest} that this program knows; update petstore-server."
+    unchecked = f"Not checked: The store at {cli.store} has schema version {SCHEMA.latest + 1}, {newer}"
+    cli("db", "check").fails(1, unchecked)
+    assert "" == cli("db", "check").out
+    assert {"code": "store_unusable", "message": unchecked} == cli("db", "check", "--json").error()
 
 
 def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:

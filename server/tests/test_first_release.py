@@ -31,7 +31,7 @@ from testing.cli import CommandLine
 from testing.damage import execute
 from testing.first_release import OWNERS
 from testing.forked_work import migrate
-from testing.stores import BY, SqlitePlaces, Stores, body, opened, opening, reason, records_of, refusal
+from testing.stores import BY, SqlitePlaces, Stores, body, opened, opened_file, opening, reason, records_of, refusal
 
 ROWS = """
     SELECT id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed,
@@ -207,6 +207,41 @@ def test_1_0_0_starts_on_a_migrated_store_until_an_account_sees_only_its_own_ord
     with as_1_0_0(old, tmp_path, monkeypatch):
         assert "has schema version 2, newer than the 1 that this program knows" in refusal(old.url, upgrade=True)
     assert [] == opening(old.url)
+
+
+def test_a_store_of_1_0_0_is_backed_up_before_it_is_migrated(sqlite_stores: Stores, tmp_path: Path) -> None:
+    first_release.make_store(sqlite_stores)
+    rows, path, copy = execute(sqlite_stores, ROWS), sqlite_path(sqlite_stores.url), tmp_path / "copy.db"
+    petstore = CommandLine(path, make=False)
+    done = petstore.must("db", "backup", str(copy))
+    assert "The backup is good but was not recorded in the store: " in done.err
+    petstore("db", "check").fails(1, "Not checked: The store at ")
+    with opened_file(f"sqlite:///{copy}") as copied:
+        assert rows == list(copied.execute(ROWS.replace("petstore.", "")))
+        assert 1 == copied.pragma("user_version")
+    execute(sqlite_stores, "UPDATE petstore.orders SET record = '{}' WHERE id = 1")
+    petstore("db", "backup", str(tmp_path / "other.db")).fails(1, "is not sound, so no backup was made: Order 1")
+
+
+def test_the_way_back_to_1_0_0_is_a_restore_with_the_new_release(
+    sqlite_stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_release.make_store(sqlite_stores)
+    rows, path, backup = execute(sqlite_stores, ROWS), sqlite_path(sqlite_stores.url), tmp_path / "before-upgrade.db"
+    with as_1_0_0(sqlite_stores, tmp_path, monkeypatch):
+        CommandLine(path, make=False).must("db", "backup", str(backup))
+    petstore = CommandLine(path, make=False)
+    petstore.must("db", "migrate")
+    petstore.must("accounts", "edit", "zoo", "--orders", "own")
+    shutil.rmtree(tmp_path / "sqlite")
+    with as_1_0_0(sqlite_stores, tmp_path, monkeypatch):
+        petstore("db", "restore", str(backup), "--yes").fails(1, "has schema version 2, newer than the 1")
+    petstore.must("db", "restore", str(backup), "--yes")
+    shutil.rmtree(tmp_path / "sqlite")
+    with as_1_0_0(sqlite_stores, tmp_path, monkeypatch):
+        assert [] == opening(sqlite_stores.url, create=True, upgrade=True)
+        assert "The store is sound." in petstore.must("db", "check").out
+    assert rows == execute(sqlite_stores, ROWS)
 
 
 def test_a_restored_backup_of_1_0_0_gets_its_owners(sqlite_stores: Stores, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A store that is missing, as when its disk is not mounted: only `petstore db migrate` and a restore create one."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -77,4 +78,16 @@ def test_no_server_takes_the_lock_of_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "orders.db"
     path.touch()
     code, _, error = run(f"sqlite:///{path}", COMMANDS[0])
-    assert (1, True, b"") == (code, f"There is no store at {path}." in error, path.read_bytes())
+    assert (1, True, b"") == (code, f"The store at {path} is empty (0 bytes)." in error, path.read_bytes())
+
+
+def test_a_store_that_was_truncated_is_not_called_missing(tmp_path: Path) -> None:
+    petstore = CommandLine(tmp_path / "store.db")
+    petstore.must("db", "backup", str(tmp_path / "backup.db"))
+    os.truncate(petstore.store, 0)
+    truncated = f"The store at {petstore.store} is empty (0 bytes). Unless a program is creating it now, the file was"
+    for command in (["orders", "list"], ["db", "check"], ["db", "backup", str(tmp_path / "copy.db")]):
+        petstore(*command).fails(1, f"{truncated} truncated. `petstore db restore` brings a backup back.")
+    assert truncated in petstore("doctor").out.replace("\n      ", " ")
+    petstore.must("db", "restore", str(tmp_path / "backup.db"), "--yes")
+    assert "The store is sound." in petstore.must("db", "check").out

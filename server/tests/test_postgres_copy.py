@@ -90,7 +90,7 @@ def test_an_empty_store_is_copied_and_an_empty_file_is_not(tmp_path: Path, postg
     assert {0} == set(copied.json()["rows"].values())
     (tmp_path / "empty.db").touch()
     done = CommandLine(tmp_path / "empty.db", make=False)("db", "copy", "--to", postgres_stores.url)
-    assert (1, True) == (done.code, f"There is no store at {tmp_path / 'empty.db'}." in done.err)
+    assert (1, True) == (done.code, f"The store at {tmp_path / 'empty.db'} is empty" in done.err)
 
 
 def test_a_copy_keeps_owners_and_which_programs_may_open_the_store(tmp_path: Path, postgres_stores: Stores) -> None:

@@ -13,7 +13,7 @@ from petstore_server.cli.commands import YES, Noun, confirm, operator, settings_
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.main import collect_garbage
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
-from petstore_server.domain.errors import DomainError
+from petstore_server.domain.errors import DomainError, StoreNewer, StoreOutdated
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.operations.orders import claim_orders
 from petstore_server.runtime.opening import (
@@ -73,7 +73,10 @@ def check() -> None:
 
     $ petstore db check
     """
-    problems, with_indexes = check_store(settings_here())
+    try:
+        problems, with_indexes = check_store(settings_here())
+    except (StoreNewer, StoreOutdated) as error:  # whether it is sound is not known
+        raise type(error)(f"Not checked: {error.message}") from None
     sound = "The store is sound." if with_indexes else "The tables are sound. The indexes were not verified."
     fields = {"sound": not problems, "problems": problems, "indexesVerified": with_indexes}
     show(fields, lambda: "\n".join(problems) or sound)

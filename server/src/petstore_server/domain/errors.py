@@ -386,8 +386,12 @@ class StoreOutdated(StoreUnusable):
     """The store lacks migrations of this version."""
 
 
+class StoreNewer(StoreUnusable):
+    """A later version of this program wrote the store."""
+
+
 class StoreDamaged(StoreUnusable):
-    """The file is damaged, or it is not a store."""
+    """The file is damaged or empty, or it is not a store."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ has to know. Each migration leaves programs of the version before it working, so
 
 from pathlib import Path
 
-from petstore_server.domain.errors import NoStore, StoreOutdated, StoreUnusable
+from petstore_server.domain.errors import NoStore, StoreNewer, StoreOutdated, StoreUnusable
 
 
 class StoreSchema:
@@ -29,7 +29,7 @@ class StoreSchema:
     def known(self, version: int, migration: int | None, where: str, *, has_clock: bool) -> int:
         """Return the last migration of a store, 0 if it is missing; `version` is the one to know.
 
-        A store of 1.0.0 does not say which migration it has. Raises StoreUnusable if this program does not know it.
+        A store of 1.0.0 does not say which migration it has. Raises StoreNewer; StoreUnusable for one from before.
         """
         if version and not has_clock:
             raise StoreUnusable(
@@ -37,7 +37,7 @@ class StoreSchema:
                 "Export its orders with that build, and import them into a new store.",
             )
         if version > self.latest:
-            raise StoreUnusable(
+            raise StoreNewer(
                 f"The store {where} has schema version {version}, newer than the {self.latest} that this program "
                 "knows; update petstore-server."
             )

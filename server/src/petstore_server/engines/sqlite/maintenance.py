@@ -11,7 +11,15 @@ from typing import BinaryIO
 import apsw
 
 from petstore_server.domain.audit import Actor, Change
-from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, replacing_remedy
+from petstore_server.domain.errors import (
+    Conflict,
+    InvalidInput,
+    ServiceUnavailable,
+    StoreNewer,
+    StoreOutdated,
+    StoreUnusable,
+    replacing_remedy,
+)
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite import connections, opening
@@ -51,8 +59,9 @@ _MARK = slice(68, 72)  # where a SQLite file has its application id
 def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Copy the current state of the store while servers continue to work.
 
-    The copy is verified before it gets its name. `progress` gets the pages copied, and all. Raises StoreUnusable,
-    Conflict if the target exists, InvalidInput if its directory does not, and ServiceUnavailable if its disk is full.
+    The copy is verified before it gets its name. The store may lack migrations. `progress` gets the pages copied, and
+    all. Raises StoreUnusable, Conflict if the target exists, InvalidInput if its directory does not, and
+    ServiceUnavailable if its disk is full.
     """
     path, target = opening.resolved(path), target.absolute()
     opening.require_place(path, file_too=True)
@@ -65,7 +74,7 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
         with opening.unusable_on_error(path):
             _require_store(path)
             _copy(path, copy.path, progress)
-        _require_sound(copy.path, path, "The store", "no backup was made")
+        _require_sound(copy.path, path, "The store", "no backup was made", older=True)
         copy.put_in_place(replace=False)
 
 
@@ -104,10 +113,11 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     return kept
 
 
-def check(path: Path) -> list[str]:
-    """What is wrong with the store, in plain words; empty if it is sound.
+def check(path: Path, *, older: bool = False) -> list[str]:
+    """What is wrong with the store, in plain words; empty if it is sound. It may lack migrations where `older`.
 
-    Raises StoreUnusable if there is none, or if it cannot be read for another reason, such as a lock.
+    Raises StoreUnusable if there is none, if it is of another version, or if it cannot be read for another reason,
+    such as a lock.
 
     Damage to the file is saved in it, so that no process accepts a change.
     """
@@ -116,11 +126,13 @@ def check(path: Path) -> list[str]:
     with opening.unusable_on_error(path):
         try:
             with closing(connect_reader(path)) as connection, transaction(connection):
-                problems = list(islice(_problems(connection, path), MAX_PROBLEMS))
+                problems = list(islice(_problems(connection, path, older=older), MAX_PROBLEMS))
             damaged = any(problem.startswith(_DAMAGED) for problem in problems)
         except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
             problems = [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
             damaged = isinstance(error, apsw.CorruptError)
+        except (StoreNewer, StoreOutdated):
+            raise
         except StoreUnusable as error:
             return [error.message]
     if damaged:
@@ -129,8 +141,8 @@ def check(path: Path) -> list[str]:
     return problems
 
 
-def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
-    opening.SCHEMA.must_migrate(opening.schema_version(connection, path), f"at {path}")
+def _problems(connection: apsw.Connection, path: Path, *, older: bool) -> Iterator[str]:
+    opening.SCHEMA.must_migrate(opening.schema_version(connection, path), f"at {path}", upgrade=older)
     for name, table in connection.execute("SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger'"):
         yield trigger_problem(name, table)
     for (result,) in connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})"):
@@ -246,10 +258,10 @@ def _require_mark(path: Path) -> None:
             raise StoreUnusable(f"{path} is not a store, so it is not replaced.", advice)
 
 
-def _require_sound(copy: Path, original: Path, what: str, otherwise: str) -> None:
+def _require_sound(copy: Path, original: Path, what: str, otherwise: str, *, older: bool = False) -> None:
     """Raise StoreUnusable if a copy is not sound. The message names the original, because the copy is removed."""
     try:
-        problems, fault, named = check(copy), "is not sound", str(original)
+        problems, fault, named = check(copy, older=older), "is not sound", str(original)
     except StoreUnusable as error:
         problems, fault, named = [error.message], "could not be verified", f"its copy in {copy.parents[1]}"
     if problems:

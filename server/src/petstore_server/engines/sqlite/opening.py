@@ -29,6 +29,7 @@ _SET_FILE = """
     UPDATE store SET epoch = iif(file = '', epoch, lower(hex(randomblob(16)))), file = ?1 WHERE file <> ?1
 """
 _LINKED = "Correct PETSTORE_DATABASE_URL: name a file in a directory that only the service can change."
+_EMPTY = "Unless a program is creating it now, the file was truncated."
 _PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
@@ -109,9 +110,11 @@ def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
 
 
 def require_place(path: Path, *, file_too: bool) -> None:
-    """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
+    """Raise StoreUnusable unless the directory is there (and the file with some content, where asked for)."""
     if file_too and not path.exists():
         raise NoStore(f"There is no store at {path}.")
+    if file_too and path.is_file() and path.stat().st_size == 0:
+        raise StoreDamaged(f"The store at {path} is empty (0 bytes).", _EMPTY)
     if not path.parent.is_dir():
         raise StoreUnusable(
             f"The directory {path.parent} does not exist.",
