@@ -59,7 +59,7 @@ def test_sessions_are_listed_and_ended_one_by_one(cli: CommandLine, tmp_path: Pa
         assert {"id", "name", "role", "beganAt", "usedAt", "expiresAt"} == set(sessions["bob"])
         assert sessions["bob"]["id"] in listed
         ended = cli.must("console", "--end-session", sessions["bob"]["id"], "--as", "carol")
-        assert "Ended the session of bob.\n" == ended.out
+        assert "Ended the session of bob. Unused links of bob are invalid now.\n" == ended.out
         assert [200, 401] == [each.get(f"{server.admin}/console/").status_code for each in (browser, other)]
         refused = cli("console", "--end-session", sessions["bob"]["id"], "--json")
         assert "session_not_found" == refused.error()["code"]

@@ -261,6 +261,16 @@ async def test_sessions_have_the_role_of_their_link_and_the_times_of_their_use(s
     assert [] == await store.sessions.list(START + 2 * SESSION_LIFETIME)
 
 
+async def test_the_end_of_a_session_ends_the_unused_links_of_its_operator(store: Store) -> None:
+    for name, role in (("ada", Role.ADMIN), ("bob", Role.VIEWER), ("bob", Role.ADMIN)):
+        await store.sessions.create_link(f"link-{name}-{role}", Actor(f"operator:{name}", START), role)
+    await store.sessions.sign_in("link-bob-viewer", "token", START)
+    [session] = await store.sessions.list(START)
+    await store.sessions.end_one(session.id, Actor("operator:ada", START))
+    assert None is await store.sessions.sign_in("link-bob-admin", "token", START)
+    assert None is not await store.sessions.sign_in("link-ada-admin", "token", START)
+
+
 async def test_release_1_0_0_finds_only_sessions_that_may_do_everything(store: Store) -> None:
     """It gives all rights to each session that it finds, by the SHA-256 of the token."""
     for role in Role:

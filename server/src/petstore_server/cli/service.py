@@ -143,7 +143,13 @@ def _read_address(url: str) -> str:
 @click.option("--url", type=Parsed("url", _read_address), metavar="URL", help=_URL)
 @click.option("--role", type=click.Choice(list(map(str, Role))), help="What the link allows; admin unless given.")
 @click.option("--sessions", "listed", is_flag=True, help="List the sessions instead.")
-@click.option("--end-session", "ended", type=TEXT, metavar="ID", help="End this session, as --sessions shows it.")
+@click.option(
+    "--end-session",
+    "ended",
+    type=TEXT,
+    metavar="ID",
+    help="End this session of --sessions, and its operator's unused links.",
+)
 @click.option("--end-sessions", "end_all", is_flag=True, help="End all sessions, and make unused links invalid.")
 def console(url: str | None, role: str | None, listed: bool, ended: str | None, end_all: bool) -> None:
     """Print a link that signs in to the operator console, or list and end its sessions.
@@ -166,7 +172,8 @@ def console(url: str | None, role: str | None, listed: bool, ended: str | None, 
         _list_sessions()
     elif ended is not None:
         session = with_store(lambda store: store.sessions.end_one(ended, operator()))
-        show(_session_fields(session), lambda: f"Ended the session of {printable(session.operator)}.")
+        name = printable(session.operator)
+        show(_session_fields(session), lambda: f"Ended the session of {name}. Unused links of {name} are invalid now.")
     elif end_all:
         count = with_store(lambda store: store.sessions.end_all(operator()))
         show({"ended": count}, lambda: f"Sessions ended: {count}. Unused links are invalid now.")

@@ -100,11 +100,15 @@ class Sessions(Part):
 
     @transaction
     def end_one(self, identifier: str, actor: Actor) -> Work[Session]:
-        """End the session with this identifier, of whatever operator, and return it. Raises SessionNotFound."""
+        """End the session with this identifier, of whatever operator, and return it. Raises SessionNotFound.
+
+        Links of this operator that were not used are invalid from then on.
+        """
         rows = yield Query(_ALL, (actor.at,))
         found = one([row for row in rows if session_id(row[0]) == identifier], SessionNotFound, identifier)
         session = _session(found)
-        yield Execute("DELETE FROM petstore.console_sessions WHERE digest = %s", (found[0],))
+        links = "DELETE FROM petstore.console_sessions WHERE digest = %s OR (kind = 'link' AND actor = %s)"
+        yield Execute(links, (found[0], session.actor))
         fields = {"session": identifier, "operator": session.operator, "role": str(session.role)}
         yield record(actor, "console.end_session", _SUBJECT, Change(fields, None))
         return session

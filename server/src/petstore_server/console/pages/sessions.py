@@ -10,7 +10,9 @@ async def list_sessions(visit: Visit) -> Response:
 
 
 async def end(visit: Visit) -> Response:
-    """End a session, of whatever operator."""
+    """End a session, of whatever operator, whose unused links are then invalid."""
     await visit.form()
     ended = await visit.store.sessions.end_one(visit.path["session"], visit.actor)
-    return visit.redirect_with_notice("/sessions", f"Ended the session of {ended.operator}.")
+    return visit.redirect_with_notice(
+        "/sessions", f"Ended the session of {ended.operator}. Unused links of {ended.operator} are invalid now."
+    )
