@@ -67,13 +67,15 @@ async def test_a_firewall_that_forbids_all_deliveries_is_suspected(store: Store)
     assert [("warn", failing, "list webhooks")] == said(await check_webhooks(store, DIGEST))
 
 
-async def test_stopped_webhooks_are_reported_and_paused_or_ended_ones_are_not(store: Store) -> None:
+async def test_stopped_and_paused_webhooks_are_reported_and_ended_ones_are_not(store: Store) -> None:
     await add_key(store)
     await add(store, 1, **FAILED | {"state": WebhookState.STOPPED, "delivered_at": NOW - 4 * DAY})
     await add(store, 2, **FAILED | {"state": WebhookState.PAUSED})
     await add(store, 3, **FAILED | {"state": WebhookState.ENDED})
     stopped = "Webhooks that were stopped after three days of failures: 1."
-    assert [("warn", stopped, "resume webhook")] == said(await check_webhooks(store, DIGEST))
+    paused = "Webhooks that are paused: 1; they deliver nothing until they are resumed."
+    both = [("warn", stopped, "resume webhook"), ("warn", paused, "list webhooks")]
+    assert both == said(await check_webhooks(store, DIGEST))
 
 
 async def test_a_secret_that_is_missing_or_has_changed_is_reported_while_there_are_webhooks(store: Store) -> None:
@@ -197,4 +199,4 @@ async def test_a_service_without_webhooks_has_no_metrics_of_them(service: Servic
 
 
 async def test_the_summary_of_a_store_without_webhooks_is_empty(store: Store) -> None:
-    assert WebhookSummary(0, 0, 0, None, False, None, None, 0) == await store.webhooks.summary()
+    assert WebhookSummary(0, 0, 0, 0, None, False, None, None, 0) == await store.webhooks.summary()

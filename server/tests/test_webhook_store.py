@@ -283,11 +283,12 @@ async def test_changes_by_partners_are_in_the_audit_log_and_attempts_are_not(sto
 
 
 async def test_the_summary_counts_what_works_fails_and_has_stopped(store: Store) -> None:
-    assert WebhookSummary(0, 0, 0, None, False, None, None, 0) == await store.webhooks.summary()
+    assert WebhookSummary(0, 0, 0, 0, None, False, None, None, 0) == await store.webhooks.summary()
     zoo = await account(store)
     await new(store, zoo)
     await new(store, zoo, "wh_two", failing_since=7.0, failures=1, attempts=(ATTEMPT,), delivered_at=6.0)
     await new(store, zoo, "wh_three", state=WebhookState.STOPPED, failing_since=1.0)
-    assert (2, 1, 1, 7.0, True, 6.0) == (await store.webhooks.summary())[:6]
+    await new(store, zoo, "wh_four", state=WebhookState.PAUSED)
+    assert (2, 1, 1, 1, 7.0, True, 6.0) == (await store.webhooks.summary())[:7]
     await store.accounts.change("zoo", close(2.0), BY)
-    assert (0, 0, 0, None) == (await store.webhooks.summary())[:4]
+    assert (0, 0, 0, 0, None) == (await store.webhooks.summary())[:5]

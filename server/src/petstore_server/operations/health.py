@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.store import Store
+from petstore_server.store.webhooks import WebhookSummary
 
 Level = Literal["ok", "warn", "fail"]
 Action = Literal[
@@ -126,11 +127,20 @@ async def check_webhooks(store: Store, digest: str | None) -> list[CheckResult]:
     elif found.failing:
         message = f"Webhooks that fail: {found.failing:,}, the first since {format_unix(found.failing_since)}."
         warn(message, "Inform their partners; if all fail, a firewall may forbid connections.", "list webhooks")
-    if found.stopped:
-        message = f"Webhooks that were stopped after three days of failures: {found.stopped:,}."
-        warn(message, "Resume each when its receiver works again; it goes on where it was.", "resume webhook")
+    results += _interrupted_webhooks(found)
     last = f"; the last delivery succeeded at {format_unix(found.delivered_at)}" if found.delivered_at else ""
     return results or [CheckResult("webhooks", "ok", f"Webhooks: {found.number:,}{last}.")]
+
+
+def _interrupted_webhooks(found: WebhookSummary) -> Iterator[CheckResult]:
+    """Webhooks that deliver nothing until they are resumed."""
+    if found.stopped:
+        message = f"Webhooks that were stopped after three days of failures: {found.stopped:,}."
+        remedy = "Resume each when its receiver works again; it goes on where it was."
+        yield CheckResult("webhooks", "warn", message, remedy, "resume webhook")
+    if found.paused:
+        message = f"Webhooks that are paused: {found.paused:,}; they deliver nothing until they are resumed."
+        yield CheckResult("webhooks", "warn", message, "Resume each that should deliver.", "list webhooks")
 
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:

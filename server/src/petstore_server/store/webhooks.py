@@ -106,6 +106,7 @@ _SUMMARY = f"""
     SELECT
         coalesce(sum(CASE WHEN {_WORKS} THEN 1 ELSE 0 END), 0),
         coalesce(sum(CASE WHEN state = '{WebhookState.STOPPED}' AND closed_at IS NULL THEN 1 ELSE 0 END), 0),
+        coalesce(sum(CASE WHEN state = '{WebhookState.PAUSED}' AND closed_at IS NULL THEN 1 ELSE 0 END), 0),
         coalesce(sum(CASE WHEN {_WORKS} AND failing_since IS NOT NULL THEN 1 ELSE 0 END), 0),
         min(CASE WHEN {_WORKS} THEN failing_since END),
         coalesce(max(CASE WHEN attempts <> '[]' THEN 1 ELSE 0 END), 0),
@@ -155,7 +156,7 @@ class StatusChange(NamedTuple):
 
 
 class WebhookSummary(NamedTuple):
-    """How many webhooks are active, stopped and failing, and since when the first of these fails (Unix seconds).
+    """How many webhooks are active, stopped, paused and failing, and since when the first of them fails (Unix seconds).
 
     `attempted`: there was an attempt. `delivered_at` is the time of the last success of all. `behind_since` is the time
     of the first change that an active one has not delivered; one with statuses counts only while it fails. `number` is
@@ -164,6 +165,7 @@ class WebhookSummary(NamedTuple):
 
     active: int
     stopped: int
+    paused: int
     failing: int
     failing_since: float | None
     attempted: bool
@@ -307,8 +309,9 @@ class Webhooks(Part):
     async def summary(self) -> WebhookSummary:
         """What metrics and checks report."""
         [row] = await self._engine.query(_SUMMARY, short=False)
-        active, stopped, failing, since, attempted, *rest = row
-        return WebhookSummary(int(active), int(stopped), int(failing), since, bool(attempted), *rest)
+        active, stopped, paused, failing, since, attempted, *rest = row
+        numbers = int(active), int(stopped), int(paused), int(failing)
+        return WebhookSummary(*numbers, since, bool(attempted), *rest)
 
     def _require_secret(self, digest: str) -> Work[None]:
         [(stored,)] = yield Query(f"{_DIGEST} FOR UPDATE")
