@@ -5,12 +5,12 @@ import re
 from collections.abc import AsyncIterator
 from email.utils import formatdate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.domain.webhooks import RETRY_SECONDS, Attempt, Webhook, WebhookState
+from petstore_server.domain.webhooks import RETRY_SECONDS, STOPPED_AFTER, Attempt, Webhook, WebhookState
 from petstore_server.store import Store
 from petstore_server.webhooks import delivery, sending
 from testing.clock import START
@@ -139,7 +139,9 @@ async def test_a_message_is_repeated_until_a_server_listens(one: Delivering) -> 
 
 
 @failure("responds with 410")
-async def test_a_receiver_that_is_gone_ends_its_webhook_for_good(one: Delivering) -> None:
+async def test_a_receiver_that_is_gone_ends_its_webhook_for_good(
+    one: Delivering, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Receiver(reply(410)) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
         after, _ = await attempted(one, webhook)
@@ -149,6 +151,26 @@ async def test_a_receiver_that_is_gone_ends_its_webhook_for_good(one: Delivering
     assert 1 == len(receiver.received)
     [entry] = [entry for entry in await log(one.store) if entry.action == "webhook.end"]
     assert ("service", f"webhook:{webhook.id}") == (entry.actor, entry.subject)
+    assert [("webhook ended", webhook.id, webhook.account, 410)] == warned(caplog)
+
+
+async def test_a_webhook_that_is_stopped_after_three_days_is_in_the_log(
+    one: Delivering, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Receiver(reply(500), reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await one.round()
+        assert [] == warned(caplog)
+        one.clock.now += STOPPED_AFTER
+        after, _ = await attempted(one, webhook)
+    assert WebhookState.STOPPED is after.state
+    assert [("webhook stopped", webhook.id, webhook.account, 500)] == warned(caplog)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
+    """The warnings of deliveries, with the webhook, its account and the status."""
+    found = [vars(each) for each in caplog.records if each.levelname == "WARNING" and each.name == delivery.__name__]
+    return [(each["message"], each["webhook"], each["account"], each["status"]) for each in found]
 
 
 @failure("is slow")

@@ -15,7 +15,15 @@ from petstore_server.domain.lists import ChangeClock, Page, PageQuery, Position,
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import timestamp_text
 from petstore_server.domain.tokens import FIRST, token_of
-from petstore_server.domain.webhooks import Message, Webhook, attempted, history_of, message_id, statuses_text
+from petstore_server.domain.webhooks import (
+    Message,
+    Webhook,
+    WebhookState,
+    attempted,
+    history_of,
+    message_id,
+    statuses_text,
+)
 from petstore_server.store import Store
 from petstore_server.store.search import position_of
 from petstore_server.store.webhooks import DueWebhook
@@ -178,9 +186,14 @@ class Deliveries:
         attempt = exchange.attempt
         self.outcomes["delivered" if attempt.succeeded else "failed"] += 1
 
+        left: WebhookState | None = None
+
         def outcome(stored: Webhook) -> Webhook:
+            nonlocal left
             spread = self._uniform()
-            return attempted(stored, message, webhook, attempt, exchange.retry_after, spread)
+            changed = attempted(stored, message, webhook, attempt, exchange.retry_after, spread)
+            left = changed.state if changed.state is not stored.state else None
+            return changed
 
         go_on = message.more and self._goes_on()
         finish = self._store.webhooks.finish
@@ -188,6 +201,10 @@ class Deliveries:
         if not attempt.succeeded:
             fields = {"webhook": webhook.id, "account": webhook.account, "status": attempt.status}
             _log.info("delivery attempt failed", extra={**fields, "failures": webhook.failures + 1})
+            if left is WebhookState.STOPPED:
+                _log.warning("webhook stopped", extra=fields)
+            elif left is WebhookState.ENDED:
+                _log.warning("webhook ended", extra=fields)
         return after
 
     async def _next_message(self, webhook: Webhook) -> Message | Position:
