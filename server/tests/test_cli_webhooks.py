@@ -124,8 +124,11 @@ def test_failing_webhooks_show_since_when_and_their_attempts(shop: CommandLine) 
         r"2030-03-17T17:46:40Z +500 +12 +oh\\x1b\[31m\n2030-03-17T17:48:20Z +- +15000 +no response\n", page
     )
     assert re.search(
-        r"active +0 s +2030-03-17T17:46:40Z +2030-03-17T17:48:20Z +no response\n", shop.must("webhooks", "list").out
+        r"failing +0 s +2030-03-17T17:46:40Z +2030-03-17T17:48:20Z +no response\n", shop.must("webhooks", "list").out
     )
+    assert ("active", True) == (fields["state"], "state:              failing\n" in page)
+    tried = shop.must("webhooks", "resume", webhook, "--json").json()
+    assert (fields["failingSince"], None) == (tried["failingSince"], tried["nextAttemptAt"])
     shop.must("accounts", "suspend", "acme")
     assert "account suspended" in shop.must("webhooks", "list").out
     resumed = shop.must("webhooks", "resume", webhook)
@@ -144,6 +147,9 @@ def test_a_webhook_is_paused_resumed_replayed_and_deleted_without_the_secret(sho
     assert before < (found.position.value or 0) < before + 2 * HOUR * 1_000_000
     change(shop, webhook, lambda each: replace(each, state=WebhookState.STOPPED, failing_since=time.time() - 3 * DAY))
     assert "active" == shop.must("webhooks", "resume", webhook, "--json").json()["state"]
+    shop("webhooks", "resume", webhook, "--replay-from", "2099-01-01").fails(
+        2, "A replay cannot begin in the future: 2099-01-01T00:00:00Z has not come yet."
+    )
     shop("webhooks", "delete", webhook).fails(2, "This needs a confirmation: add --yes")
     deleted = shop.must("webhooks", "delete", webhook, "--yes")
     assert ("", f"Deleted the webhook {webhook}.\n") == (deleted.out, deleted.err)

@@ -105,7 +105,7 @@ async def test_the_page_of_an_account_lists_its_webhooks(console: Console, brows
     assert re.fullmatch(
         rf"Webhooks {columns} {healthy} https://shop.example/hook active {lag} – {at} : 204 {buttons} "
         rf"{failing} https://bad.example/ active failing {lag} {at} {at} : no response: "
-        rf"refused {buttons}",
+        rf"refused Ping Pause Try now Rotate Delete",
         card,
     )
 
@@ -144,14 +144,25 @@ async def test_a_webhook_is_paused_resumed_and_replayed(console: Console, browse
     assert re.search(r"every order that has changed since 2026-\S+ \S+ again as soon as it delivers again\.", page)
     found = await console.store.webhooks.find(webhook)
     assert (int((START - DAY) * 1_000_000) - 1, 1) == (found.position.value, found.replay)
+    await change(console, webhook, state=WebhookState.ACTIVE, failures=1, failing_since=START, next_at=START + DAY)
+    assert "Try now" in await browser.get(f"/webhooks/{webhook}")
+    await browser.submit(f"/webhooks/{webhook}/resume")
+    found = await console.store.webhooks.find(webhook)
+    assert (0.0, START) == (found.next_at, found.failing_since)
+    await change(console, webhook, state=WebhookState.PAUSED, failures=0, failing_since=None)
+    await browser.get(f"/webhooks/{webhook}")
     assert f"Resumed {webhook}: it goes on where it was." in await browser.submit(f"/webhooks/{webhook}/resume")
     await change(console, webhook, state=WebhookState.STOPPED, failing_since=START - 3 * DAY)
     await browser.get(f"/webhooks/{webhook}")
     await browser.submit(f"/webhooks/{webhook}/resume")
     assert " again." in await browser.submit(f"/webhooks/{webhook}/replay", {"since": "2026-10-01"})
     subject = f"webhook:{webhook}"
-    assert [("webhook.edit", subject)] * 5 == await actions(console)
-    for since, problem in (("", "Give a time, such as 24h (ago)"), ("soon", "'soon' is not a time")):
+    assert [("webhook.edit", subject)] * 6 == await actions(console)
+    for since, problem in (
+        ("", "Give a time, such as 24h (ago)"),
+        ("soon", "'soon' is not a time"),
+        ("2099-01-01", "A replay cannot"),
+    ):
         await browser.submit(f"/webhooks/{webhook}/replay", {"since": since}, 400)
         [(field, text)] = browser.problems
         assert "replay-since" == field

@@ -98,7 +98,7 @@ async def test_a_replay_since_a_time_skips_no_order_that_is_not_delivered(one: D
         webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
         await put(one.store, Order(1))
         await one.round()
-        await one.service.edit(webhook.id, BY, start=Start(since=time.time() + 60))
+        await one.service.edit(webhook.id, BY._replace(at=time.time() + 60), start=Start(since=time.time() + 30))
         await one.round()
     assert [[1], [1]] == [each.orders for each in receiver.received]
 
@@ -113,7 +113,7 @@ async def test_a_replay_skips_no_reset(one: Delivering, start: Start) -> None:
         webhook = (await one.webhook(zoo, receiver.url)).webhook
         await one.round()
         await one.store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
-        await one.service.edit(webhook.id, BY, start=start)
+        await one.service.edit(webhook.id, BY._replace(at=2e9), start=start)
         await one.round()
     assert [2] == [*receiver.copy]
 

@@ -127,7 +127,7 @@ FAILING = replace(WEBHOOK, failures=4, failing_since=1_500.0, next_at=9_000.0)
             {"state": WebhookState.PAUSED},
             {"state": WebhookState.PAUSED, "failures": 0, "failing_since": None, "next_at": 0.0},
         ),
-        ({"state": WebhookState.ACTIVE}, {}),
+        ({"state": WebhookState.ACTIVE}, {"next_at": 0.0}),
         ({}, {}),
     ],
 )

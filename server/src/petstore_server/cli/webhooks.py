@@ -116,8 +116,9 @@ def pause(webhook_id: str) -> None:
 def resume(webhook_id: str, replay_from: float | None) -> None:
     """Resume the webhook ID, which was paused, or stopped after three days of failures.
 
-    It continues where it was. With --replay-from, which an active one takes as well, each order that has changed since
-    then is sent again, as it is now; what is not delivered yet is not skipped.
+    It continues where it was; an active one that fails makes its next attempt at once. With --replay-from, which any
+    active one takes as well, each order that has changed since then is sent again, as it is now; what is not delivered
+    yet is not skipped.
 
     $ petstore webhooks resume wh_3kTMd9QxBv1a
     $ petstore webhooks resume wh_3kTMd9QxBv1a --replay-from 24h
@@ -258,7 +259,7 @@ async def _fields(service: WebhookService, webhook: Webhook) -> dict[str, Any]:
         "createdAt": format_unix(webhook.created_at),
         "lag": await service.lag(webhook, now),
         "failingSince": format_unix(webhook.failing_since),
-        "nextAttemptAt": format_unix(webhook.next_at) if webhook.delivers and webhook.failures else None,
+        "nextAttemptAt": format_unix(webhook.next_at or None) if webhook.delivers and webhook.failures else None,
         "deliveredAt": format_unix(webhook.delivered_at),
         "attempts": [_attempt(attempt) for attempt in webhook.attempts],
     }
@@ -276,11 +277,15 @@ def _row(fields: dict[str, Any]) -> list[object]:
 
 
 def _state(fields: dict[str, Any]) -> str:
-    return "account suspended" if fields["accountSuspended"] and fields["state"] == "active" else fields["state"]
+    """The state for people: other than in JSON, an active webhook may be failing."""
+    if fields["state"] != WebhookState.ACTIVE:
+        return str(fields["state"])
+    return "account suspended" if fields["accountSuspended"] else "failing" if fields["failingSince"] else "active"
 
 
 def _page(fields: dict[str, Any]) -> str:
-    texts = {"statuses": ", ".join(fields["statuses"]) or "all", "lag": f"{fields['lag']:,} s"}
+    statuses = ", ".join(fields["statuses"]) or "all"
+    texts = {"statuses": statuses, "state": _state(fields), "lag": f"{fields['lag']:,} s"}
     shown = {name: value for name, value in (fields | texts).items() if name != "attempts"}
     columns = ("ATTEMPT", "STATUS", "MILLISECONDS", "RESPONSE, OR WHY THERE IS NONE")
     attempts = "No attempts yet."

@@ -154,7 +154,7 @@ def edit(
 ) -> Transition[Webhook]:
     """Change what is not None. `start` is a history and a position from which on everything is delivered again.
 
-    A change of `url` or `statuses`, and a new start, end the pause between attempts; to resume also ends a stop.
+    A change of `url` or `statuses`, a new start, and ACTIVE end the pause between attempts; ACTIVE also ends a stop.
     Raises WebhookEnded.
     """
 
@@ -170,6 +170,8 @@ def edit(
             changes |= {"history": start[0], "position": start[1], "replay": webhook.replay + 1}
         if state is not None and state is not webhook.state:
             changes |= {"state": state, "next_at": 0.0, "failures": 0, "failing_since": None}
+        elif state is WebhookState.ACTIVE:
+            changes["next_at"] = 0.0
         return replace(require_not_ended(webhook), **changes)
 
     return Transition("webhook.edit", apply)

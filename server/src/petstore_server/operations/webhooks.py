@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import ServiceUnavailable, UrlRefused
+from petstore_server.domain.errors import InvalidInput, ServiceUnavailable, UrlRefused
 from petstore_server.domain.lists import PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import format_unix
@@ -94,11 +94,12 @@ class WebhookService:
     ) -> Revealed:
         """Create a webhook of an account, given by its id and name, which delivers the orders of `owner`.
 
-        Raises UrlRefused, InvalidToken, ChangesReset, TooManyWebhooks, AccountClosed, ServiceUnavailable.
+        Raises UrlRefused, InvalidToken, ChangesReset, TooManyWebhooks, AccountClosed, ServiceUnavailable;
+        InvalidInput for a start in the future.
         """
         signing = self.signing
         await self._check_url(url)
-        history, position = await self._position(start, owner)
+        history, position = await self._position(start, owner, actor.at)
         identity = new_webhook_id(secrets.randbelow), *account, url, actor.at
         webhook = Webhook(*identity, owner, statuses, state, history, position)
         return Revealed(await self.store.webhooks.create(webhook, signing.digest, actor), signing.shown(webhook))
@@ -127,7 +128,7 @@ class WebhookService:
         webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
         if url is not None:
             await self._check_url(url)
-        place = None if start is None else await self._position(start, webhook.owner)
+        place = None if start is None else await self._position(start, webhook.owner, actor.at)
         if place is not None and start is not None:
             place = _without_gaps(webhook, start, *place)
         transition = edit(url=url, statuses=statuses, state=state, start=place)
@@ -191,8 +192,10 @@ class WebhookService:
         except TimeoutError:
             return
 
-    async def _position(self, start: Start, owner: int | None) -> tuple[str, Position]:
-        """The history and position from which a webhook delivers. Raises InvalidToken, ChangesReset."""
+    async def _position(self, start: Start, owner: int | None, now: float) -> tuple[str, Position]:
+        """The history and position from which a webhook delivers. Raises InvalidToken, ChangesReset, InvalidInput."""
+        if start.since is not None and start.since > now:
+            raise InvalidInput(f"A replay cannot begin in the future: {format_unix(start.since)} has not come yet.")
         clock = await self.store.search.change_clock()
         if start.since is not None:
             position = Position(int(start.since * 1_000_000) - 1, INT64_MAX)

@@ -56,7 +56,11 @@ async def replay(visit: Visit) -> Response:
         form.errors.setdefault("since", "Give a time, such as 24h (ago) or 2026-11-20.")
         return await show(visit, form, 400)
     webhook_id, start = visit.path["webhook"], Start(since=since.timestamp())
-    webhook = await visit.sources.webhooks.edit(webhook_id, visit.actor, start=start)
+    try:
+        webhook = await visit.sources.webhooks.edit(webhook_id, visit.actor, start=start)
+    except InvalidInput as error:
+        form.errors["since"] = error.message
+        return await show(visit, form, 400)
     when = plain_times(str(format_unix(since.timestamp())))
     later = "" if webhook.delivers else " as soon as it delivers again"
     done = f"{webhook.id} sends every order that has changed since {when} again{later}."
