@@ -26,6 +26,7 @@ from petstore_server.runtime import health
 from petstore_server.runtime.health import examine
 from petstore_server.settings import SettingsError, read_settings
 from testing.cli import CommandLine
+from testing.damage import overwrite
 from testing.engines import PostgresEngine
 
 
@@ -52,6 +53,18 @@ def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
 def test_doctor_finds_a_damaged_store(cli: CommandLine) -> None:
     cli.execute("UPDATE orders SET record = '{\"id\":2}'")
     assert "fail" == results(cli)["integrity"][0]
+
+
+def test_doctor_says_when_a_damaged_store_was_backed_up_if_that_can_be_read(cli: CommandLine, tmp_path: Path) -> None:
+    cli.must("db", "backup", str(tmp_path / "backup.db"))
+    cli.execute("UPDATE store SET damage = 'its file is damaged'")
+    found = results(cli)
+    assert ("fail", "ok") == (found["store"][0], found["backup"][0])
+    assert found["backup"][1].startswith("The last backup was made at 20")
+    overwrite(cli.store, slice(100, None), b"\x5a")
+    found = results(cli)
+    assert ("warn", "The record of the last backup is in the store, and cannot be read.") == found["backup"]
+    assert "fail" == found["store"][0]
 
 
 def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:

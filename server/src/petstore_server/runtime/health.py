@@ -164,9 +164,20 @@ async def _store(settings: Settings, seen: _Seen, *, advise: bool) -> list[Check
         if isinstance(error, StoreOutdated):
             return [CheckResult("store", "fail", reason, "Bring it to this version's schema.", "migrate")]
         if isinstance(error, StoreDamaged) or (isinstance(error, ServiceUnavailable) and error.damaged):
-            return [CheckResult("store", "fail", reason, *_after_damage(settings))]
+            damaged = CheckResult("store", "fail", reason, *_after_damage(settings))
+            return [damaged, await _backup_of_damaged(settings, seen.clock())]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
     return [*results, await asyncio.to_thread(_integrity, settings)]
+
+
+async def _backup_of_damaged(settings: Settings, now: float) -> CheckResult:
+    """The check of backups for a store that is damaged, which has the record of the last one."""
+    with suppress(DomainError, SettingsError, OSError):
+        async with named_store(settings) as store:
+            last = await store.audit.last_backup()
+        return health.check_backups(last, now, with_tools=store_file(settings) is None)
+    message = "The record of the last backup is in the store, and cannot be read."
+    return CheckResult("backup", "warn", message, "Look for your backups on this host and on others.")
 
 
 def _after_damage(settings: Settings) -> tuple[str, Action]:
