@@ -161,6 +161,20 @@ def test_a_webhook_is_paused_resumed_replayed_and_deleted_without_the_secret(sho
     assert ("operator:ada", "webhook.edit") in actions(shop)
 
 
+def test_the_end_of_a_key_names_the_webhooks_that_go_on(shop: CommandLine) -> None:
+    first = shop.must("keys", "create", "acme", "--json").json()["id"]
+    revoked = shop.must("keys", "revoke", shop.must("keys", "create", "acme", "--json").json()["id"])
+    assert "" == revoked.err
+    paused = create(shop)["id"]
+    rotated = shop.must("keys", "rotate", first)
+    assert "\nacme has 1 webhook, which goes on: petstore webhooks list acme\n" in rotated.err
+    create(shop)
+    successor = shop.must("keys", "list", "--json").json()[-1]["id"]
+    assert "acme has 2 webhooks, which go on: petstore webhooks list acme\n" == shop.must("keys", "revoke", first).err
+    shop.must("webhooks", "pause", paused)
+    assert "acme has 1 webhook, which" in shop.must("keys", "revoke", successor).err
+
+
 def test_a_ping_shows_what_was_sent_and_what_came_back(shop: CommandLine, receiver: ThreadedReceiver) -> None:
     webhook = create(shop, receiver.url)
     shop.must("webhooks", "pause", webhook["id"])

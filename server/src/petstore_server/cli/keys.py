@@ -9,14 +9,25 @@ import click
 
 from petstore_server.cli.arguments import DURATION, FUTURE, TEXT
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Noun, operator, settings_here, with_store
-from petstore_server.cli.output import comment, details, log_to_stderr, show, show_secret, table, warn_of_suspension
+from petstore_server.cli.output import (
+    comment,
+    details,
+    log_to_stderr,
+    plural,
+    show,
+    show_secret,
+    table,
+    warn_of_suspension,
+)
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
 from petstore_server.domain.transitions import Transition
+from petstore_server.domain.webhooks import WebhookState
 from petstore_server.operations import accounts as use_cases
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import shown_fields
+from petstore_server.store import Store
 
 _MAX_LINE_CHARS = 1000  # characters of stdin that are read
 _COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", "NOTE")
@@ -103,6 +114,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     rotate = partial(use_cases.rotate_key, key_id=key_id, grace=grace, expires_at=expires)
     issued = with_store(lambda store: rotate(store, actor=operator()))
     _hand_over(issued)
+    _name_webhooks(issued.key.account)
     new = issued.key
     if new.expires_at is not None and expires is None:
         end = f"The new key expires at {format_unix(new.expires_at)}, when the old one would have."
@@ -115,7 +127,7 @@ def revoke(key_id: str) -> None:
 
     $ petstore keys revoke key_3kTMd9QxBv1a
     """
-    _change(key_id, transitions.revoke(time.time()))
+    _name_webhooks(_change(key_id, transitions.revoke(time.time())).account)
 
 
 @keys.command(writes=True, params=[ID])
@@ -127,8 +139,22 @@ def unban(key_id: str) -> None:
     _change(key_id, transitions.unban(time.time()))
 
 
-def _change(key_id: str, transition: Transition[ApiKey]) -> None:
-    _show(with_store(lambda store: store.keys.change(key_id, transition, operator())))
+def _change(key_id: str, transition: Transition[ApiKey]) -> ApiKey:
+    key = with_store(lambda store: store.keys.change(key_id, transition, operator()))
+    _show(key)
+    return key
+
+
+def _name_webhooks(account: str) -> None:
+    """Say that the account's webhooks do not end with a key: who had the key may have created one."""
+
+    async def count(store: Store) -> int:
+        found = await store.webhooks.of_account((await store.accounts.find(account)).id)
+        return sum(webhook.state is WebhookState.ACTIVE for webhook in found)
+
+    if number := with_store(count):
+        goes = "which goes on" if number == 1 else "which go on"
+        comment(f"{account} has {plural(number, 'webhook')}, {goes}: petstore webhooks list {account}")
 
 
 def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
