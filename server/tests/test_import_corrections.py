@@ -46,6 +46,18 @@ async def test_a_row_corrects_a_shipped_order_but_neither_its_status_nor_its_ref
 
 
 @pytest.mark.anyio
+async def test_a_file_of_numbers_and_accounts_names_owners_and_changes_nothing_else(store: Store) -> None:
+    """Also of orders that have shipped or were cancelled."""
+    await store.accounts.create("zoo", Plan.FREE, Limits(1, 1), BY)
+    orders = [SHIPPED, Order(2, 7, 1, DATE, True, Status.CANCELLED, "PO-2"), Order(3, 8, 4, DATE, False)]
+    await store.orders.import_batch(orders, "import-1", BY)
+    owners = "id,account\n1,zoo\n2,zoo\n3,zoo\n4,zoo\n"
+    run = await imported(store, owners, options=ReadOptions("csv", update_only=True))
+    assert {"replaced": 3, "created": 0, "rejected": 1}.items() <= run.counts.items()
+    assert [order._replace(account="zoo") for order in orders] == [await store.orders.find(each.id) for each in orders]
+
+
+@pytest.mark.anyio
 async def test_without_the_option_the_reason_names_it_and_a_cancelled_order_is_not_corrected(store: Store) -> None:
     await store.orders.import_batch([SHIPPED, Order(2, status=Status.CANCELLED)], "import-1", BY)
     content = f"{HEADER}1,6,2,{DATE},false,shipped,PO-1\n2,6,,,,cancelled,\n"

@@ -41,6 +41,8 @@ _DAMAGE_KEPT = (
     "REINDEX SCHEMA petstore, and then run UPDATE petstore.store SET damage = NULL."
 )
 
+_NAME_OWNERS = "The audit log does not name their accounts; import a file of the columns id and account."
+
 db = Noun("db", "$ petstore db backup /backups/orders.db")
 
 
@@ -210,19 +212,21 @@ def copy(target: str) -> None:
 
 
 def _set_owners() -> None:
-    """Set the owners of orders that 1.0.0 placed, as running servers do too; report how many."""
+    """Set the owners of orders that 1.0.0 placed, as running servers do too; report how many, and how many are left."""
 
-    async def claim(store: Store) -> int:
+    async def claim(store: Store) -> tuple[int, int]:
         total, number = await store.orders.count_without_owner(), 0
         async for claimed in claim_orders(store, time.time):
             number += claimed.number
             advance(number, total)
-        return number
+        return number, await store.orders.count_without_owner()
 
     with progress("Setting owners (orders)") as advance:
-        number = with_store(claim, concurrent=True)
+        number, left = with_store(claim, concurrent=True)
     if number:
         comment(f"Owners set: {plural(number, 'order')} that version 1.0.0 placed.")
+    if left:
+        comment(f"Without an owner: {plural(left, 'order')} that version 1.0.0 placed. {_NAME_OWNERS}")
 
 
 def _older_backups(file: Path, target: Path) -> list[Path]:
