@@ -188,7 +188,9 @@ def test_what_prevents_the_start_is_one_line_and_its_exit_code(store: Path, tmp_
         port = other.admin.rpartition(":")[2]
         line = serve_two(store, redis, port)
     problem = f"Cannot listen on 127.0.0.1:{port} (Address already in use)"
-    assert line.startswith(f'2 {{"reason":"{problem}; choose another with PETSTORE_ADMIN_PORT."')
+    assert line.startswith(
+        f'2 {{"reason":"{problem}; choose another with PETSTORE_ADMIN_PORT; `ss -ltnp` shows what uses this one."'
+    )
 
 
 class Dying(supervisor.Worker):

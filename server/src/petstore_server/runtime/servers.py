@@ -47,6 +47,8 @@ def listening(host: str, port: int, setting: str) -> socket.socket:
         remedy = f"choose another with {setting}"
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
+        elif error.errno == errno.EADDRINUSE:
+            remedy += "; `ss -ltnp` shows what uses this one"
         raise SettingsError(f"Cannot listen on {host}:{port} ({error.strerror or error}); {remedy}.") from None
     listener.setblocking(False)
     return listener
