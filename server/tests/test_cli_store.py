@@ -65,6 +65,8 @@ def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
     assert {"restored": str(cli.store), "from": str(target)} == {key: done[key] for key in ("restored", "from")}
     previous = CommandLine(Path(done["kept"]))
     assert "cancelled" == previous.must("orders", "show", "1", "--json").json()["status"]
+    lost = [entry["action"] for entry in previous.must("audit", "--since", entry["at"], "--json").json_lines()]
+    assert ["store.backup", "order.cancel"] == lost
     last = cli.must("audit", "--json").json_lines()[-1]
     assert ("store.restore", "operator:Ann") == (last["action"], last["actor"])
     assert 6 == cli("db", "backup", str(target)).code

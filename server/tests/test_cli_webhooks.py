@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -244,6 +245,19 @@ def test_a_changed_setting_is_taken_by_rotate_all_which_prints_every_new_secret(
     assert [("operator:ada", "webhook.rotate")] * 2 == [each for each in actions(shop) if each[1] == "webhook.rotate"]
     again = shop.must("webhooks", "rotate", "--all", "--yes", "--json", **SETTINGS).json()
     assert [{"id", "account", "url", "secret"}] * 2 == [set(each) for each in again]
+
+
+def test_a_restore_from_before_a_changed_setting_is_completed_by_rotate_all(
+    acme: CommandLine, tmp_path: Path, receiver: ThreadedReceiver
+) -> None:
+    webhook, backup = create(acme, receiver.url)["id"], tmp_path / "backup.db"
+    acme.must("db", "backup", str(backup))
+    changed = {**SETTINGS, "PETSTORE_WEBHOOK_SECRET": "another text from which all secrets are derived"}
+    acme.must("webhooks", "rotate", "--all", "--yes", **changed)
+    acme.must("db", "restore", str(backup), "--yes", **changed)
+    acme("webhooks", "ping", webhook, **changed).fails(1, "run `petstore webhooks rotate --all`.")
+    acme.must("webhooks", "rotate", "--all", "--yes", **changed)
+    acme.must("webhooks", "ping", webhook, **changed)
 
 
 def test_rotate_all_is_refused_while_a_server_runs_on_the_file(acme: CommandLine) -> None:
