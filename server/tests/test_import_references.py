@@ -66,6 +66,18 @@ async def test_what_a_file_has_no_column_for_stays_also_of_an_order_found_by_its
     assert [order._replace(quantity=5)] == await orders_of(shop)
 
 
+@pytest.mark.parametrize("each_at_once", [True, False])
+async def test_orders_without_an_owner_may_share_a_reference_which_then_means_the_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch, each_at_once: bool
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", 1000 if each_at_once else 1)
+    content = "id,petId,reference\n4001,1,R-1\n4002,2,R-1\n"
+    assert 2 == (await imported(store, content, options=CSV)).counts["created"]
+    assert 2 == (await imported(store, content, options=CSV)).counts["unchanged"]
+    assert 1 == (await imported(store, "petId,reference\n3,R-1\n", options=CSV)).counts["replaced"]
+    assert [Order(4001, 3, reference="R-1"), Order(4002, 2, reference="R-1")] == await orders_of(store)
+
+
 @pytest.mark.parametrize(
     ("file_format", "content"),
     [
