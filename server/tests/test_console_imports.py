@@ -575,6 +575,17 @@ async def test_the_statuses_of_a_file_are_chosen_and_those_to_choose_come_first(
     assert "cancelled" == chosen(browser)["Closed"]
 
 
+async def test_the_choices_of_statuses_outlast_a_wrong_setting(browser: Browser) -> None:
+    path = await checked(browser, b"id,status\n1,Offen\n2,Fertig\n", "orders.csv")
+    columns = {"column-0": "id", "column-1": "status"}
+    for wrong in ({"zone": "Berlin"}, {"account": "acme"}, {"column-0": ""}):
+        statuses = {"status-Offen": "pending", "status-Fertig": "shipped"}
+        assert "Created 2" in await check(browser, path, {**columns, **statuses})
+        assert "Created" not in await check(browser, path, {**columns, **statuses, **wrong})
+        assert ("pending", "shipped") == (chosen(browser)["Offen"], chosen(browser)["Fertig"])
+        assert "Statuses" in text_of_page(browser)
+
+
 async def test_the_choices_for_another_shop_are_filled_in(browser: Browser) -> None:
     file = SHOP_FILES / "etsy-orders.csv"
     path = await checked(browser, file.read_bytes(), file.name)

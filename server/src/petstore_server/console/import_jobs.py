@@ -35,7 +35,10 @@ State = Literal["checking", "checked", "importing", "imported", "stopped", "fail
 
 @dataclass
 class ImportJob:
-    """An uploaded file on its way into the store, with its columns and how to read it; times are Unix seconds."""
+    """An uploaded file on its way into the store, with its columns and how to read it; times are Unix seconds.
+
+    `statuses` are the texts that the last check to reach the end found as statuses.
+    """
 
     id: str
     file: IO[bytes]
@@ -47,6 +50,7 @@ class ImportJob:
     uploaded_at: float
     state: State = field(init=False)
     report: ImportProgress = field(default_factory=ImportProgress)
+    statuses: list[str] = field(default_factory=list)
     error: DomainError | None = None
     started_at: float = field(init=False)
     rejects: IO[bytes] = field(default_factory=TemporaryFile)
@@ -188,7 +192,7 @@ class ImportJobs:
         elif error := ended.exception():
             job.state, job.error = "failed", failure_of(error)
         else:
-            job.state = "checked" if was_check else "imported"
+            job.state, job.statuses = ("checked", job.report.statuses) if was_check else ("imported", [])
         job.work = None
         job.begun.set()
         if not was_check:

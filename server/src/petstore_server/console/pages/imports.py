@@ -214,7 +214,7 @@ async def show(visit: Visit) -> Response:
         shops=[("", "None of these"), *SHOPS.items()],
         targets=TARGETS,
         status_choices=STATUSES,
-        statuses=sorted(job.report.statuses, key=lambda text: (job.choices.status_of(text) != "", text.casefold())),
+        statuses=sorted(job.statuses, key=lambda text: (job.choices.status_of(text) != "", text.casefold())),
         shown_columns=job.columns[:MAX_COLUMNS],
     )
 
