@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
-from petstore_server.imports.date_forms import formats_of, parsed
+from petstore_server.imports.date_forms import formats_of, is_no_day, parsed
 
 Cell = Callable[[str], object]
 """Converts the text of a cell. Returns text that it cannot convert as it is, or raises ValueError with the problem."""
@@ -192,7 +192,9 @@ def _not_a_date(text: str) -> UnclearCell:
         return UnclearCell("is how a spreadsheet keeps a date", remedy)
     if _SECONDS.fullmatch(text):
         return UnclearCell("seems to be the time since 1970 in seconds or milliseconds", _AS_DATE)
-    return UnclearCell(_NOT_STANDARD, choose("date_format", "FORMAT", "with its form, as Python's strptime has it"))
+    if is_no_day(text):
+        return UnclearCell("is not a day of the calendar", Remedy("correct the date in the file"))
+    return UnclearCell(_NOT_STANDARD, choose("date_format", "FORMAT", "with its form, such as %d.%m.%Y %H:%M"))
 
 
 def _plain_offset(offset: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import permutations
 
 _OF_MONTHS = {  # how names begin: in English, German, French, Spanish, Italian, Dutch and Portuguese
     "Jan": "jan ene gen",
@@ -25,6 +26,7 @@ _UTC = re.compile(r"(UTC|GMT|Z)$", re.ASCII)
 _NUMBERS = re.compile(r"(\d{4}|\d{1,2})([-/.])\d{1,2}\2(\d{4}|\d{1,2})(?!\d)", re.ASCII)
 _NAMED = re.compile(r"\d{1,2}(\. |[. /-])[^\W\d_]{3,}\.?([ /-]|, )(\d{4}|\d{2})(?!\d)")
 _NAMED_FIRST = re.compile(r"[^\W\d_]{3,}\.? \d{1,2}(,? )\d{4}(?!\d)")
+_DAY = re.compile(r"(?<!\d)\d{1,2}(?!\d)", re.ASCII)
 _TIME = re.compile(
     r"(?P<begin>T| |, )\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>\.\d{1,6})?)?"
     r"(?P<half> ?[AP]M)?(?P<gap> ?)(?P<offset>UTC|GMT|Z|[+-]\d{2}:?\d{2})?",
@@ -47,6 +49,19 @@ def formats_of(text: str) -> dict[str, datetime]:
     """The formats in which the text is a date, with what it then means: none, one, or several."""
     read = ((date_format, parsed(text, date_format)) for date_format in _candidates(text))
     return {date_format: time for date_format, time in read if time is not None}
+
+
+def is_no_day(text: str) -> bool:
+    """Whether the text has the form of a date, but is none in any order: 31.02.2026."""
+    match = next(filter(None, (form.match(text) for form in (_NUMBERS, _NAMED, _NAMED_FIRST))), None)
+    if match is None or not (match.end() == len(text) or _TIME.fullmatch(text[match.end() :])):
+        return False
+    date = match[0]
+    if match.re is _NUMBERS:
+        year = "%Y" if max(map(len, date.split(match[2]))) == 4 else "%y"
+        return not any(parsed(date, match[2].join(order)) for order in permutations(("%d", "%m", year)))
+    another_day = _DAY.sub("1", date, count=1)
+    return not formats_of(date) and bool(formats_of(another_day))
 
 
 def _in_english(text: str) -> str:
