@@ -183,6 +183,14 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
         assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
 
 
+async def test_a_list_of_rejected_rows_is_recognised(uploads_folder: Path, browser: Browser) -> None:
+    row = b'{"line": 2, "column": "id", "reason": "id \'x\' is not a whole number.", "raw": "x,1"}\n'
+    for content in (row, b"[" + row + b"]"):
+        text = await upload(browser, content, 400, "rejects.jsonl")
+        assert "This is a list of rejected rows, not of orders; correct these lines in a copy of your file" in text
+    assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
+
+
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
     uploads_folder: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 from petstore_server.domain.orders import Order
 from petstore_server.imports.csv_rows import read_csv
 from petstore_server.imports.files import Source
+from petstore_server.imports.json_rows import refuse_rejects
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.schema import Schema
@@ -53,6 +54,7 @@ def read_columns(file: BinaryIO, name: str, file_format: str | None, encoding: s
         cells = [each for each in rows if isinstance(each, dict)]
         return [_column(name, [each.get(str(place), "") for each in cells]) for place, name in enumerate(schema.names)]
     records = _first_records(b"".join(islice(text, _BEGIN_CHUNKS)).decode("utf-8", "replace"))
+    refuse_rejects(records[0] if records else (), ORDERS.noun)
     names = list(dict.fromkeys(column for record in records for column in record))
     return [_column(column, [_shown(record.get(column)) for record in records]) for column in names]
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -15,7 +15,7 @@ from petstore_server.domain.remedies import Remedy, choose
 from petstore_server.imports import files
 from petstore_server.imports.bulk import json_orders
 from petstore_server.imports.files import Block, FilePart, UnreadableFile, line_blocks
-from petstore_server.imports.rejects import Fault, Row, UnreadableRow
+from petstore_server.imports.rejects import REJECT_FIELDS, Fault, Row, UnreadableRow
 from petstore_server.imports.schema import Schema, named_twice
 
 MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
@@ -40,9 +40,24 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
             if first and raws[0].strip() == b"{" and raws[1:] and raws[1].lstrip().startswith(b'"'):
                 problem = "The file has records over several lines; JSON Lines has one record per line."
                 raise UnreadableFile(problem, choose("one_per_line"))
+            if first:
+                _require_records(raws[0], schema)
             first = False
             lines = cache(partial(_numbers, block))
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
+
+
+def refuse_rejects(names: Collection[str], noun: str) -> None:
+    """Raise UnreadableFile if a record with these names is a rejected row of an import."""
+    if {*names} == {*REJECT_FIELDS}:
+        problem = f"This is a list of rejected rows, not of {noun}s."
+        raise UnreadableFile(problem, Remedy("correct these lines in a copy of your file and import that"))
+
+
+def _require_records(first: _Element, schema: Schema[Any]) -> None:
+    """Raise UnreadableFile if the first record of the file is a rejected row of an import."""
+    with suppress(msgspec.MsgspecError, RecursionError):  # which is a fault of the row
+        refuse_rejects(_decode(first), schema.kind.noun)
 
 
 def _numbers(block: Block) -> Sequence[int]:
@@ -62,15 +77,18 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
         if len(data) > MAX_ARRAY_BYTES:
             raise UnreadableFile(_TOO_LARGE, _AS_LINES)
     _require_array(data)
+    first = True
     begin, last, line = data.index(b"[") + 1, data.rindex(b"]"), 1 + data.count(b"\n", 0, data.index(b"["))
     while begin < last:
         end, elements = _window(data, begin, last)
+        if first and elements:
+            _require_records(elements[0], schema)
         begins = cache(partial(_lines, data, begin, line, elements))  # which only rejects need
         for at in range(0, len(elements), files.BLOCK_ROWS):
             raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
             lines = partial(_lines_of, begins, at, len(raws))
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines, end / last)
-        begin, line = end + 1, line + data.count(b"\n", begin, end + 1)
+        first, begin, line = False, end + 1, line + data.count(b"\n", begin, end + 1)
 
 
 def _window(data: bytearray, begin: int, last: int) -> tuple[int, Sequence[_Element]]:

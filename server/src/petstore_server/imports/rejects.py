@@ -9,6 +9,9 @@ from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
 from petstore_server.domain.remedies import Choice, Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 
+REJECT_FIELDS = ("line", "column", "reason", "raw")
+"""The fields of a rejected row in a file of these."""
+
 SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
 MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 _MAX_KEPT_TEXT = 2000  # characters of each text of a row that the store keeps
@@ -85,7 +88,7 @@ class Reject(NamedTuple):
 
     def fields(self, phrase: Phrase) -> dict[str, object]:
         reason = " ".join(fault.text(phrase) for fault in self.faults)
-        return {"line": self.line, "column": self.column, "reason": reason, "raw": self.raw}
+        return dict(zip(REJECT_FIELDS, (self.line, self.column, reason, self.raw), strict=True))
 
     def recorded(self, phrase: Phrase) -> dict[str, object]:
         """The reject as the store keeps it: the beginning of a long row, and no API key."""
