@@ -2,8 +2,8 @@
 
 A block whose first line names a file, such as ```` ```csv orders.csv ````, is that file. In a block of `console` each
 line that begins with `$ ` is run in their directory: `petstore` in this process, other programs by `sh`. Below it are
-the lines that it writes to stdout and then to stderr, without identifiers of imports, and its exit code in brackets
-unless that is 0. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of Debian.
+the lines that it writes to stdout and then to stderr, without identifiers of imports and the time, and its exit code
+in brackets unless that is 0. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of Debian.
 
     python -m testing.transcripts    writes what the commands print now: read the difference before you commit it
 """
@@ -27,7 +27,7 @@ _SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CONSOLE = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 _NEEDS = re.compile(r"<!-- needs: (.+?) -->")
-_CHANGES = re.compile(r"import-[0-9a-f]{12}")
+_CHANGES = ((re.compile(r"import-[0-9a-f]{12}"), "import-ID"), (re.compile(r"(?<=created at:    )\S+"), "NOW"))
 
 
 class Section(NamedTuple):
@@ -74,7 +74,9 @@ def _run(cli: CommandLine, command: str) -> str:
         return _shell(command).decode()
     done = cli(*shlex.split(own), stdin=stdin)
     printed = "".join(f"{line}\n".lstrip("\n") for line in (done.out + done.err).splitlines())
-    return _CHANGES.sub("import-ID", printed) + (f"[{done.code}]\n" if done.code else "")
+    for changes, shown in _CHANGES:
+        printed = changes.sub(shown, printed)
+    return printed + (f"[{done.code}]\n" if done.code else "")
 
 
 def _shell(script: str) -> bytes:

@@ -99,7 +99,7 @@ async def test_a_file_of_which_nothing_is_imported_leaves_a_record(store: Store)
 async def test_the_counts_are_those_of_what_was_committed(store: Store) -> None:
     """A batch that fails, after it has counted, leaves neither orders nor counts."""
 
-    def fail(outcomes: Any) -> Rejected:
+    def fail(*_: Any) -> Rejected:
         raise KeyError
 
     await store.orders.import_batch([Order(1)], "import-1", BY)

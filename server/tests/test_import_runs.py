@@ -138,17 +138,17 @@ OWNERS = [
         ),
         {"created": 1, "unchanged": 2, "replaced": 3, "rejected": 3},
         {
-            6: "Another order of this account has this reference",
+            6: "Order 1 of acme already has the reference A",
             8: "The row names an account that does not exist",
-            9: "Another order of this account has this reference",
+            9: "Order 6 of acme already has the reference D",
         },
     ),
     (
         "1,2,,,A,\n3,2,,,B,globex\n5,1,,,A,\n7,1,,cancelled,,globex\n8,1,,,A,globex\n9,1,,,A,\n10,1,,,pso_live_x,\n",
         {"created": 0, "unchanged": 2, "replaced": 2, "rejected": 3},
         {
-            3: "The order belongs to another account than this row names",
-            6: "Another order of this account has this reference",
+            3: "Order 3 belongs to acme, and an owner never changes",
+            6: "Order 9 of globex already has the reference A",
             8: "reference 'pso_live_x' is not 1 to 64 printable characters, none invisible, without a space at "
             "either end, and not an API key.",
         },

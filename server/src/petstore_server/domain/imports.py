@@ -26,6 +26,14 @@ class Rejected(NamedTuple):
     reasons: Sequence[str] = ()
 
 
+class Obstacle(NamedTuple):
+    """The stored order because of which a record is refused: its owner is another one, or it has the reference."""
+
+    order_id: int
+    account: str | None
+    reference: str | None = None
+
+
 class ImportRun(NamedTuple):
     """The record of an import. Times are Unix seconds by the store's clock; it was last seen running at `seen_at`.
 

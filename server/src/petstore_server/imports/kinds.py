@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.imports import ImportOutcome, Obstacle
 from petstore_server.domain.orders import ORDER_FIELDS, Order, order_from_fields
 from petstore_server.domain.pets import PET_FIELDS, Pet, pet_from_fields
 from petstore_server.domain.remedies import Choice, Remedy, choose
@@ -92,6 +92,19 @@ _REMEDIES = {
     ImportOutcome.RESERVED: choose("assigned", then="to import such rows"),
     ImportOutcome.UNKNOWN_ACCOUNT: Remedy("create the account, or {}", (Choice("ignore_column", "account"),)),
 }
+
+
+def refused_by(outcome: ImportOutcome, obstacle: Obstacle) -> Fault:
+    """The reason for an outcome that another order, or the owner of this one, stands behind."""
+    order_id, account, reference = obstacle
+    problem = _REFUSALS[outcome]
+    if outcome is ImportOutcome.OTHER_OWNER:
+        remedy = Remedy("if an import set it by mistake, restore the backup from before that import")
+        return Fault(f"Order {order_id} belongs to {account}, and an owner never changes.", remedy, problem=problem)
+    remedy = Remedy("give this row another one, or leave it out")
+    return Fault(f"Order {order_id} of {account} already has the reference {reference}.", remedy, problem=problem)
+
+
 ORDERS = RecordKind[Order](
     "order",
     ORDER_FIELDS,

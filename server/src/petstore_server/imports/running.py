@@ -6,7 +6,7 @@ shows signs of life in between, so that every process sees whether the run goes 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from operator import attrgetter
 from typing import Any, Generic
@@ -14,12 +14,12 @@ from typing import Any, Generic
 from petstore_server.batching import in_halves
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
-from petstore_server.domain.imports import ImportOutcome, Rejected
+from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
 from petstore_server.domain.remedies import with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
-from petstore_server.imports.kinds import ORDERS, RecordKind, T
+from petstore_server.imports.kinds import ORDERS, RecordKind, T, refused_by
 from petstore_server.imports.lines import SORT
 from petstore_server.imports.matching import DryRun, completed, find_left, identified, numbers
 from petstore_server.imports.options import ReadOptions
@@ -37,6 +37,7 @@ HISTORY_CHANGED = (
     "is missing."
 )
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
+_NO_OBSTACLES: Mapping[int, Obstacle] = {}
 _LARGE = {
     "id": (MAX_ASSIGNED_ID, "identifier", "identifiers", "programs in JavaScript read them wrongly"),
     "quantity": (2**31 - 1, "quantity", "quantities", "generated programs in Go and Java cannot read lists with them"),
@@ -174,12 +175,14 @@ class FileImport(Generic[T]):
         async def store_part(part: Sequence[int]) -> None:
             rejects: list[Reject] = []
 
-            def rejected(outcomes: Sequence[ImportOutcome]) -> Rejected:
+            def rejected(
+                outcomes: Sequence[ImportOutcome], obstacles: Mapping[int, Obstacle] = _NO_OBSTACLES
+            ) -> Rejected:
                 rejects[:] = waiting
                 if not self._counts.keys() >= {*outcomes}:
                     rejects.extend(
-                        rows()[at].reject(self._refusal(outcome, records[at], repeated.get(at)))
-                        for at, outcome in zip(part, outcomes, strict=True)
+                        rows()[at].reject(self._refusal(outcome, records[at], repeated.get(at), obstacles.get(place)))
+                        for place, (at, outcome) in enumerate(zip(part, outcomes, strict=True))
                         if outcome not in self._counts
                     )
                 rejects.sort(key=attrgetter("line"))
@@ -205,8 +208,10 @@ class FileImport(Generic[T]):
         self.left += await find_left(store, batch.ended, len(self.left))
         self.position = batch.position
 
-    def _refusal(self, outcome: ImportOutcome, record: T, line: int | None) -> Fault:
+    def _refusal(self, outcome: ImportOutcome, record: T, line: int | None, obstacle: Obstacle | None) -> Fault:
         """Why the store does not take a record; `line` is the earlier one that has it too."""
+        if obstacle is not None and outcome in (ImportOutcome.OTHER_OWNER, ImportOutcome.REFERENCE_IN_USE):
+            return refused_by(outcome, obstacle)
         again = SORT if self._schema.options.split_lines else self._schema.repeated
         if outcome is ImportOutcome.REPEATED and line is not None:
             name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id

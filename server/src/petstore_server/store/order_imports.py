@@ -9,6 +9,7 @@ from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import NoIdentifierLeft
 from petstore_server.domain.imports import (
     ImportOutcome,
+    Obstacle,
     audit_change,
     evaluate,
     evaluate_import,
@@ -49,7 +50,10 @@ class ImportRule(NamedTuple):
 
 
 class OrderImport:
-    """Imports orders by a rule, one part of a batch after another; without one they are copies of stored ones."""
+    """Imports orders by a rule, one part of a batch after another; without one they are copies of stored ones.
+
+    `obstacles` are the stored orders that stand against others, by the places of these in the whole batch.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,8 @@ class OrderImport:
         self._rule = rule
         self._first_assigned = first_assigned
         self._by_reference = by_reference
+        self._added = 0
+        self.obstacles: dict[int, Obstacle] = {}
 
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
@@ -98,6 +104,12 @@ class OrderImport:
             batch = _Batch(self._rule, owners, References(found), placed, assigned, own, waiting)
             any_new = simple and self._rule.accepts_any_new
             outcomes, changed = evaluate(orders, existing, batch, batch.completed, any_new=any_new, repeated=repeated)
+            if batch.obstacles:
+                places = {
+                    order.id: at for at, order in enumerate(orders, self._added) if at - self._added not in repeated
+                }
+                self.obstacles |= {places[order_id]: each for order_id, each in batch.obstacles.items()}
+        self._added += len(orders)
         if changed:
             yield from self._write(rows, existing, changed, owners, outcomes)
         return outcomes
@@ -168,7 +180,8 @@ class _Batch:
 
     `owners` are accounts by name, `references` those that orders have, and `placed` orders that were placed. `assigned`
     are the identifiers of new orders without a number, `own` those that earlier batches have written, and `waiting` the
-    references of new ones that another transaction uses.
+    references of new ones that another transaction uses. `obstacles` are the stored orders that stand against others,
+    by the identifiers of these.
     """
 
     def __init__(
@@ -188,25 +201,40 @@ class _Batch:
         self._assigned = assigned
         self._own = own
         self._waiting = waiting
+        self.obstacles: dict[int, Obstacle] = {}
 
     def completed(self, old: Order | None, incoming: Order) -> Order:
         return kept_of(old, incoming, self._rule.correct_shipped)
 
     def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
-        rule, new = self._rule, self.completed(old, incoming)
-        if (refusal := self._refusal(old, new)) is not None:
-            return refusal
-        outcome = evaluate_import(old, new, new.id in self._placed, rule.correct_shipped)
-        if outcome is ImportOutcome.PROTECTED and old is not None and rule.replace_placed:
-            same = old.account == incoming.account and old.reference in (None, incoming.reference)
-            outcome = ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
-        before = None if old is None else self._owned_reference(old)
-        named = self._owned_reference(new)
-        if named == before or outcome not in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
-            return outcome  # what two orders have had since 1.0 stays
-        if named in self._references.busy or self._references.move(new.id, before, named) != new.id:
+        new = self.completed(old, incoming)
+        outcome = self._refusal(old, new) or self._evaluated(old, incoming, new)
+        if outcome is ImportOutcome.OTHER_OWNER and old is not None:
+            self.obstacles[new.id] = Obstacle(old.id, old.account)
+        if outcome in (ImportOutcome.CREATED, ImportOutcome.REPLACED) and not self._take_reference(old, new):
             return ImportOutcome.REFERENCE_IN_USE
         return outcome
+
+    def _evaluated(self, old: Order | None, incoming: Order, new: Order) -> ImportOutcome:
+        """The outcome whatever the reference; `new` is the incoming order with what is kept of the old one."""
+        outcome = evaluate_import(old, new, new.id in self._placed, self._rule.correct_shipped)
+        if outcome is ImportOutcome.PROTECTED and old is not None and self._rule.replace_placed:
+            same = old.account == incoming.account and old.reference in (None, incoming.reference)
+            return ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
+        return outcome
+
+    def _take_reference(self, old: Order | None, new: Order) -> bool:
+        """Note the reference that an order gets; whether it is free."""
+        before = None if old is None else self._owned_reference(old)
+        named = self._owned_reference(new)
+        if named == before:
+            return True  # what two orders have had since 1.0 stays
+        if named in self._references.busy:
+            return False
+        first = self._references.move(new.id, before, named)
+        if first != new.id:
+            self.obstacles[new.id] = Obstacle(first, new.account, new.reference)
+        return first == new.id
 
     def _refusal(self, old: Order | None, new: Order) -> ImportOutcome | None:
         """Why the order is not imported whatever it has, if there is a reason."""

@@ -1,6 +1,6 @@
 """Orders: their reads, and changes, placements and imports, each in one transaction."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.changes import ChangedOrder, OrderChange
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.imports import ImportOutcome, Rejected
+from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
 from petstore_server.domain.orders import PLACE, Order
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.transitions import Transition
@@ -210,7 +210,7 @@ class Orders(Part):
         repeated: Collection[int] = (),
         by_reference: bool = False,
         file: str = "",
-        rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
+        rejected: Callable[[Sequence[ImportOutcome], Mapping[int, Obstacle]], Rejected] = lambda *_: Rejected(),
     ) -> Work[list[ImportOutcome]]:
         """Import the orders in one transaction, and add to the import's record; return the outcome of each.
 
@@ -220,8 +220,8 @@ class Orders(Part):
         have shipped are replaced too, as far as they can be corrected. `as_stored`: they are copies of stored ones, so
         none is refused. `repeated` are the places of those that the file has had before, which change nothing.
         `by_reference`: orders of this import may be UNASSIGNED; they are the owner's with their reference, or new.
-        `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes. Raises DamagedRecord
-        if a stored one cannot be read.
+        `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes and the places of
+        orders that another one stands against. Raises DamagedRecord if a stored one cannot be read.
         """
         reserved_from = 1 if assigned else self.first_assigned
         rule = None if as_stored else ImportRule(placed, reserved_from, replace_placed, update_only, correct_shipped)
@@ -231,7 +231,7 @@ class Orders(Part):
         for at in range(0, len(orders), AUDITED_TOGETHER):
             again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
             outcomes += yield from imported.add(orders[at : at + AUDITED_TOGETHER], again)
-        yield from update_run("orders", import_id, actor, file, outcomes, rejected(outcomes))
+        yield from update_run("orders", import_id, actor, file, outcomes, rejected(outcomes, imported.obstacles))
         return outcomes
 
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[ChangedOrder | Exception]]:
