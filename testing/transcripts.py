@@ -3,7 +3,8 @@
 A block whose first line names a file, such as ```` ```csv orders.csv ````, is that file. In a block of `console` each
 line that begins with `$ ` is run in their directory: `petstore` in this process, other programs by `sh`. Below it are
 the lines that it writes to stdout and then to stderr, without identifiers of imports and the time, and its exit code
-in brackets unless that is 0. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of Debian.
+in brackets unless that is 0. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of
+Debian.
 
     python -m testing.transcripts    writes what the commands print now: read the difference before you commit it
 """

@@ -25,7 +25,10 @@ _MAX_SHOWN = 50  # characters of a name
 _MAX_TITLES = 20  # lines above a header
 _LIKE_A_HEADER = 2  # fields that a line names
 _IS_VALUE = re.compile(r"-?\d+|\d{4}-\d{2}-\d{2}.*", re.ASCII)
-_CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
+_CARRIAGE_RETURN = (
+    "has a carriage return (CR) outside of quotes that is not followed by a line feed (LF); remove it, or end each "
+    "line with LF or CRLF"
+)
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
 _BALANCE = Remedy("close the quote, and double each quote within a cell")
 _SWALLOWS = Fault("The row has a quote that is closed only after other rows.", _BALANCE)
