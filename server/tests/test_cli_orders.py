@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from testing.cli import CommandLine
+from testing.stores import Stores
 
 ORDERS = '{"id":-5,"petId":1}\n{"id":1,"quantity":2}\n{"id":2,"status":"shipped"}\n{"id":3,"status":"cancelled"}\n'
 
@@ -119,6 +120,35 @@ def test_the_list_can_be_filtered_and_cut(cli: CommandLine) -> None:
     assert "'1e3' is not a valid whole number." in cli("orders", "list", "--pet-id", "1e3").err
     titles = "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS  REFERENCE  ACCOUNT\n"
     assert titles == cli.must("orders", "list", "--pet-id", "7").out
+
+
+def test_orders_are_found_by_the_numbers_of_the_shop(cli: CommandLine, each_backend: Stores) -> None:
+    url = {"PETSTORE_DATABASE_URL": each_backend.url}
+    records = '{"id":7,"reference":"#1003"}\n{"id":8,"reference":"#1004"}\n{"id":9}\n{"id":10,"reference":"#1003"}'
+    cli.must("db", "migrate", **url)
+    cli.must("orders", "import", "-", stdin=records, **url)
+
+    def ids(*references: str) -> list[int]:
+        options = [option for reference in references for option in ("--reference", reference)]
+        return [order["id"] for order in cli.must("orders", "list", "--json", *options, **url).json_lines()]
+
+    assert [7, 10] == ids("#1003")
+    assert [7, 8, 10] == ids("#1003", "#1004")
+    assert [] == ids("1003")
+    assert 2 == cli("orders", "list", "--reference", "", **url).code
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [(("orders", "show"), "'ID'"), (("orders", "cancel"), "'ID...'"), (("audit", "--order"), "'--order'")],
+)
+def test_a_number_of_the_shop_is_no_identifier_and_the_command_that_finds_the_order_is_named(
+    cli: CommandLine, command: tuple[str, ...], argument: str
+) -> None:
+    problem = "is not the identifier of an order, which is a whole number of at most 64 bits such as 42"
+    step = "if it is the shop's number of the order, `petstore orders list --reference '#1003'` finds it."
+    assert f"Invalid value for {argument}: '#1003' {problem}; {step}\n" in cli(*command, "#1003").err
+    assert f"Invalid value for {argument}: '' {problem}.\n" in cli(*command, "").err
 
 
 def test_the_owner_is_listed_shown_and_filtered_by(cli: CommandLine) -> None:

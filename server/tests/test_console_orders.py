@@ -499,6 +499,32 @@ async def test_recent_changes_are_without_sign_ins(browser: Browser) -> None:
     assert "Signed in to the console" in await browser.get("/audit")
 
 
+async def test_the_search_box_finds_an_order_by_its_exact_reference(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await console.store.accounts.create("1005", *FREE, BY)
+    named = {1: "#1001", 2: "#1002", 3: "#1002", 4: "1004", 5: "1005", 1005: "1"}
+    await add_orders(console, *(Order(order_id, reference=reference) for order_id, reference in named.items()))
+    await browser.get("/")
+    for text, path in (
+        ("#1001", "/orders/1"),
+        ("#1002", "/orders?reference=%231002"),
+        ("1004", "/orders/4"),
+        ("1005", "/orders/1005"),
+        ("1", "/orders/1"),
+    ):
+        assert f"/console{path}" == await browser.led_to("/search", {"q": text})
+    assert "No order, key," in await browser.submit("/search", {"q": "#100"}, 404)
+
+
+async def test_the_list_shows_references_where_an_order_on_the_page_has_one(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1), Order(2, reference="#1002", status=Status.SHIPPED))
+    assert re.search('scope="col"[^>]*>.*Reference', await browser.get("/orders") and browser.page)
+    assert '<td data-name="Reference" class="name"><bdi>#1002</bdi></td>' in browser.page
+    await browser.get("/orders?status=pending")
+    assert 'data-name="Reference"' not in browser.page
+
+
 async def test_the_search_box_leads_to_what_it_names(console: Console, browser: Browser) -> None:
     await add_key(console.store)
     await add_orders(console, Order(1))

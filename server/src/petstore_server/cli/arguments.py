@@ -1,8 +1,10 @@
 """Parameter types: what operators type, parsed into what the domain takes. Bad input is wrong usage (exit code 2)."""
 
 import re
+import shlex
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,7 +61,11 @@ def _order_id(text: str) -> int:
     except InvalidOrderId as error:
         if text.startswith("-"):
             raise click.NoSuchOption(text, ctx=click.get_current_context()) from None
-        raise InvalidInput(f"'{text}': {error.message}") from None
+        problem = "is not the identifier of an order, which is a whole number of at most 64 bits such as 42"
+        with suppress(ValueError):
+            found = f"petstore orders list --reference {shlex.quote(check_reference(text))}"
+            problem += f"; if it is the shop's number of the order, `{found}` finds it"
+        raise ValueError(problem) from error
 
 
 def key_id(text: str) -> str:
@@ -99,5 +105,6 @@ FUTURE = Parsed("when", lambda text: parse_when(text, _now()).timestamp())  # in
 PAST = Parsed("when", lambda text: parse_when(text, _now(), past=True).timestamp())  # durations before now
 WHEN_OR_NONE = Parsed("when", lambda text: _or_none(text, lambda text: format_timestamp(parse_when(text, _now()))))
 NUMBER_OR_NONE = Parsed("number", lambda text: _or_none(text, _int64))
+REFERENCE = Parsed("reference", lambda text: check_reference(text, stored=True))  # that an order may have
 REFERENCE_OR_NONE = Parsed("reference", lambda text: _or_none(text, check_reference))
 DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))  # in seconds

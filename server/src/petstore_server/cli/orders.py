@@ -14,6 +14,7 @@ from petstore_server.cli.arguments import (
     INT64,
     NUMBER_OR_NONE,
     ORDER_ID,
+    REFERENCE,
     REFERENCE_OR_NONE,
     WHEN,
     WHEN_OR_NONE,
@@ -39,6 +40,7 @@ _TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "
 
 _STATUS = click.Choice(list(map(str, Status)))
 _OWNER = f"Only orders that this account owns; {WITHOUT_OWNER} for those without an owner."
+_REFERENCE = "Only orders with this reference, the shop's number of the order; repeatable."
 
 orders = Noun("orders", "$ petstore orders import orders.csv --rejects rejects.jsonl")
 
@@ -108,19 +110,23 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 @orders.command("list")
 @click.option("--status", "statuses", type=_STATUS, multiple=True, help="Only orders with this status; repeatable.")
 @click.option("--pet-id", type=INT64, metavar="ID", help="Only orders of this pet.")
+@click.option("--reference", "references", type=REFERENCE, multiple=True, metavar="TEXT", help=_REFERENCE)
 @click.option("--account", type=ACCOUNT_NAME, default="", metavar="NAME", help=_OWNER)
 @click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N orders.")
-def list_orders(statuses: tuple[str, ...], pet_id: int | None, account: str, limit: int | None) -> None:
+def list_orders(
+    statuses: tuple[str, ...], pet_id: int | None, references: tuple[str, ...], account: str, limit: int | None
+) -> None:
     """List orders with their status and owner, ascending by id; with --json one object a line.
 
     $ petstore orders list --status pending --limit 20
+    $ petstore orders list --reference '#1003'
     $ petstore orders list --account acme --json
     $ petstore orders list --account -
     """
 
     async def stream(store: Store) -> None:
         owner = await use_cases.owner_named(store, account)
-        filters = Filters(frozenset(map(Status, statuses)), pet_id, owner=owner)
+        filters = Filters(frozenset(map(Status, statuses)), pet_id, references=frozenset(references), owner=owner)
         titles: list[Sequence[object]] = [_TITLES]
         widths = [0] * len(_TITLES)
         async with aclosing(use_cases.list_orders(store, filters, limit)) as batches:

@@ -16,6 +16,7 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
 from petstore_server.domain.keys import holds_key
+from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, ResponseCounts, UsageCounts, add
@@ -110,7 +111,7 @@ def _history_bars(history: RequestHistory, now: float, days: int) -> Bars:
 
 
 async def search(visit: Visit) -> Response:
-    """Go to the order, key, webhook, import, account or request with this identifier or name; else list accounts.
+    """Go to the order, key, webhook, import, account or request with this id, reference or name; else list accounts.
 
     The form is submitted, because the text may be a whole API key, which must be in no address and in no log.
     """
@@ -129,13 +130,22 @@ async def _found(visit: Visit, text: str) -> str:
     if holds_key(text):
         return f"/keys/{(await visit.require(find_key_by_secret(visit.store, text))).id}"
     if is_int64(text):
-        return f"/orders/{text}"
+        orders = await visit.require(visit.store.orders.find_many([int(text)]))
+        if orders:
+            return f"/orders/{text}"
     for prefix, pages in (("key_", "keys"), ("wh_", "webhooks"), ("import-", "imports")):
         if text.startswith(prefix):
             return f"/{pages}/{quote(text, safe='')}"
+    return await _named(visit, text)
+
+
+async def _named(visit: Visit, text: str) -> str:
+    """The path for the name of an account, the reference of an order, or the identifier of a request."""
     try:
         return account_path((await visit.require(visit.store.accounts.find(text))).name)
     except NotFound:
+        if path := await _order_path(visit, text):
+            return path
         page = await visit.require(visit.store.audit.page(AuditFilters(request_id=text), 1))
         if page.entries:
             return "/audit" + query_link({"request": text})
@@ -143,3 +153,14 @@ async def _found(visit: Visit, text: str) -> str:
         if not any(text.casefold() in row.account.name.casefold() for row in rows):  # it may be a part of a key
             raise NotFound("No order, key, webhook, import, account or request has this id or name.") from None
         return "/accounts" + query_link({"search": text})
+
+
+async def _order_path(visit: Visit, text: str) -> str | None:
+    """The path of the order with this reference, or of the list of those with it; else of the one with this id."""
+    query = PageQuery(Filters(references=frozenset({text})), Sort(), 2)
+    ids = [order_id for *_, order_id, _, _ in (await visit.require(visit.store.search.page(query))).rows]
+    if len(ids) > 1:
+        return "/orders" + query_link({"reference": text})
+    if ids:
+        return f"/orders/{ids[0]}"
+    return f"/orders/{text}" if is_int64(text) else None
