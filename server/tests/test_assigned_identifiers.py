@@ -67,7 +67,7 @@ def test_a_large_identifier_and_quantity_are_named_in_the_result_of_an_import(cl
     for options in (("--dry-run",), (), ()):
         assert warnings == imported(cli, file, *options).json()["warnings"]
     assert "\n".join(warnings) in cli("orders", "import", str(file)).err
-    file.write_text(f"id,quantity\n{MAX_ASSIGNED_ID},{2**31 - 1}\n8,-{2**40}\n")
+    file.write_text(f"id,quantity\n{MAX_ASSIGNED_ID},{2**31 - 1}\n")
     assert "warnings" not in imported(cli, file).json()
     file.write_text(f"id,quantity\n{2**60},many\n")
     assert "warnings" not in imported(cli, file).json()  # of a rejected row

@@ -183,6 +183,11 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
         assert ([], 0) == (files(uploads_folder), open_below(uploads_folder))
 
 
+async def test_quantities_below_one_are_pointed_out_before_the_import(browser: Browser) -> None:
+    path = await checked(browser, b"id,quantity\n1,1\n2,-3\n", "orders.csv")
+    assert "1 row has a quantity below 1, in line 3; is it a return?" in await browser.get(path)
+
+
 async def test_a_list_of_rejected_rows_is_recognised(uploads_folder: Path, browser: Browser) -> None:
     row = b'{"line": 2, "column": "id", "reason": "id \'x\' is not a whole number.", "raw": "x,1"}\n'
     for content in (row, b"[" + row + b"]"):

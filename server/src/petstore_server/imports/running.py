@@ -15,7 +15,7 @@ from petstore_server.batching import in_halves
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, Status
 from petstore_server.domain.remedies import with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
@@ -39,8 +39,8 @@ HISTORY_CHANGED = (
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
 _NO_OBSTACLES: Mapping[int, Obstacle] = {}
 _LARGE = {
-    "id": (MAX_ASSIGNED_ID, "identifier", "identifiers", "programs in JavaScript read them wrongly"),
-    "quantity": (2**31 - 1, "quantity", "quantities", "generated programs in Go and Java cannot read lists with them"),
+    "id": (MAX_ASSIGNED_ID, "identifier", "identifiers", "programs in JavaScript read {} wrongly"),
+    "quantity": (2**31 - 1, "quantity", "quantities", "generated programs in Go and Java cannot read lists with {}"),
 }
 """The greatest values of fields that all programs of partners read rightly, and what happens with greater ones."""
 
@@ -67,6 +67,7 @@ class FileImport(Generic[T]):
         self._dry: DryRun[T] | None = None
         self._by_reference = False  # whether a row had only a reference
         self._large = dict.fromkeys(_LARGE, 0)
+        self._returns = self._first_return = 0  # rows with a quantity below 1, not cancelled, and the line of the first
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
 
     @property
@@ -101,12 +102,14 @@ class FileImport(Generic[T]):
 
     @property
     def warnings(self) -> list[str]:
-        """What programs of partners may read wrongly, in sentences."""
-        return [
-            f"{count:,} {f'{many} are' if count > 1 else f'{one} is'} above {most}; {effect}."
+        """What programs of partners may read wrongly, and what may not be an order, in sentences."""
+        large = [
+            f"{count:,} {f'{many} are' if count > 1 else f'{one} is'} above {most}; "
+            f"{effect.format('them' if count > 1 else 'it')}."
             for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True)
             if count
         ]
+        return large + _of_returns(self._returns, self._first_return)
 
     async def run(
         self,
@@ -190,11 +193,13 @@ class FileImport(Generic[T]):
 
             run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
             run["repeated"] = [place for place, at in enumerate(part) if at in repeated] if repeated else []
-            outcomes = await self._import([records[at] for at in part], store, run)
+            given = [records[at] for at in part]
+            outcomes = await self._import(given, store, run)
             for outcome in self._counts:  # before the rejects, whose file may be on a full disk
                 self._counts[outcome] += outcomes.count(outcome)
             self.rejects.add(rejects)
             waiting.clear()
+            self._note_returns(given, outcomes, lambda place: rows()[part[place]].line)
             if self._dry and not self._dry.is_shown:
                 stored = [(rows()[at].line, records[at], each) for at, each in zip(part, outcomes, strict=True)]
                 await self._dry.show([row for row in stored if row[2] in self._counts])
@@ -244,12 +249,31 @@ class FileImport(Generic[T]):
             self._note_large(records, outcomes)
         return outcomes
 
+    def _note_returns(
+        self, records: Sequence[Any], outcomes: Sequence[ImportOutcome], line: Callable[[int], int]
+    ) -> None:
+        given = [each.quantity for each in records if each.quantity is not None] if self._kind is ORDERS else []
+        if min(given, default=1) >= 1:
+            return
+        low = [at for at, each in enumerate(records) if each.quantity is not None and each.quantity < 1]
+        places = [at for at in low if records[at].status is not Status.CANCELLED and outcomes[at] in self._counts]
+        if places and not self._returns:
+            self._first_return = line(places[0])
+        self._returns += len(places)
+
     def _note_large(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
         for field, (most, *_) in _LARGE.items():
             values = list(map(attrgetter(field), records))
             if max(filter(None, values), default=0) > most:
                 large = [at for at, value in enumerate(values) if (value or 0) > most]
                 self._large[field] += sum(outcomes[at] in self._counts for at in large)
+
+
+def _of_returns(count: int, line: int) -> list[str]:
+    """The warning of rows with a quantity below 1, the first of which is in this line; none without such rows."""
+    if count < 2:
+        return [f"1 row has a quantity below 1, in line {line}; is it a return?"] * count
+    return [f"{count:,} rows have a quantity below 1, first in line {line}; are they returns?"]
 
 
 async def _beat(store: Store, import_id: str) -> None:
