@@ -295,7 +295,7 @@ async def test_an_order_is_corrected_also_after_it_has_shipped(console: Console,
         ({"shipDate": "soon"}, 400, "'soon' is not a time"),
         ({"reference": "x" * 65}, 400, "is not 1 to 64 printable characters"),
         ({"complete": "true"}, 409, "only a shipped order can be completed"),
-        ({"reference": "R 3"}, 409, "Order 3 already has this reference"),
+        ({"reference": "R 3"}, 409, "Order 3 already has this reference; give this order another one."),
     ],
 )
 async def test_a_wrong_correction_is_explained_and_changes_nothing(

@@ -7,6 +7,7 @@ from itertools import count
 import psycopg
 import pytest
 
+from petstore_server.domain.changes import OrderChange, Put
 from petstore_server.domain.errors import (
     IdempotencyKeyInUse,
     IdempotencyKeyReused,
@@ -14,7 +15,7 @@ from petstore_server.domain.errors import (
     ReferenceInUse,
 )
 from petstore_server.domain.imports import ImportOutcome
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, Order
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, Order, correct
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store
 from testing.stores import BY, Stores, add_key
@@ -68,6 +69,19 @@ async def test_repeated_requests_are_replayed_while_others_want_the_reference(ea
         [reused] = await place((one,), [placement(owner, key, "other")])
         assert isinstance(reused, IdempotencyKeyReused)
         assert 1 == len(await owned(one))
+
+
+async def test_the_message_for_a_reference_in_use_says_what_to_do_after_each_operation(store: Store) -> None:
+    await store.orders.import_batch([Order(7)], "import-1", BY)
+    await store.orders.request(OrderChange(8, Put(Order(8, reference="R")), BY))
+    same = "if it is the same order, put it under its number 8"
+    for number, transition, step in (
+        (9, Put(Order(9, reference="R")), same),
+        (7, Put(Order(7, reference="R")), same),
+        (7, correct({"reference": "R"}), "give this order another one"),
+    ):
+        with pytest.raises(ReferenceInUse, match=f"^Order 8 already has this reference; {step}.$"):
+            await store.orders.request(OrderChange(number, transition, BY))
 
 
 async def test_a_request_whose_reference_was_refused_keeps_nothing_of_its_key(store: Store) -> None:

@@ -171,10 +171,13 @@ class NoIdentifierLeft(DomainError):
 
 
 class ReferenceInUse(Conflict):
-    """An order of the same owner, whose id is the value, has this reference (D21)."""
+    """An order of the same owner, whose id is the value, has this reference (D21). `step` says what to do."""
 
     code = "reference_in_use"
-    message = "Order {} already has this reference; if it is the same order, do not place it again."
+
+    def __init__(self, order_id: int, step: str = "if it is the same order, do not place it again") -> None:
+        self.message = f"Order {{}} already has this reference; {step}."
+        super().__init__(order_id)
 
 
 class IdempotencyKeyReused(DomainError):

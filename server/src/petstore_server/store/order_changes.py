@@ -92,14 +92,14 @@ class _Batch:
     def _create(self, change: OrderChange, order: Order) -> _Outcome:
         if order.id >= self._first_assigned > 1:
             raise IdentifierReserved(order.id, self._first_assigned)
-        self._take_reference(None, order)
+        self._take_reference(None, order, is_put=True)
         self._record(change, Change(None, order.fields()))
         self._created.add(order.id)
         after = self._orders[order.id] = StoredOrder(order, NOT_YET, NOT_YET)
         return after, None
 
     def _change(self, change: OrderChange, stored: StoredOrder, order: Order) -> _Outcome:
-        self._take_reference(stored.order, order)
+        self._take_reference(stored.order, order, is_put=isinstance(change.transition, Put))
         self._record(change, _difference(stored.order, order))
         if order.id not in self._created:
             self._before.setdefault(order.id, stored.order)
@@ -127,7 +127,7 @@ class _Batch:
             stored = self._orders[change.order_id] = StoredOrder(order, updated_at, created_at, placed)
         return stored
 
-    def _take_reference(self, before: Order | None, order: Order) -> None:
+    def _take_reference(self, before: Order | None, order: Order, *, is_put: bool) -> None:
         """Give an order its reference. Raises ReferenceInUse if another order of the owner has it."""
         if before is not None and (before.reference, before.account) == (order.reference, order.account):
             return  # as in most changes; what two orders have had since 1.0 stays
@@ -137,7 +137,8 @@ class _Batch:
             if new in self._references.busy:
                 raise TryAgain("another program is giving this reference to an order")
         if (holder := self._references.move(order.id, old, new)) != order.id:
-            raise ReferenceInUse(holder)
+            same = f"if it is the same order, put it under its number {holder}"
+            raise ReferenceInUse(holder, same if is_put else "give this order another one")
 
     def _named(self, order: Order) -> Named | None:
         """The owner and the reference of an order."""
