@@ -21,6 +21,7 @@ from petstore_server.cli import importing
 from petstore_server.cli.orders import import_orders
 from petstore_server.console import import_choices, import_jobs, import_process
 from petstore_server.console.pages import imports
+from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, running_console, text_of, upload
 from testing.documents import texts
@@ -186,6 +187,24 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
 async def test_quantities_below_one_are_pointed_out_before_the_import(browser: Browser) -> None:
     path = await checked(browser, b"id,quantity\n1,1\n2,-3\n", "orders.csv")
     assert "1 row has a quantity below 1, in line 3; is it a return?" in await browser.get(path)
+
+
+async def test_the_accounts_to_choose_from_are_offered_and_a_wrong_one_is_explained(
+    console: Console, browser: Browser
+) -> None:
+    for name in ("acme & co", "globex"):
+        await console.store.accounts.create(name, Plan.FREE, Limits(60, 1000), BY)
+    await console.store.accounts.close_account("globex", BY)
+    path = await checked(browser, b"id,shipDate\n1,01.12.2026 00:00\n", "orders.csv")
+    columns = {"column-0": "id", "column-1": "shipDate", "zone": "Europe/Berlin"}
+    text = await check(browser, path, {**columns, "account": "acme"})
+    assert "There is a problem There is no account 'acme'; choose one under “Account”." in text
+    assert "petstore" not in text.partition("There is no account")[2].partition("Columns")[0]
+    assert '<datalist id="accounts"><option value="acme &amp; co"></option></datalist>' in browser.page
+    assert re.search(r'id="account"[^>]*list="accounts"', browser.page)
+    text = await check(browser, path, {**columns, "account": "acme & co"})
+    assert "Ship date (UTC)" in text
+    assert "2026-11-30 23:00:00" in text
 
 
 async def test_a_list_of_rejected_rows_is_recognised(uploads_folder: Path, browser: Browser) -> None:

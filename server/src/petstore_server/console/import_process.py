@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.console.import_choices import field_of
-from petstore_server.domain.errors import DomainError, InvalidInput
+from petstore_server.console.import_choices import FIELDS, field_of
+from petstore_server.domain.errors import AccountNotFound, DomainError, InvalidInput
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.running import HISTORY_CHANGED
 from petstore_server.settings import overriding
@@ -124,6 +124,9 @@ def _failed(failure: dict[str, str]) -> DomainError:
     """The error for what the command reports."""
     if failure["code"] == "usage":
         return WrongField(failure.get("problem", failure["message"]), field_of(failure.get("option", "")))
+    if failure["code"] == AccountNotFound.code:  # without the command that lists them
+        problem = failure["message"].partition(". `")[0]
+        return WrongField(f"{problem}; choose one under “{FIELDS['account'][0]}”.", "account")
     return (UnreadableFile if failure["code"] == UnreadableFile.code else DomainError)(failure["message"])
 
 

@@ -39,6 +39,7 @@ _FIRST_LOOK_SECONDS = 10.0
 _SMALL_FILE_SECONDS = 1.0
 _UPLOADED = ("format", "encoding")  # the choices without which the columns of a file may not be known
 _REFRESH_SECONDS = 2
+_MAX_ACCOUNTS = 300  # that the form offers
 
 
 class _TooLarge(UnreadableFile):
@@ -204,6 +205,7 @@ async def show(visit: Visit) -> Response:
     form = Form(job.choices.fields.items())
     if isinstance(job.error, WrongField) and job.error.field:
         form.errors[job.error.field] = job.error.message
+    accounts = (await visit.read(visit.store.accounts.list())).value or [] if job.can_be_checked else []
     return _refreshed(
         visit,
         "import.html",
@@ -215,6 +217,7 @@ async def show(visit: Visit) -> Response:
         targets=TARGETS,
         status_choices=STATUSES,
         statuses=sorted(job.statuses, key=lambda text: (job.choices.status_of(text) != "", text.casefold())),
+        accounts=[account.name for account in accounts if account.closed_at is None][:_MAX_ACCOUNTS],
         shown_columns=job.columns[:MAX_COLUMNS],
     )
 
