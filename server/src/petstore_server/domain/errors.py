@@ -336,6 +336,7 @@ class InvalidField(InvalidInput):
         self.field = field
         self.problem = problem
         self.value = value
+        self.quoted = None if value is None else _quote(value)
         self.remedy = remedy
 
 

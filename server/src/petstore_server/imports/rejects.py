@@ -18,6 +18,8 @@ _MAX_KEPT_TEXT = 2000  # characters of each text of a row that the store keeps
 _MOST = {False: 20, True: 50}
 """Reasons that are shown: of other fields, and of the status, which has one for each value."""
 
+_MOST_VALUES = 2  # of a reason that are shown besides the first
+
 _Reason = tuple[str | None, str, tuple[Choice, ...]]  # column, problem and the choices of the remedy
 Phrase = Callable[[Choice], str]
 """Writes a choice in the words of one face, such as `give --timezone UTC`."""
@@ -37,10 +39,11 @@ class Fault(NamedTuple):
     remedy: Remedy | None = None
     column: str | None = None
     problem: str = ""
+    value: str | None = None  # as the message quotes it
 
     @classmethod
     def of(cls, error: InvalidField) -> "Fault":
-        return cls(error.message, error.remedy, error.field, error.problem)
+        return cls(error.message, error.remedy, error.field, error.problem, error.quoted)
 
     @property
     def reason(self) -> _Reason:
@@ -49,6 +52,29 @@ class Fault(NamedTuple):
 
     def text(self, phrase: Phrase) -> str:
         return with_remedy(self.message, self.remedy, phrase)
+
+
+class _Group(NamedTuple):
+    """Faults with the same reason: how many, the line and the fault of the first, and the first other values."""
+
+    number: int
+    line: int
+    fault: Fault
+    others: tuple[str, ...] = ()
+
+    def with_value(self, value: str | None) -> "_Group":
+        """The group with one more fault."""
+        others = self.others
+        if value not in (None, self.fault.value, *others) and len(others) <= _MOST_VALUES:
+            others += (value or "",)
+        return _Group(self.number + 1, self.line, self.fault, others)
+
+    def also(self) -> str:
+        """The values of other rows, the first ones."""
+        if not self.others:
+            return ""
+        more = " and others" if len(self.others) > _MOST_VALUES else ""
+        return f" (also {', '.join(self.others[:_MOST_VALUES])}{more})"
 
 
 class UnreadableRow(Exception):
@@ -109,7 +135,7 @@ class Rejects:
         self.phrase = phrase
         self._file = file
         self._bounded = bounded
-        self._groups: dict[_Reason, tuple[int, int, Fault]] = {}  # how many, and the first one's line and fault
+        self._groups: dict[_Reason, _Group] = {}
         self._others = 0  # rows none of whose faults is among those that are shown
         self.count = 0
 
@@ -125,11 +151,14 @@ class Rejects:
 
     def _count(self, line: int, fault: Fault) -> bool:
         """Whether the fault is counted, because its reason is among the first ones."""
-        count, first, shown = self._groups.get(fault.reason, (0, line, fault))
+        group = self._groups.get(fault.reason, _Group(0, line, fault))
         is_status = fault.column == "status"
-        if not count and sum((reason[0] == "status") is is_status for reason in self._groups) >= _MOST[is_status]:
+        if (
+            not group.number
+            and sum((reason[0] == "status") is is_status for reason in self._groups) >= _MOST[is_status]
+        ):
             return False
-        self._groups[fault.reason] = count + 1, first, shown
+        self._groups[fault.reason] = group.with_value(fault.value)
         return True
 
     def with_batch(self, rejects: Sequence[Reject]) -> Rejected:
@@ -143,9 +172,10 @@ class Rejects:
 
     def summary(self) -> Iterator[str]:
         """One line for each reason, which are bounded in number: how many rows, the reason, the first row's line."""
-        for count, line, fault in self._groups.values():
-            reason = fault.text(self.phrase)
-            yield f"line {line}: {reason}" if count == 1 else f"{count} rows: {reason[:-1]}, first in line {line}"
+        for group in self._groups.values():
+            reason, line = group.fault.text(self.phrase), group.line
+            many = f"{group.number} rows: {reason[:-1]}, first in line {line}{group.also()}"
+            yield f"line {line}: {reason}" if group.number == 1 else many
         if self._others:
             yield f"{self._others} rows for other reasons"
 
@@ -153,11 +183,11 @@ class Rejects:
         """The reasons of the summary as values, for programs."""
         return [
             {
-                "rows": count,
-                "line": line,
+                "rows": group.number,
+                "line": group.line,
                 "column": column,
                 "problem": problem,
                 "choices": [choice._asdict() for choice in choices],
             }
-            for (column, problem, choices), (count, line, _) in self._groups.items()
+            for (column, problem, choices), group in self._groups.items()
         ]

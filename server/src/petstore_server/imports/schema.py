@@ -18,6 +18,7 @@ from petstore_server.imports.rejects import MAX_NAME, Fault, UnreadableRow
 from petstore_server.imports.statuses import Statuses, is_filled
 
 _MAX_FAULTS = 10  # of a row that are named
+_MAX_NAMES = 30  # of columns that are not fields that are named
 _READ_IN_JSON = frozenset(["shipDate", "reference", "status"])  # as in CSV, if they are texts
 
 
@@ -67,7 +68,8 @@ class Schema(Generic[T]):
         columns = [self._fields.get(_plain(name), ()) for name in names]
         fields = list(chain.from_iterable(columns))
         if unknown := [name for name in names if not self._is_known(name)]:
-            shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
+            shown = ", ".join(f"'{name[:50]}'" for name in unknown[:_MAX_NAMES])
+            shown += f" and {more} more" if (more := len(unknown) - _MAX_NAMES) > 0 else ""
             problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
             raise UnreadableFile(problem, _other_columns(unknown[0]))
         if twice := next((field for field in fields if fields.count(field) > 1), None):
