@@ -67,6 +67,10 @@ def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
     assert "cancelled" == previous.must("orders", "show", "1", "--json").json()["status"]
     lost = [entry["action"] for entry in previous.must("audit", "--since", entry["at"], "--json").json_lines()]
     assert ["store.backup", "order.cancel"] == lost
+    assert (
+        "Sessions of the console that are not in the backup have ended."
+        in cli.must("db", "restore", str(target), "--yes", "--as", "Ann").err
+    )
     last = cli.must("audit", "--json").json_lines()[-1]
     assert ("store.restore", "operator:Ann") == (last["action"], last["actor"])
     assert 6 == cli("db", "backup", str(target)).code

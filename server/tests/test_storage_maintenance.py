@@ -6,6 +6,7 @@ import pwd
 import threading
 import time
 from contextlib import closing, nullcontext
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,12 +26,18 @@ from petstore_server.runtime import opening
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import overwrite
+from testing.documents import ROOT
 from testing.stores import BY, add_key, body, locked, log, opened, opened_file
 
 ADDED_TRIGGER = "CREATE TRIGGER spy AFTER UPDATE ON orders BEGIN DELETE FROM keys; END"
 KEPT = "store.db.before-restore-19700101T001640Z"
 CONTENT, HEADER = slice(100, None), slice(16)
 """Parts of a file: all but its header, and the bytes by which SQLite recognises a database."""
+
+
+def test_git_ignores_what_a_restore_keeps() -> None:
+    ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    assert any(fnmatch(KEPT, pattern) for pattern in ignored)
 
 
 async def filled(path: Path, count: int = 3) -> Path:

@@ -162,7 +162,7 @@ def restore(file: Path, yes: bool) -> None:
     fields, message = {"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}."
     if kept is not None:
         fields["kept"] = str(kept)
-        message += f" The previous content is in {kept}."
+        message += f" The previous content is in {kept}. Sessions of the console that are not in the backup have ended."
     show_done(fields, message)
     _set_owners()
 
