@@ -170,6 +170,8 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
         run(service)
         engine.run(f"{inside} petstore doctor")
         assert "10001\n" == engine.run(f"{inside} id -u")
+        trusted = "import os, ssl; print(ssl.SSLContext().load_verify_locations(os.environ['SSL_CERT_FILE']))"
+        assert "None\n" == engine.run(f'{inside} python -c "{trusted}"')
         assert "Read-only file system" in engine.run(f"{inside} touch /opt/petstore/new 2>&1 || true")
         back_up, restore, *_ = operating(tmp_path)
         for command in back_up:

@@ -198,7 +198,9 @@ async def _seconds(work: Awaitable[object]) -> float:
     return time.perf_counter() - begun
 
 
-def test_the_parameters_of_tls_are_taken_from_the_url(places: PostgresPlaces, certificate: Path) -> None:
+def test_the_parameters_of_tls_are_taken_from_the_url(
+    places: PostgresPlaces, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = places.new()
     trusted = f"{url}?sslmode=verify-full&sslrootcert={certificate}"
 
@@ -217,6 +219,8 @@ def test_the_parameters_of_tls_are_taken_from_the_url(places: PostgresPlaces, ce
             assert 1 <= found[0][1]
 
     asyncio.run(run())
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # as the image sets it
+    asyncio.run(check(f"{url}?sslrootcert=system"))
     assert refusal(f"{url}?sslmode=verify-full&sslrootcert={certificate.parent / 'missing'}", create=True, upgrade=True)
 
 

@@ -512,6 +512,10 @@ def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     settings = read_settings(image_environment())
     assert ("0.0.0.0", "0.0.0.0") == (settings.host, settings.admin_host)
     assert f"EXPOSE {settings.port} {settings.admin_port}\n" in text
+    [installed] = re.findall(r"apt-get install -y --no-install-recommends (.*) \\\n +&& rm", text)
+    assert {"ca-certificates", "python3"} == set(installed.split())
+    [authorities] = re.findall(r"^ +SSL_CERT_FILE=(\S+) ", text, re.MULTILINE)  # for sslrootcert=system
+    assert f"sslmode=verify-full&sslrootcert={authorities}\n" in (DEPLOY / "systemd/petstore.env").read_text()
     entry = [json.loads(words) for words in re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", text, re.MULTILINE)]
     assert [["petstore"], ["serve"]] == entry
     assert "serve" in subcommands(command_line)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
@@ -26,6 +26,7 @@ from testing.first_release import make_store
 from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, add_key, opened_at, refusal
 from testing.subprocesses import free_port
+from testing.webhooks import server_tls
 
 MALFORMED = ("sslmode=require&SECRET=x", "password=SECRET&w0rd", "password=SECRET&word", "SECRET", "password=SECRET=x")
 
@@ -92,6 +93,33 @@ def test_the_place_of_a_store_is_its_database_and_its_host() -> None:
     assert "the database x on db:5432,db:5433" == opening.place("postgresql://db,db:5433/x")
     assert "the database x on db,other" == opening.place("postgresql://db,other:5433/x")
     assert "the database x on a,b,c" == opening.place("postgresql://a,b,c/x?port=1,2")  # the driver says what is wrong
+
+
+async def test_a_certificate_that_is_not_trusted_is_named_with_what_to_do(tmp_path: Path) -> None:
+    tls, certificate = server_tls(tmp_path, "DNS:db.example")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await reader.readexactly(8)  # a request for TLS
+            writer.write(b"S")
+            await writer.start_tls(tls)
+            await reader.read()
+
+    async def remedy(parameters: str) -> str:
+        url = f"postgresql://me:secret@127.0.0.1:{port}/x?sslmode=verify-full{parameters}"
+        with pytest.raises(StoreUnusable) as caught:
+            await migrate(url)
+        assert "secret" not in caught.value.message
+        return caught.value.message.removeprefix(caught.value.problem).strip()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        other = tmp_path / "other"
+        other.mkdir()
+        _, untrusted = server_tls(other)
+        for parameters in (f"&sslrootcert={untrusted}", f"&sslrootcert={tmp_path / 'missing'}"):
+            assert "sslrootcert= and the file of the authority" in await remedy(parameters)
+        assert "Connect to a host name" in await remedy(f"&sslrootcert={certificate}")
 
 
 def test_hosts_of_one_name_are_reported_with_their_ports() -> None:

@@ -1,6 +1,7 @@
 """What doctor, the console's checks and the metrics say of webhooks (D24)."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +106,24 @@ def test_doctor_says_what_to_do_about_webhooks(acme: CommandLine) -> None:
     done = acme("doctor", **NO_PORTS, **changed)
     assert (1, True) == (done.code, "FAIL  webhooks: PETSTORE_WEBHOOK_SECRET is not the one" in done.out)
     assert "another text" not in done.out
+
+
+@pytest.mark.parametrize(("names", "reported"), [((), True), (("README",), True), (("5ed36f99.0",), False)])
+def test_doctor_says_if_the_machine_trusts_no_authority(
+    acme: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], reported: bool
+) -> None:
+    """Without the package ca-certificates, as in a minimal image. Only webhooks need them."""
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+
+    def found(**settings: str) -> list[tuple[str, bool]]:
+        results = acme("doctor", "--json", **NO_PORTS, **settings).json()
+        return [(r["level"], "ca-certificates" in r["remedy"]) for r in results if r["check"] == "certificates"]
+
+    assert [] == found()
+    assert [("warn", True)] * reported == found(**SETTINGS)
 
 
 @pytest.mark.settings(**SETTINGS)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import ssl
 import stat
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -25,7 +27,19 @@ LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 _RESPONSE_SECONDS = 5.0
 _MAX_RESPONSE = 10_000  # bytes
 _MIN_PREFIX_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
+_HASHED_NAME = re.compile(r"[0-9a-f]{8}\.[0-9]+")  # of a certificate, as OpenSSL looks for it in a directory
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
+
+
+def check_authorities() -> Iterator[CheckResult]:
+    """A warning if this machine trusts no authority: then no receiver of webhooks is, whose address is public."""
+    if ssl.create_default_context().cert_store_stats()["x509_ca"]:
+        return
+    folder = ssl.get_default_verify_paths().capath  # its files are read when a certificate is verified
+    if not folder or not any(_HASHED_NAME.fullmatch(each.name) for each in Path(folder).iterdir()):
+        message = "This machine has no certificates of authorities, so deliveries to https:// addresses fail."
+        remedy = "Install the package ca-certificates, or name their file in SSL_CERT_FILE; then restart the server."
+        yield CheckResult("certificates", "warn", message, remedy)
 
 
 def check_place(file: Path) -> list[CheckResult]:

@@ -86,6 +86,8 @@ def _settings(settings: Settings) -> list[CheckResult]:
 def _machine(settings: Settings, seen: _Seen) -> list[CheckResult]:
     file = store_file(settings)
     results = [] if file is None else machine.check_place(file)
+    if settings.webhook_secret is not None:
+        results += machine.check_authorities()
     return [*results, health.check_clock(seen.clock(), seen.ahead, seen.last_change)]
 
 

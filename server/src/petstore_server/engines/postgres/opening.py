@@ -156,7 +156,7 @@ async def connected(url: str, shared_maximum: SharedMaximum | None = None) -> As
         driver = await connect(url, _OPENING_SECONDS, Timelines(shared_maximum))
     except psycopg.Error as error:
         problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
-        raise StoreUnusable(problem, "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs.") from error
+        raise StoreUnusable(problem, _connection_remedy(str(error))) from error
     except TimeoutError:
         raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}.", "Check PETSTORE_DATABASE_URL.") from None
     try:
@@ -172,6 +172,19 @@ async def connected(url: str, shared_maximum: SharedMaximum | None = None) -> As
         raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
     finally:
         await driver.close()
+
+
+def _connection_remedy(reported: str) -> str:
+    """What to do about a connection that failed, by the text of libpq."""
+    if "does not match host name" in reported:
+        return "Connect to a host name that the certificate of PostgreSQL has."
+    if "certificate verify failed" in reported or "root certificate file" in reported:
+        return (
+            "Append to PETSTORE_DATABASE_URL sslrootcert= and the file of the authority that has signed "
+            "PostgreSQL's certificate. Those of public ones are in /etc/ssl/certs/ca-certificates.crt (the package "
+            "ca-certificates)."
+        )
+    return "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs."
 
 
 def url_problem(url: str) -> str | None:
