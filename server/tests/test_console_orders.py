@@ -24,6 +24,7 @@ from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.roles import Role
 from petstore_server.operations.audit import ACTIONS
 from petstore_server.operations.orders import export_orders
 from petstore_server.store import audit
@@ -412,6 +413,36 @@ async def test_orders_are_exported(console: Console, browser: Browser) -> None:
         assert "The disk is full." in await browser.get("/orders/export", 503)
         with pytest.raises(ServiceUnavailable):  # not even the names of the columns were written
             await anext(export_orders(console.store, "csv"))
+
+
+async def test_an_export_is_in_the_audit_log_but_not_among_the_last_changes(console: Console, browser: Browser) -> None:
+    await add_orders(console, Order(1), Order(2))
+    viewer = await console.another_browser().sign_in("bob", Role.VIEWER)
+    await viewer.http.get("/console/orders/export?format=json")
+    await browser.http.get("/console/orders/export?petId=7&status=pending&shipDateFrom=&sort=-id")
+    for refused in ("format=xml", "petId=cat"):
+        await browser.get(f"/orders/export?{refused}", 400)
+    found = [each for each in await log(console.store) if each.action == "orders.export"]
+    assert [("operator:bob", "orders", None), ("operator:ada", "orders", {"petId": "7", "status": "pending"})] == [
+        (each.actor, each.subject, each.after) for each in found
+    ]
+    page = await browser.get("/audit?action=orders.export")
+    assert (2, True) == (browser.page.count("<strong>Exported orders</strong>"), "pending" in page)
+    assert "Exported orders" not in await browser.get("/")
+
+
+async def test_orders_are_exported_while_the_audit_log_takes_nothing(
+    console: Console, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    await add_orders(console, Order(1))
+    with patch.object(console.store.audit, "record_export", side_effect=ServiceUnavailable("the disk is full")):
+        exported = await browser.http.get("/console/orders/export?format=jsonl")
+    assert (200, 1) == (exported.status_code, exported.text.count("\n"))
+    assert [("WARNING", "operator:ada", "The disk is full.")] == [
+        (each.levelname, vars(each)["actor"], vars(each)["reason"])
+        for each in caplog.records
+        if each.message == "export not recorded"
+    ]
 
 
 async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(

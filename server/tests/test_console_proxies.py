@@ -111,6 +111,60 @@ async def test_a_header_that_cannot_be_believed_is_refused_with_a_page_that_says
     assert reason in text_of(response), text_of(response)
 
 
+def refused(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    """The fields of the lines about refused sign-ins so far."""
+    names = ("peer", "reason", "operator", "omitted")
+    lines = [vars(each) for each in caplog.records if each.message == "sign-in refused"]
+    assert {"WARNING"} >= {line["levelname"] for line in lines}
+    return [{name: line[name] for name in names if name in line} for line in lines]
+
+
+async def test_a_refused_sign_in_is_logged_and_a_name_only_if_a_trusted_proxy_has_given_it(
+    proxied: Console, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = "The header x-forwarded-email came from 10.0.1.5, which PETSTORE_CONSOLE_PROXIES does not have."
+    role = (
+        "ada@example.com is signed in, but in no group that has a role. PETSTORE_CONSOLE_ROLES gives roles to groups."
+    )
+    await answer(proxied, ("X-Forwarded-Email", "eve\x1b[31m@example.com"), ADMINS, address="10.0.1.5")
+    await answer(proxied, ADA, ("X-Forwarded-Groups", "guests"))
+    await answer(proxied, ADA, ADMINS)
+    assert [
+        {"peer": "10.0.1.5", "reason": elsewhere},
+        {"peer": PROXY, "reason": role, "operator": "ada@example.com"},
+    ] == refused(caplog)
+    assert "eve" not in caplog.text
+
+
+async def test_a_link_that_does_not_work_is_logged_without_its_token(
+    proxied: Console, caplog: pytest.LogCaptureFixture
+) -> None:
+    browser = proxied.another_browser("192.0.2.7")
+    used, expired = await browser.link(), await browser.link()
+    assert 303 == (await browser.http.get(used)).status_code
+    proxied.clock.now += 3600
+    for link in (used, expired, "/console/sign-in?token=made-up", "/console/sign-in"):
+        assert 401 == (await proxied.another_browser("192.0.2.7").http.get(link)).status_code
+    assert [
+        {"peer": "192.0.2.7", "reason": "The link was used up, has expired, or was made for another store."}
+    ] * 4 == (refused(caplog))
+    tokens = [link.partition("token=")[2] for link in (used, expired)]
+    assert not any(token in str(vars(line)) for token in tokens for line in caplog.records)
+
+
+async def test_a_few_refused_sign_ins_are_logged_each_second_and_the_others_are_counted(
+    proxied: Console, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        for _ in range(8):
+            await answer(proxied, ADA)
+        proxied.clock.now += 1
+    assert [None] * 5 + [3] + [None] * 4 + [3] + [None] * 4 == [line.get("omitted") for line in refused(caplog)]
+    proxied.clock.now -= 3600  # it was wrong
+    await answer(proxied, ADA)
+    assert 16 == len(refused(caplog))
+
+
 async def test_a_name_in_another_encoding_is_refused_and_one_in_utf_8_is_shown(proxied: Console) -> None:
     browser = proxied.another_browser(PROXY, [ADMINS])
     for value, status in ((b"Zo\xeb", 403), ("Zoë".encode(), 200)):

@@ -7,7 +7,7 @@ import secrets
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console.forms import is_path
-from petstore_server.console.proxies import proxied_operator
+from petstore_server.console.proxies import RefusedSignIn, proxied_operator
 from petstore_server.console.security import delete_cookie, get_cookie, set_cookie
 from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.errors import ServiceUnavailable
@@ -15,6 +15,7 @@ from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _WANTED_SECONDS = 3600
+_WRONG_LINK = "The link was used up, has expired, or was made for another store."
 _IN_ADVANCE = re.compile("prefetch|prerender|preview", re.IGNORECASE)  # in a header that says why a page is fetched
 
 
@@ -24,7 +25,11 @@ async def identify(visit: Visit) -> None:
     Without a session, forms carry tokens of a secret of the operator's.
     """
     sources = visit.sources
-    proxied = proxied_operator(visit.request, sources.settings)
+    try:
+        proxied = proxied_operator(visit.request, sources.settings)
+    except RefusedSignIn as refused:
+        sources.refused_sign_ins.log(visit.request, refused.text, visit.now, refused.operator)
+        raise
     if proxied is not None:
         visit.token, _ = await asyncio.gather(sources.secret_of(proxied.name), sources.monitor.look())
         visit.operator, visit.role, visit.verified = proxied.name, proxied.role, True
@@ -55,6 +60,7 @@ async def sign_in(visit: Visit) -> Response:
         text = f"{error.explanation} Open the link again shortly. If it has been used up by then, make another one."
         raise RefusedRequest(503, "You cannot sign in now", text) from None
     if session is None:
+        visit.sources.refused_sign_ins.log(request, _WRONG_LINK, visit.now)
         return visit.page("signed_out.html", 401, link="used")
     root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
     response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))

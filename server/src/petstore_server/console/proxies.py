@@ -4,10 +4,12 @@ There is no session then: name and role come from the headers of each request. T
 connection; no header says where a request comes from (decision record 0025).
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from starlette.requests import Request
 
+from petstore_server.console.refused_sign_ins import peer_of
 from petstore_server.console.visit import RefusedRequest
 from petstore_server.domain.audit import check_operator_name
 from petstore_server.domain.errors import InvalidInput
@@ -23,13 +25,20 @@ class ProxiedOperator(NamedTuple):
     role: Role
 
 
+@dataclass(eq=False)
+class RefusedSignIn(RefusedRequest):
+    """A header that is not believed, or that gives no role. `operator` is the name, if a trusted proxy has given it."""
+
+    operator: str = ""
+
+
 def proxied_operator(request: Request, settings: Settings) -> ProxiedOperator | None:
-    """The operator whom the proxy names, None if the request names none. Raises RefusedRequest."""
+    """The operator whom the proxy names, None if the request names none. Raises RefusedSignIn."""
     header = settings.console_user_header
     names = _values(request, header)
     if header is None or not names:
         return None
-    peer = request.client.host if request.client else "a socket without an address"
+    peer = peer_of(request)
     if not is_console_proxy(peer, settings):
         raise _refused(f"The header {header} came from {peer}, which PETSTORE_CONSOLE_PROXIES does not have.")
     name = _name(header, names)
@@ -37,12 +46,12 @@ def proxied_operator(request: Request, settings: Settings) -> ProxiedOperator | 
     role = role_of(groups, settings.console_roles)
     if role is None:
         text = f"{name} is signed in, but in no group that has a role. PETSTORE_CONSOLE_ROLES gives roles to groups."
-        raise RefusedRequest(403, "You have no role here", text)
+        raise RefusedSignIn(403, "You have no role here", text, name)
     return ProxiedOperator(name, role)
 
 
 def _name(header: str, names: list[bytes]) -> str:
-    """The name in the header. Raises RefusedRequest unless it is one name, which the audit log can hold."""
+    """The name in the header. Raises RefusedSignIn unless it is one name, which the audit log can hold."""
     text = _text(header, names[0])
     if len(names) > 1 or "," in text:  # a program on the way may have joined them
         raise _refused(f"The header {header} was sent more than once, or holds more than one name.")
@@ -55,7 +64,7 @@ def _name(header: str, names: list[bytes]) -> str:
 
 
 def _groups(request: Request, header: str | None) -> set[str]:
-    """The groups in the header, none if there is no header. Raises RefusedRequest if it was sent more than once."""
+    """The groups in the header, none if there is no header. Raises RefusedSignIn if it was sent more than once."""
     lines = _values(request, header)
     if header is None or not lines:
         return set()
@@ -77,5 +86,5 @@ def _text(header: str, value: bytes) -> str:
         raise _refused(f"The header {header} is not in UTF-8.") from None
 
 
-def _refused(text: str) -> RefusedRequest:
-    return RefusedRequest(403, "This sign-in is refused", text)
+def _refused(text: str) -> RefusedSignIn:
+    return RefusedSignIn(403, "This sign-in is refused", text)

@@ -29,11 +29,7 @@ from petstore_server.operations.monitor import OLD_SECONDS
 from petstore_server.operations.orders import WITHOUT_OWNER
 from petstore_server.settings import describe_url
 
-SIGN_INS = (
-    "console.create_link",
-    "console.refuse",
-    "console.sign_in",
-)  # the actions that change nothing of the service
+WITHOUT_CHANGES = ("console.create_link", "console.refuse", "console.sign_in", "orders.export")
 
 SEEN_ORDERS = {VisibleOrders.ALL: "all orders", VisibleOrders.OWN: "its own orders only"}
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.recent_requests import RecentRequests
+from petstore_server.console.refused_sign_ins import RefusedSignIns
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.orders import Status
@@ -181,6 +182,7 @@ class Sources:
         self.imports = ImportJobs(settings.database_url, clock)
         self.requests = RecentRequests(service.collect, clock)
         self.recent = Cached(self.requests.report, missing=0.4, old=0.4, rest=0.0)  # unless a process does not answer
+        self.refused_sign_ins = RefusedSignIns()
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 

@@ -23,7 +23,7 @@ ACTIONS = (
     *(f"console.{change}" for change in ("create_link", "end_session", "end_sessions", "refuse", "sign_in")),
     *(f"key.{change}" for change in ("ban", "create", "revoke", "rotate", "unban")),
     *(f"order.{change}" for change in ("cancel", "complete", "place", "put", "ship", "update")),
-    *sorted(IMPORT_ACTIONS),
+    *sorted({"orders.export", *IMPORT_ACTIONS}),
     *(f"store.{change}" for change in ("backup", "copy", "restore")),
     *(f"webhook.{change}" for change in ("create", "delete", "edit", "end", "ping", "rotate", "stop")),
 )

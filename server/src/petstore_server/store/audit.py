@@ -1,7 +1,7 @@
 """The audit log: who changed what and when. A page or a count examines a bounded number of entries."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -100,6 +100,12 @@ class AuditLog(Part):
         """Record that a good backup was made at `actor.at` in a file of this name."""
         yield Execute("UPDATE petstore.store SET backed_up_at = %s WHERE one = 1", (actor.at,))
         yield record(actor, "store.backup", "store", Change(None, {"file": hide_keys(file)}))
+
+    @transaction
+    def record_export(self, filters: Mapping[str, str], actor: Actor) -> Work[None]:
+        """Record that an operator exported the orders that match the filters, as they were typed; all without any."""
+        hidden = {name: hide_keys(text) for name, text in filters.items()}
+        yield record(actor, "orders.export", "orders", Change(None, hidden or None))
 
     async def last_backup(self) -> float | None:
         """When the last good backup was made, in Unix seconds; None if there was none."""

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.forms import account_path, query_link
 from petstore_server.console.recent_requests import INTERVALS, PERCENTILES, SAMPLE_SECONDS, RecentReport
-from petstore_server.console.rendering import SIGN_INS, minutes
+from petstore_server.console.rendering import WITHOUT_CHANGES, minutes
 from petstore_server.console.sources import Reading, RequestHistory
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
@@ -39,7 +39,7 @@ async def overview(visit: Visit) -> Response:
             sources.order_counts.get(),
             visit.read(sources.accounts()),
             visit.read(store.keys.banned(visit.now, _TOP)),
-            visit.read(store.audit.page(AuditFilters(without=SIGN_INS), _RECENT)),
+            visit.read(store.audit.page(AuditFilters(without=WITHOUT_CHANGES), _RECENT)),
         ),
         _requests(visit),
     )
