@@ -1,4 +1,4 @@
-"""Puts into the package what is not in its sources: the commit, and the files of Swagger UI."""
+"""Puts into the package what is not in its sources: the commit, and the files of Swagger UI with its licenses."""
 
 import os
 import shutil
@@ -20,7 +20,10 @@ class BuildHook(BuildHookInterface[Any]):
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        _copy_swagger_ui(Path(self.root, "src/petstore_server/api/page/swagger"))
+        folder = Path(self.root, "src/petstore_server/api/page/swagger")
+        _copy_swagger_ui(folder)
+        for license_file in Path(self.root, "licenses/swagger-ui").iterdir():  # flask-swagger-ui has them in part
+            shutil.copy(license_file, folder)
         commit = os.environ.get("SOURCE_COMMIT") or _commit(self.root)
         if commit and version != "editable":  # an editable checkout changes
             file = Path(tempfile.mkdtemp()) / "commit.txt"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 _SERVER, _CLIENT = f"petstore_server-{__version__}", f"petstore_client-{__version__}"
 _WHOLE = f"petstore-{__version__}"
 _LOCKED = ("petstore-server.lock", "petstore-client.lock")
+_BUNDLED = "swagger-ui-bundle.js.LICENSE.txt"
 _INSTALL = f"""
 if command -v cc; then exit 1; fi
 cd release
@@ -88,6 +90,22 @@ def test_archives_hold_sources_license_commit_and_swagger_ui_but_no_tests(releas
     assert not [name for name in names if "tests" in name]
     with tarfile.open(release / f"{_CLIENT}.tar.gz") as archive:
         assert {f"{_CLIENT}/LICENSE", f"{_CLIENT}/CHANGELOG.md"} <= set(archive.getnames())
+
+
+def test_a_wheel_has_each_license_that_it_declares(release: Path) -> None:
+    with zipfile.ZipFile(release / f"{_SERVER}-py3-none-any.whl") as wheel:
+        info = f"{_SERVER}.dist-info"
+        metadata = message_from_bytes(wheel.read(f"{info}/METADATA"))
+        texts = {name: wheel.read(f"{info}/licenses/{name}").decode() for name in metadata.get_all("License-File", [])}
+        shown = {name.rpartition("/")[2] for name in wheel.namelist() if "/page/swagger/" in name}
+    assert "MIT AND Apache-2.0" == metadata["License-Expression"]
+    swagger = {f"licenses/swagger-ui/{name}" for name in ("LICENSE", "NOTICE", _BUNDLED)}
+    assert {"LICENSE", *swagger} == texts.keys()
+    assert texts["LICENSE"].startswith("MIT License\n")
+    assert "Apache License\n" in texts["licenses/swagger-ui/LICENSE"]
+    assert {"LICENSE", "NOTICE", _BUNDLED} <= shown
+    with zipfile.ZipFile(release / f"{_CLIENT}-py3-none-any.whl") as wheel:
+        assert f"{_CLIENT}.dist-info/licenses/LICENSE" in wheel.namelist()
 
 
 def test_the_archive_of_the_repository_has_what_operators_install_and_builds_wheels_that_name_the_commit(

@@ -5,7 +5,9 @@ import json
 import re
 from datetime import datetime
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree as ET
@@ -22,7 +24,7 @@ PATHS = [
     *("/", "/docs", "/docs/guide", "/docs/shop", "/docs/webhooks", "/docs/client", "/docs/generated"),
     *("/docs/versions", "/docs/changelog", "/docs/page.css"),
     *("/docs/page.js", "/docs/guide.js", "/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js"),
-    *("/docs/swagger-ui.css", "/docs/changelog.atom"),
+    *("/docs/swagger-ui-bundle.js.LICENSE.txt", "/docs/swagger-ui.css", "/docs/changelog.atom"),
     *("/openapi.json", "/openapi.yaml", "/openapi-v2.json", "/openapi-v2.yaml"),
 ]
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}
@@ -85,6 +87,18 @@ def test_every_document_has_security_and_caching_headers(documents: Documents) -
         assert ["default-src 'none'", "script-src 'self'"] == policy[:2]
         assert "frame-ancestors 'none'" in policy
         assert not re.search(r"unsafe|https?:|\*", headers[b"content-security-policy"].decode())
+
+
+def test_the_notices_that_swagger_ui_names_are_served_and_are_those_of_its_version(documents: Documents) -> None:
+    """For another version, copy the files of `licenses/swagger-ui` from the package swagger-ui-dist of npm."""
+    package = find_spec("flask_swagger_ui")
+    assert package
+    assert package.origin
+    assert "v5.34.0" == Path(package.origin).with_name("dist").joinpath("VERSION").read_text().strip()
+    [named] = re.findall(rb"please see (\S+) \*/", body(get(documents, "/docs/swagger-ui-bundle.js")))
+    notices = get(documents, f"/docs/{named.decode()}")
+    assert b"text/plain; charset=utf-8" == header_lines(notices)[b"content-type"]
+    assert body(notices).count(b"@license") > 3
 
 
 class Links(HTMLParser):

@@ -44,10 +44,16 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".png": "image/png",
+    ".txt": "text/plain; charset=utf-8",
     ".yaml": "application/yaml",
 }
 _OWN_FILES = ("page.css", "page.js", "guide.js")
-_SWAGGER_FILES = ("favicon-32x32.png", "swagger-ui-bundle.js", "swagger-ui.css")
+_SWAGGER_FILES = (
+    "favicon-32x32.png",
+    "swagger-ui-bundle.js",
+    "swagger-ui-bundle.js.LICENSE.txt",  # which the bundle names
+    "swagger-ui.css",
+)
 _MIN_CONTENTS = 4  # headings of a page that has a list of contents
 _GUIDE_PAGES = ("guide", "shop", "webhooks", "client", "generated", "versions", "changelog")
 """The Markdown files and, under `/docs`, the pages."""
