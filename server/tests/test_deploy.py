@@ -585,7 +585,10 @@ def test_the_manifests_of_kubernetes_agree_with_the_service_and_with_each_other(
         assert labels == manifests[name]["spec"]["selector"]
     for name in ("Deployment petstore", "PodDisruptionBudget petstore"):
         assert {"matchLabels": labels} == manifests[name]["spec"]["selector"]
-    assert {"matchLabels": labels} == manifests["NetworkPolicy petstore"]["spec"]["podSelector"]
+    [policy] = manifests["NetworkPolicy petstore"]["spec"]["podSelector"]["matchExpressions"]
+    each_pod = [each["spec"]["template"]["metadata"]["labels"] for each in (deployment, job)]
+    assert {"key": "app.kubernetes.io/name", "operator": "In"} == {name: policy[name] for name in ("key", "operator")}
+    assert policy["values"] == [each[policy["key"]] for each in each_pod]
     monitored = manifests["ServiceMonitor petstore"]["spec"]
     service = manifests["Service petstore-admin"]["metadata"]["labels"]
     assert monitored["selector"]["matchLabels"].items() <= service.items()
@@ -606,6 +609,22 @@ def test_the_settings_of_the_pods_are_valid(tmp_path: Path, webhooks: bool) -> N
     settings = read_settings({**image_environment(), **environ})
     assert (urls["database-url"], urls["redis-url"]) == (settings.database_url, settings.redis_url)
     assert urls.get("webhook-secret") == settings.webhook_secret
+
+
+def test_without_the_lines_that_the_settings_of_the_pods_name_the_store_is_the_sqlite_file_of_the_image() -> None:
+    text = (DEPLOY / "kubernetes/settings.yaml").read_text()
+    assert "On SQLite, remove these three lines.\n" in text
+    before, _, after = text.partition("these three lines.\n")
+    environ = parse_yaml(before + "".join(after.splitlines(keepends=True)[3:]))["data"]
+    settings = read_settings({**image_environment(), **environ})
+    assert ("sqlite:////var/lib/petstore/orders.db", None) == (settings.database_url, settings.redis_url)
+
+
+def test_the_network_policy_has_the_ports_of_sentinels_and_traces_as_comments() -> None:
+    text = (DEPLOY / "kubernetes/network.yaml").read_text()
+    shown = re.sub(r"^( +)# (- {protocol: TCP, port: \d+})", r"\1\2", text, flags=re.MULTILINE)
+    ports = [[each["port"] for each in parse_yaml(form)["spec"]["egress"][0]["ports"]] for form in (text, shown)]
+    assert [[53, 53, 5432, 6379], [53, 53, 5432, 6379, 26379, 4318]] == ports
 
 
 def test_webhooks_in_kubernetes_and_under_systemd_reach_public_addresses_and_no_private_network() -> None:

@@ -270,12 +270,13 @@ def test_a_network_of_mapped_addresses_is_one_of_ipv4(text: str, networks: list[
     assert networks == [str(each) for each in read_settings({"PETSTORE_TRUSTED_PROXIES": text}).trusted_proxies]
 
 
-def test_a_value_without_a_scheme_is_not_called_a_url() -> None:
+@pytest.mark.parametrize(("text", "shown"), [("orders.db", "not a URL"), ("", "empty")])
+def test_a_value_without_a_scheme_is_not_called_a_url(text: str, shown: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        read_settings({"PETSTORE_DATABASE_URL": "orders.db"})
+        read_settings({"PETSTORE_DATABASE_URL": text})
     assert str(caught.value) == (
         "PETSTORE_DATABASE_URL must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current "
-        "directory, or postgresql://USER@HOST/NAME; it is not a URL."
+        f"directory, or postgresql://USER@HOST/NAME; it is {shown}."
     )
 
 

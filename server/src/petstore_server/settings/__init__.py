@@ -298,7 +298,7 @@ def _shown(setting: Setting, environ: Mapping[str, str]) -> str:
     text = environ.get(setting.name, setting.default)
     if not setting.name.endswith("_URL"):
         return "not shown" if setting.secret else repr(text)
-    return describe_url(text) if "://" in text else "not a URL"
+    return describe_url(text) if "://" in text else "not a URL" if text else "empty"
 
 
 def _check_sign_in(settings: Settings) -> None:
