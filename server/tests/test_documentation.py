@@ -182,6 +182,15 @@ def test_lists_begin_after_an_empty_line(document: Path) -> None:
 
 
 @every_document
+def test_headings_stand_alone_and_no_line_is_repeated_by_the_next(document: Path) -> None:
+    lines = prose(document).splitlines()
+    pairs = list(itertools.pairwise(lines))
+    assert [] == [line for before, line in pairs if re.match("#{2,} ", line) and before]
+    text = [(before, line) for before, line in pairs if len(line) > 60 and not line.startswith("|")]
+    assert [] == [line for before, line in text if before[:60] == line[:60]]
+
+
+@every_document
 def test_named_modules_exist(document: Path) -> None:
     named = set(re.findall(r"[`>]([\w/]+\.py)[`\"]|\b(bench/\w+\.py)", document.read_text()))
     folders = (SOURCE, ROOT, ROOT / "server" / "tests", ROOT / "client" / "src" / "petstore_client")
