@@ -210,6 +210,9 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
             assert received > 1_000_000
         assert 0 == server.process.wait(timeout=PATIENCE)
     assert "Traceback" not in server.log.read_text()
+    begun, ended = [json.loads(line) for line in server.log.read_text().splitlines()][-2:]
+    assert ("draining", "SIGTERM", 4.0) == (begun["event"], begun["signal"], begun["delay_seconds"])
+    assert ("stopped", True) == (ended["event"], begun["timestamp"] < ended["timestamp"])
     assert [store.name] == [file.name for file in store.parent.iterdir() if file != server.log]
 
 

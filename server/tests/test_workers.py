@@ -150,7 +150,13 @@ def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals)
         assert 0 == server.process.wait(timeout=PATIENCE)
         assert time.monotonic() - began < 10 + busy()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-        assert "Traceback" not in server.log.read_text()
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+        assert not any("exception" in line for line in lines)
+        [draining] = [line for line in lines if line["event"] == "draining"]  # of the supervisor, once
+        assert (how.name, 600.0, server.process.pid) == tuple(
+            draining[name] for name in ("signal", "delay_seconds", "pid")
+        )
+        assert ["draining", "stopped"] == [line["event"] for line in lines][-2:]
 
 
 def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, redis: str) -> None:

@@ -170,17 +170,30 @@ class AdminServer(uvicorn.Server):
             await asyncio.sleep(0.01)
 
 
-def stop_signals() -> asyncio.Event:
+def stop_signals(drain_delay: float | None) -> asyncio.Event:
     """An event that SIGTERM and SIGINT set, and SIGHUP if a closed terminal can have sent it.
 
     Otherwise there is nothing to do on SIGHUP: settings are read at the start. Where it is ignored, it remains so.
+    The first signal is logged, with the `drain_delay` (seconds). A worker has None: its supervisor logs it.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, stop.set)
+    received = list[signal.Signals]()
+
+    def receive(number: signal.Signals) -> None:
+        if drain_delay is not None and not received:
+            _log.info("draining", extra={"signal": number.name, "delay_seconds": drain_delay})
+        received.append(number)
+        stop.set()
+
+    numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as with nohup
-        loop.add_signal_handler(signal.SIGHUP, stop.set if _has_terminal() else lambda: _log.info("SIGHUP ignored"))
+        if _has_terminal():
+            numbers.append(signal.SIGHUP)
+        else:
+            loop.add_signal_handler(signal.SIGHUP, lambda: _log.info("SIGHUP ignored"))
+    for number in numbers:
+        loop.add_signal_handler(number, receive, number)
     return stop
 
 
@@ -206,7 +219,7 @@ async def serve_until_stopped(
 
     `companion` runs from `on_ready` until the end; if it ends earlier, the server drains as well.
     """
-    stop = stop_signals()
+    stop = stop_signals(None if admin is None else settings.drain_delay_seconds)
     public = application.public_server()
     background = [asyncio.ensure_future(run_tasks(application.background))]
     admin_server = AdminServer(application.admin)

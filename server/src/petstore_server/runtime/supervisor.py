@@ -225,7 +225,7 @@ async def serve_with_workers(
 
     `given` are settings in addition to the environment's. Raises WorkerFailed if a worker cannot start, StoreUnusable.
     """
-    stop = stop_signals()
+    stop = stop_signals(settings.drain_delay_seconds)
     workers = Workers(listeners, overriding(os.environ, given))
     tasks = [asyncio.ensure_future(workers.start())]
     opened = contextlib.AsyncExitStack()
