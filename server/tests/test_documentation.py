@@ -182,7 +182,7 @@ def test_lists_begin_after_an_empty_line(document: Path) -> None:
 
 
 @every_document
-def test_headings_stand_alone_and_no_line_is_repeated_by_the_next(document: Path) -> None:
+def test_headings_follow_an_empty_line_and_no_line_repeats_the_one_before(document: Path) -> None:
     lines = prose(document).splitlines()
     pairs = list(itertools.pairwise(lines))
     assert [] == [line for before, line in pairs if re.match("#{2,} ", line) and before]
