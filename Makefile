@@ -99,8 +99,9 @@ dist: $(VENV)/.tools
 	@mkdir -p $(DIST) && rm -f $(DIST)/petstore[-_]* $(DIST)/SHA256SUMS
 	@for each in server client; do cd $(CURDIR)/$$each && shown=$$($(BIN)/python -m hatchling build -d $(abspath $(DIST)) 2>&1) || \
 		{ echo "$$shown" >&2; exit 1; }; done
-	@cp requirements/scale-out.lock $(DIST)/petstore-server.lock && cp requirements/client.lock $(DIST)/petstore-client.lock
-	@for each in server client; do $(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject $$each/pyproject.toml \
+	@cd requirements && cp scale-out.lock $(abspath $(DIST))/petstore-server.lock && \
+		cp otel.lock $(abspath $(DIST))/petstore-server-otel.lock && cp client.lock $(abspath $(DIST))/petstore-client.lock
+	@for each in server server-otel client; do $(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject $${each%-otel}/pyproject.toml \
 		--output-reproducible -o $(DIST)/petstore-$$each.cdx.json $(DIST)/petstore-$$each.lock || exit 1; done
 	@name=petstore-$$(cd server && $(BIN)/python -m hatchling version) && git archive --format=tar --prefix=$$name/ \
 		--add-virtual-file=$$name/server/src/petstore_server/commit.txt:$$(git rev-parse HEAD) HEAD | gzip -9n >$(DIST)/$$name.tar.gz

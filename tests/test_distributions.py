@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 _SERVER, _CLIENT = f"petstore_server-{__version__}", f"petstore_client-{__version__}"
 _WHOLE = f"petstore-{__version__}"
-_LOCKED = ("petstore-server.lock", "petstore-client.lock")
+_LOCKED = ("petstore-server", "petstore-server-otel", "petstore-client")
 _BUNDLED = "swagger-ui-bundle.js.LICENSE.txt"
 _INSTALL = f"""
 if command -v cc; then exit 1; fi
@@ -62,17 +62,18 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_the_release_has_wheels_archives_locks_and_bills_of_materials_with_their_sums(release: Path) -> None:
     archives = {f"{name}{end}" for name in (_SERVER, _CLIENT) for end in (".tar.gz", "-py3-none-any.whl")}
-    described = {*_LOCKED, "petstore-server.cdx.json", "petstore-client.cdx.json", f"{_WHOLE}.tar.gz"}
+    described = {f"{name}.{end}" for name in _LOCKED for end in ("lock", "cdx.json")} | {f"{_WHOLE}.tar.gz"}
     sums = dict(line.split("  ")[::-1] for line in (release / "SHA256SUMS").read_text().splitlines())
     assert archives | described == sums.keys()
     assert sums | {"SHA256SUMS": digests(release)["SHA256SUMS"]} == digests(release)
 
 
-@pytest.mark.parametrize("name", ["petstore-server", "petstore-client"])
+@pytest.mark.parametrize("name", _LOCKED)
 def test_a_bill_of_materials_lists_each_locked_package(release: Path, name: str) -> None:
     bill = json.loads((release / f"{name}.cdx.json").read_bytes())
     component = bill["metadata"]["component"]
-    assert ("CycloneDX", name, __version__) == (bill["bomFormat"], component["name"], component["version"])
+    assert ("CycloneDX", __version__) == (bill["bomFormat"], component["version"])
+    assert name.removesuffix("-otel") == component["name"]
     lines = (release / f"{name}.lock").read_text().splitlines()
     locked = {tuple(line.split(" ")[0].split("==")) for line in lines if line[:1].isalpha()}
     assert locked == {(part["name"], part["version"]) for part in bill["components"]}

@@ -85,7 +85,7 @@ class Containers:
         for name, text in {"containers.conf": _ENGINE, "storage.conf": _STORAGE, "pip.conf": _PIP}.items():
             (folder / name).write_text(text.format(folder=folder))
         (folder / "tmp").mkdir()
-        wheels = kept_wheels("3.13", "scale-out.lock")
+        wheels = kept_wheels("3.13", "run.lock", "scale-out.lock")
         self.offline = _OFFLINE.format(folder=folder, wheels=wheels)
         """Options of a build: base images and wheels come from this machine. Only apt uses the network."""
         self._environ = os.environ | {
@@ -170,6 +170,7 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
         run(service)
         engine.run(f"{inside} petstore doctor")
         assert "10001\n" == engine.run(f"{inside} id -u")
+        assert "No module named" in engine.run(f"{inside} python -c 'import flask' 2>&1 || true")
         trusted = "import os, ssl; print(ssl.SSLContext().load_verify_locations(os.environ['SSL_CERT_FILE']))"
         assert "None\n" == engine.run(f'{inside} python -c "{trusted}"')
         assert "Read-only file system" in engine.run(f"{inside} touch /opt/petstore/new 2>&1 || true")

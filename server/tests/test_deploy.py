@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from configparser import RawConfigParser
 from ipaddress import ip_network
@@ -520,16 +521,26 @@ def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     assert [["petstore"], ["serve"]] == entry
     assert "serve" in subcommands(command_line)
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
-    assert ["requirements/$LOCK.lock"] == re.findall(r"requirements/\S+\.lock", text)
+    assert ["requirements/run.lock", "requirements/$LOCK.lock"] == re.findall(r"requirements/\S+\.lock", text)
     assert ["scale-out"] == re.findall(r"^ARG LOCK=(\S+)$", text, re.MULTILINE)
     assert (ROOT / "requirements" / "otel.lock").exists()
 
 
 def test_the_lock_file_for_several_hosts_adds_the_drivers_to_the_one_for_a_single_host() -> None:
     single, several, traced = locked("run"), locked("scale-out"), locked("otel")
-    assert single.items() <= several.items() <= traced.items()
+    built_with = {"editables", "flask-swagger-ui", "hatchling"}
+    assert built_with <= single.keys() - traced.keys(), "they are not installed where the service runs"
+    assert locked("client").keys().isdisjoint({*built_with, "flask", "werkzeug"})
+    assert direct_dependencies() <= several.keys()
+    assert {name: single[name] for name in single.keys() & several.keys()}.items() <= several.items() <= traced.items()
     assert {"psycopg", "psycopg-binary", "redis"} <= several.keys() - single.keys()
     assert several.items() <= locked("dev").items() | single.items()
+
+
+def direct_dependencies() -> set[str]:
+    """The names of the libraries that the server always needs."""
+    project = tomllib.loads((ROOT / "server/pyproject.toml").read_text())["project"]
+    return {re.split(r"[><=;\[ ]", requirement)[0] for requirement in project["dependencies"]}
 
 
 def locked(name: str) -> dict[str, str]:
