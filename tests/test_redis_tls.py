@@ -100,6 +100,7 @@ def test_a_failed_check_of_the_certificate_is_reported_as_one(
     assert (2, True) == (done.returncode, problem in done.stderr), done.stderr
     doctor = petstore(store, "doctor", **environ)
     assert problem.partition(":")[0] in doctor.stdout
+    assert "its authority in PETSTORE_REDIS_CA_FILE" in " ".join(doctor.stdout.split())
     for text in (done.stderr, doctor.stdout):
         assert "not permitted" not in text
         assert PASSWORD not in text

@@ -144,6 +144,11 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
     except ServiceUnavailable as error:
         message = f"Limits cannot be counted at {describe_url(settings.redis_url or '')} ({error.reason})."
         remedy = "Check that Redis runs there and accepts this user; until then each process counts limits on its own."
+        if "certificate is not trusted" in error.reason:
+            remedy = (
+                "Use a host name that the certificate has, and name the file of its authority in "
+                "PETSTORE_REDIS_CA_FILE. If that is empty, the authorities of the package ca-certificates are trusted."
+            )
         return [CheckResult("redis", "fail", message, remedy)]
 
 
