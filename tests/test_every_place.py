@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx2
 import pytest
 
+from bench.orders import FILTERS
 from petstore_client import v2
 from petstore_client.testing import FakePetstore
 from petstore_server.api.contracts import CONTRACTS
@@ -199,6 +201,12 @@ def test_the_fake_service_has_every_filter() -> None:
         assert [1] == [order.id for order in petstore.v2.list_orders().data]
         for name, arguments in EXCLUDING.items():
             assert [] == petstore.v2.list_orders(**arguments).data, name
+
+
+def test_the_bench_measures_every_filter() -> None:
+    measured = {name for values in FILTERS.values() for value in values for name, _ in parse_qsl(value.parameters)}
+    unmeasured = {"reference", "sort", "limit", "cursor"}  # its orders have no references
+    assert set(LIST_ORDERS.all) - unmeasured == measured, "FILTERS of bench/orders.py has other filters"
 
 
 def test_every_setting_is_used() -> None:
