@@ -184,6 +184,24 @@ def test_the_page_of_the_client_names_every_operation_of_version_2() -> None:
     assert [] == [name for name in methods if f"`{name}" not in text]
 
 
+def test_the_page_of_the_client_names_every_filter() -> None:
+    text = " ".join((GUIDE / "client.md").read_text().split())
+    arguments, options = (
+        re.search(r"Both lists take ([^.]*)\.", text),
+        re.search(r"[^.]* the list comes from version 2", text),
+    )
+    assert arguments
+    assert options
+    names = v2.Filters.__annotations__
+    assert [] == [name for name in names if f"`{name}`" not in arguments[0]]
+    assert [] == [name for name in names if f"`--{name.replace('_', '-')}`" not in options[0]]
+
+
+def test_the_page_of_the_shop_has_every_operation_of_its_systems() -> None:
+    shown = set(re.findall(r"^\| `(\w+)` \|", (GUIDE / "shop.md").read_text(), re.MULTILINE))
+    assert {name for *_, name, scopes in EVERY_OPERATION if "orders:manage" in scopes} - shown == set()
+
+
 def test_the_guide_has_every_parameter_of_lists() -> None:
     shown = [name for names, *_ in table(GUIDE / "guide.md", "parameters") for name in names.split(", ")]
     assert list(LIST_ORDERS.all) == shown
