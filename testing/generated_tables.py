@@ -2,7 +2,7 @@
 
     .venv/bin/python -m testing.generated_tables
 
-writes them; `test_documentation.py` fails while they differ.
+writes them; `test_documents.py` fails while they differ.
 """
 
 import ast

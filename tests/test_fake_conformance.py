@@ -4,15 +4,16 @@ import asyncio
 import json
 import random
 import re
-from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import httpx2
 import pytest
@@ -25,6 +26,7 @@ from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.checked_clients import checked_async_client, contract
+from testing.contract import resolved
 from testing.deployment import Deployment
 from testing.partners import set_orders
 from testing.served_fake import serving
@@ -41,6 +43,46 @@ SEEDED = [
     Stored(4, quantity=-5, complete=False, reference="B"),
 ]
 TIMES = "createdAt", "updatedAt"
+DOCUMENT = contract().versions["v2"].document
+IN_BATCHES: list[str] = DOCUMENT["components"]["schemas"]["BatchOperation"]["properties"]["operation"]["enum"]
+# In their order as texts, too.
+TIMES_IN_ORDER = ["2026-01-01T00:00:00Z", "2026-11-20T12:00:00Z", "2026-11-20T14:00:00.5+02:00", "2027-01-01T00:00:00Z"]
+MEMBERS = {"OrderReplacement": "order", "OrderCorrection": "changes", "Shipment": ""}
+"""The member of an operation of a batch that has what a request has as its body; without one, it has the fields."""
+
+
+class Change(NamedTuple):
+    """How a request changes one order; `body` is the name of the schema of its body, or empty."""
+
+    method: str
+    path: str
+    body: str
+
+
+def documented() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The method, the path and the description of each operation of version 2."""
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            yield method.upper(), f"/v2{path}", operation
+
+
+def changes() -> Iterator[tuple[str, Change]]:
+    """The operations of version 2 that change one order, by their names in batches."""
+    for method, path, operation in documented():
+        if path.startswith(f"{ORDERS}/{{orderId}}") and method != "GET":
+            content = operation.get("requestBody", {}).get("content", {})
+            bodies = {each["schema"]["$ref"].rpartition("/")[2] for each in content.values()} or {""}
+            yield operation["operationId"].removesuffix("Order"), Change(method, path, *bodies)
+
+
+CHANGES = dict(changes())
+OPERATIONS = [(method, path) for method, path, _ in documented()]
+FILTERS: dict[str, dict[str, Any]] = {
+    each["name"]: each["schema"]
+    for each in (resolved(part, DOCUMENT) for part in DOCUMENT["paths"]["/store/orders"]["get"]["parameters"])
+    if each["in"] == "query" and each["name"] != "cursor"
+}
+"""The schemas of the parameters of listOrders."""
 
 
 @dataclass
@@ -58,11 +100,13 @@ class Side:
     changed: dict[int, str] = field(default_factory=dict)
     webhooks: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    cursor: str = ""
 
     async def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> dict[str, Any]:
         """Send a request, and return what both services must agree on; `@3-1` is the latest ETag but one of order 3.
 
-        `wh@0` is the identifier of the first webhook, `token@0` the first token, and `hook@` the URL of the receiver.
+        `wh@0` is the identifier of the first webhook, `token@0` the first token, `cursor@` the last cursor, and `hook@`
+        the URL of the receiver.
         """
         path, body = self._with_own(path), self._with_own(body)
         given = {name: re.sub(r"@(-?\d+)-(\d)", self._etag, value) for name, value in headers.items()}
@@ -81,7 +125,7 @@ class Side:
 
     def _with_own(self, content: Any) -> Any:
         text = re.sub(r"(wh|token)@(\d)", self._named, json.dumps(content))
-        return json.loads(text.replace("hook@", self.hook))
+        return json.loads(text.replace("hook@", self.hook).replace("cursor@", self.cursor))
 
     def _named(self, found: re.Match[str]) -> str:
         return (self.webhooks if found[1] == "wh" else self.tokens)[int(found[2])]
@@ -105,12 +149,21 @@ class Side:
             found |= self._webhook(content)
         if "milliseconds" in content:
             found = {"status": content["status"], "excerpt": content["excerpt"]} if "status" in content else {}
-        if "next" in content:
-            self.tokens.append(content["next"])
-            found["next"] = len(set(self.tokens))
+        if "windows" in content:  # what a key has used; the fake has a plan of its own
+            return sorted(content)
+        found |= self._positions(content)
         if "updatedAt" in content:
             found["moved"] = self.changed.get(content["id"]) != content["updatedAt"]
             self.changed[content["id"]] = content["updatedAt"]
+        return found
+
+    def _positions(self, content: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "nextCursor" in content:
+            self.cursor, found["nextCursor"] = content["nextCursor"], True
+        if "next" in content:
+            self.tokens.append(content["next"])
+            found["next"] = len(set(self.tokens))
         return found
 
     def _webhook(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -194,6 +247,7 @@ class Requests:
             "reference": ["A", "B", "C", None] if reference else [f"R{self._count}", None],
             "account": [*self._accounts, None, "unknown"],
         }
+        assert set(names) <= values.keys(), "Requests.fields has no values of a field"
         chosen = [name for name in names if self._random.random() < 0.35]
         wrong = self._random.random() < 0.1
         given = {name: self._random.choice(values[name] if wrong else values[name][:3]) for name in chosen}
@@ -202,18 +256,15 @@ class Requests:
     def order_id(self) -> int:
         return self._random.choice([1, 2, 3, 4, 5, 6, 8, 2**60])
 
-    def operation(self, *, reference: bool = True) -> dict[str, Any]:
+    def operation(self, kinds: Iterable[str] = CHANGES, *, reference: bool = True) -> dict[str, Any]:
         """One operation, as `batchOrders` takes it."""
-        kind = self._random.choice(["put", "put", "update", "update", "ship", "complete", "cancel"])
-        order_id = self.order_id()
+        kind = self._random.choice([*kinds, "put", "update"])
+        order_id, body = self.order_id(), CHANGES[kind].body
         found: dict[str, Any] = {"operation": kind, "orderId": order_id}
-        correctable = "petId", "quantity", "shipDate", "complete", "reference"
-        if kind == "put":
-            found["order"] = self.fields(*correctable, "status", "account", reference=reference)
-        elif kind == "update":
-            found["changes"] = self.fields(*correctable, reference=reference)
-        elif kind == "ship" and self._random.random() < 0.5:
-            found |= self.fields("shipDate", reference=reference)
+        if body:
+            assert body in MEMBERS, f"MEMBERS lacks the body of {kind}Order"
+            fields = self.fields(*DOCUMENT["components"]["schemas"][body]["properties"], reference=reference)
+            found |= {MEMBERS[body]: fields} if MEMBERS[body] else fields
         if self._random.random() < 0.3:
             tag = f'"@{order_id}-{self._random.choice([0, 0, 1, 2])}"'
             forms = [tag, tag, "*", f"W/{tag}", f'"x", {tag[:-1]}-gzip"', "unquoted"]
@@ -226,7 +277,7 @@ class Requests:
         """A request of its own, or a batch."""
         choice = self._random.random()
         if choice < 0.15:
-            operations = [self.operation(reference=False) for _ in range(self._random.randrange(1, 7))]
+            operations = [self.operation(IN_BATCHES, reference=False) for _ in range(self._random.randrange(1, 7))]
             return "POST", f"{ORDERS}/batch", {"operations": operations}, {}
         if choice < 0.25:
             return "GET", f"{ORDERS}/{self.order_id()}", None, {}
@@ -235,20 +286,41 @@ class Requests:
             return "POST", ORDERS, order, {"idempotency_key": str(self._random.random())}
         return request_of(self.operation())
 
+    def query(self) -> str:
+        """The query of a list, with some of its parameters."""
+        given = {name: self._value(schema) for name, schema in FILTERS.items() if self._random.random() < 0.3}
+        if {"shipDateFrom", "shipDateTo"} <= given.keys():
+            given["shipDateFrom"], given["shipDateTo"] = sorted([given["shipDateFrom"], given["shipDateTo"]])
+        return urlencode(given, doseq=True)
+
+    def _value(self, schema: dict[str, Any]) -> Any:
+        schema = resolved(schema, DOCUMENT)
+        match schema:
+            case {"type": "array"}:
+                return [self._value(schema["items"]) for _ in range(self._random.randrange(1, 3))]
+            case {"enum": values}:
+                return self._random.choice(values)
+            case {"type": "integer"}:
+                return self._random.choice([1, 2, 3, 7])
+            case {"type": "boolean"}:
+                return self._random.choice(["true", "false"])
+            case {"format": "date-time"}:
+                return self._random.choice(TIMES_IN_ORDER)
+        assert schema["type"] == "string", f"Requests has no values of {schema}"
+        return self._random.choice("ABC")
+
 
 def request_of(operation: dict[str, Any]) -> tuple[str, str, Any, dict[str, str]]:
     """An operation as a request of its own."""
-    path, kind = f"{ORDERS}/{operation['orderId']}", operation["operation"]
+    change = CHANGES[operation["operation"]]
     names = {"if_match": "ifMatch", "if_none_match": "ifNoneMatch"}
     headers = {header: operation[name] for header, name in names.items() if name in operation}
-    method, suffix, body = {
-        "put": ("PUT", "", operation.get("order")),
-        "update": ("PATCH", "", operation.get("changes")),
-        "ship": ("POST", "/ship", {n: v for n, v in operation.items() if n in ("shipDate", "colour")} or None),
-        "complete": ("POST", "/complete", None),
-        "cancel": ("DELETE", "", None),
-    }[kind]
-    return method, path + suffix, body, headers
+    if member := MEMBERS.get(change.body):
+        body = operation.get(member)
+    else:
+        common = {"operation", "orderId", *names.values()}
+        body = {name: value for name, value in operation.items() if name not in common} or None
+    return change.method, change.path.format(orderId=operation["orderId"]), body, headers
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -293,6 +365,23 @@ async def test_an_account_that_sees_its_own_orders_gets_the_same_responses(
         assert "own" == usage.json()["orders"]
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_lists_are_the_same(service: Service, stack: AsyncExitStack, seed: int) -> None:
+    both = await both_services(service, stack)
+    requests = Requests(seed, both.accounts)
+    for _ in range(20):
+        method, path, body, headers = request_of(requests.operation())
+        await both(method, path, body, **headers)
+    sizes = Counter[int]()
+    for _ in range(60):
+        query = requests.query()
+        page = await both("GET", f"{ORDERS}?{query}")
+        sizes[len(page["body"].get("data", ()))] += 1
+        while "nextCursor" in page["body"]:
+            page = await both("GET", f"{ORDERS}?{query}&cursor=cursor@")
+    assert len(sizes) > 3
+
+
 @pytest.mark.settings(PETSTORE_ASSIGNED_IDS_FROM="1000")
 async def test_assigned_identifiers_are_reserved_the_same(service: Service, stack: AsyncExitStack) -> None:
     both = await both_services(service, stack, assigned_ids_from=1000)
@@ -316,10 +405,12 @@ async def test_assigned_identifiers_are_reserved_the_same(service: Service, stac
 async def test_each_scope_allows_the_same(service: Service, stack: AsyncExitStack, scopes: frozenset[Scope]) -> None:
     both = await both_services(service, stack, scopes)
     found = set()
-    for kind in ("put", "update", "ship", "complete", "cancel"):
-        operation: dict[str, Any] = {"operation": kind, "orderId": 4, **({"order": {}} if kind == "put" else {})}
-        operation |= {"changes": {"quantity": 1}} if kind == "update" else {}
-        found.add((await both("POST", f"{ORDERS}/batch", {"operations": [operation]}))["status"])
+    for kind, change in CHANGES.items():
+        operation: dict[str, Any] = {"operation": kind, "orderId": 4}
+        if member := MEMBERS.get(change.body):
+            operation[member] = {"quantity": 1}
+        if kind in IN_BATCHES:
+            found.add((await both("POST", f"{ORDERS}/batch", {"operations": [operation]}))["status"])
         method, path, body, headers = request_of(operation)
         found.add((await both(method, path, body, **headers))["status"])
     assert 403 in found
@@ -492,6 +583,16 @@ async def test_webhooks_are_managed_the_same(service: Service, stack: AsyncExitS
         assert seen == {(200, None), (201, None), (204, None), *errors}
         [(_, _, signatures, ping)] = receivers.messages()
         assert ("v1,HMAC v1,HMAC", "ping") == (signatures, ping["type"])
+
+
+@with_webhooks
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+async def test_every_operation_gives_the_same_response(
+    service: Service, stack: AsyncExitStack, method: str, path: str
+) -> None:
+    both = await both_services(service, stack, frozenset(Scope))
+    body: dict[str, Any] | None = {} if method in ("POST", "PUT", "PATCH") else None
+    await both(method, path.format(orderId=1, webhookId="wh_1"), body)
 
 
 WRONG_BODIES: list[Any] = [[], {}, {"url": None}, {"url": ""}, {"url": "ftp://x"}, {"url": "hook@", "more": 1}]

@@ -25,7 +25,7 @@ ZERO = re.compile(
     r"|postgresql|start_timestamp|clock_ahead|webhook_lag"
 )
 """Queries that show zero while nothing is wrong."""
-LISTS = "/v1/store/orders"
+LISTS, PAGES = "/v1/store/orders", "/v2/store/orders"
 BANS = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "2"}
 BANS |= {"PETSTORE_BAN_SECONDS": "1", "PETSTORE_BAN_MAX_SECONDS": "1"}
 
@@ -59,6 +59,7 @@ def test_every_panel_of_the_dashboard_shows_what_the_server_did(tmp_path: Path) 
                 number += 1
                 tag = client.get(LISTS).headers["ETag"]
                 assert 304 == client.get(LISTS, headers={"If-None-Match": tag}).status_code
+                assert 200 == client.get(PAGES).status_code
                 assert 204 == client.delete(f"{LISTS}/{number}").status_code
                 assert {200, 429} >= {hasty.get(LISTS).status_code for _ in range(5)}
                 time.sleep(0.2)

@@ -196,6 +196,7 @@ def test_the_image_serves_on_a_volume_and_writes_nowhere_else(engine: Containers
 
 
 def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_path: Path) -> None:
+    needs.module("podman_compose")
     build, start_engines, migrate, start, create_account = commands("compose.yaml")
 
     engine.add_engines()

@@ -33,6 +33,7 @@ FILTERS: dict[str, st.SearchStrategy[Any]] = {
     "pet_id": st.none() | st.integers(1, 2),
     "complete": st.none() | st.booleans(),
     "ship_date_from": DATES,
+    "ship_date_to": DATES,
     "updated_from": DATES,
     "reference": st.sampled_from([None, "a", ("a", "b")]),
     "sort": st.sampled_from(["id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"]),
@@ -64,6 +65,10 @@ def expected(orders: Iterable[v2.Order], filters: dict[str, Any]) -> list[int]:
             filters["ship_date_from"] is None
             or (order.ship_date is not None and order.ship_date >= filters["ship_date_from"])
         )
+        and (
+            filters["ship_date_to"] is None
+            or (order.ship_date is not None and order.ship_date < filters["ship_date_to"])
+        )
         and (filters["updated_from"] is None or order.updated_at >= filters["updated_from"])
     ]
     name = filters["sort"].removeprefix("-")
@@ -72,6 +77,10 @@ def expected(orders: Iterable[v2.Order], filters: dict[str, Any]) -> list[int]:
     dated = [order for order in found if getattr(order, attribute) is not None]
     dated.sort(key=lambda order: getattr(order, attribute), reverse=filters["sort"].startswith("-"))
     return [order.id for order in [*dated, *(order for order in found if getattr(order, attribute) is None)]]
+
+
+def test_the_model_has_every_filter() -> None:
+    assert {*v2.Filters.__annotations__, "limit"} == FILTERS.keys()
 
 
 @settings(max_examples=30, deadline=None)

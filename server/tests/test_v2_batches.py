@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.api.v2.bodies import MAX_BATCH, MAX_OPERATIONS
+from petstore_server.api.v2.bodies import MAX_BATCH_BYTES, MAX_OPERATIONS, MEMBERS
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Scope
@@ -71,6 +71,16 @@ async def test_operations_on_one_order_are_carried_out_in_their_sequence(service
     actions = [entry.action for entry in await log(service.backend.store) if entry.subject == "order:7"]
     expected = ["put", "update", "ship", "complete", "update", "complete"]
     assert [f"order.{action}" for action in expected] == actions
+
+
+async def test_an_operation_that_is_not_implemented_is_an_internal_error_and_changes_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEMBERS, "hold", "")
+    await service.orders(Order(1))
+    client = await partner(service, ALL)
+    assert [(500, "internal_error")] == [outcome(result) for result in await client.results(operation("hold", 1))]
+    assert {1: Status.PENDING} == await statuses(service)
 
 
 MALFORMED: list[Any] = [
@@ -197,9 +207,9 @@ async def test_a_batch_has_256_kib_at_most_and_other_bodies_64(service: Service,
         finally:
             writer.close()
 
-    accepted = await send(BATCH, MAX_BATCH)
+    accepted = await send(BATCH, MAX_BATCH_BYTES)
     assert (200, 404) == (accepted.status, accepted.json["results"][0]["status"])
-    for path, size, limit in ((BATCH, MAX_BATCH + 1, "256 KiB"), (f"{ORDERS}/1/ship", 64 * 1024 + 1, "64 KiB")):
+    for path, size, limit in ((BATCH, MAX_BATCH_BYTES + 1, "256 KiB"), (f"{ORDERS}/1/ship", 64 * 1024 + 1, "64 KiB")):
         refused = await send(path, size)
         assert (413, True) == (refused.status, limit in refused.json["message"])
     assert 400 == (await send(f"{ORDERS}/1/ship", 64 * 1024)).status

@@ -69,7 +69,6 @@ async def partner(service: Service, scopes: frozenset[Scope] = DEFAULT_SCOPES) -
     return Partner(service, await service.key(account, scopes=scopes))
 
 
-@embedded
 async def test_orders_are_found_by_their_references(service: Service) -> None:
     await service.orders(Order(1, reference="A"), Order(2, reference="B"), Order(3))
     client = await partner(service)

@@ -2,10 +2,11 @@
 
 import json
 import re
+from collections import Counter
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from itertools import product
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import quote
 
 import pytest
@@ -162,6 +163,22 @@ def test_a_cursor_is_read_in_every_process_for_its_query_and_its_store_only(
     for cursors, asked in others:
         with pytest.raises(InvalidCursor):
             cursors.decode(text, asked)
+
+
+VALUES: dict[Any, list[Any]] = {
+    frozenset[Status]: [frozenset({status}) for status in Status],
+    frozenset[str]: [frozenset({text}) for text in ("5", "shipped", "pending", "True")],
+    int | None: [0, 1, 5],
+    bool | None: [False, True],
+}
+
+
+def test_a_cursor_is_bound_to_each_filter() -> None:
+    given = [
+        Filters()._replace(**{name: value}) for name, kind in get_type_hints(Filters).items() for value in VALUES[kind]
+    ]
+    digests = Counter(query_digest(filters, Sort()) for filters in (Filters(), *given))
+    assert [] == [each for each in given if digests[query_digest(each, Sort())] > 1], "others have the same digest"
 
 
 @given(POSITIONS, st.integers(0, 39), st.characters())

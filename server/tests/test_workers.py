@@ -21,9 +21,10 @@ from petstore_server.api.admin import DRAINING, Readiness
 from petstore_server.runtime import servers, supervisor
 from petstore_server.runtime.worker import WorkerReport
 from petstore_server.telemetry.logs import configure_logging
-from testing.process import UNLIMITED, Server, new_key, petstore, petstore_process, serving, serving_as
+from testing.process import UNLIMITED, Server, new_key, petstore, petstore_process, put_orders, serving, serving_as
 from testing.redis_engine import shared_redis, wait_for_redis
 from testing.subprocesses import PATIENCE, busy, descendants, within
+from testing.webhook_messages import SETTINGS
 from testing.wire import before, codes, send_all
 
 ORDERS = "/v1/store/orders"
@@ -71,6 +72,28 @@ def test_workers_read_the_file_with_a_secret_themselves(store: Path, redis: str,
         key, _ = new_key(store)
         assert {"200": 60, "rate_limit_exceeded": 40} == send(server, key, 100)
         assert redis not in Path(f"/proc/{workers(server)[0]}/environ").read_text()
+
+
+def test_metrics_have_once_what_each_worker_sees_of_the_store(store: Path, redis: str, tmp_path: Path) -> None:
+    put_orders(store, 3)
+    new_key(store, "acme", UNLIMITED)
+    for command in (
+        ("db", "backup", f"{tmp_path / 'backup.db'}"),
+        ("webhooks", "create", "acme", "https://shop.example"),
+    ):
+        assert 0 == petstore(store, *command, **SETTINGS).returncode
+    counted = re.compile(r"\w+_(total|bucket|count|sum)\b")
+
+    def read(workers: str) -> dict[str, float]:
+        settings = {"PETSTORE_REDIS_URL": redis, **SETTINGS}
+        with serving_as(store, ["--workers", workers], settings, wait_for_redis) as server:
+            within(PATIENCE, lambda: "petstore_webhooks" in str(server.metrics()))
+            return {name: value for name, value in server.metrics().items() if not counted.match(name)}
+
+    one, two = read("1"), read("2")
+    assert 2 == two["petstore_workers"]
+    doubled = [name for name, value in one.items() if value and 2 * value == two.get(name)]
+    assert [] == doubled, "add them to _SAME of telemetry/metrics.py, or except here a sum of parts"
 
 
 def test_both_workers_take_connections_and_count_as_one_and_metrics_sum_them(store: Path, server: Server) -> None:

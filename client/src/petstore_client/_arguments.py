@@ -68,7 +68,7 @@ def new_order(
     return json.dumps(body).encode(), key
 
 
-def change(operation: v2.BatchOperation) -> dict[str, Any]:
+def batch_operation(operation: v2.BatchOperation) -> dict[str, Any]:
     """The operation as `batchOrders` takes it. Raises as `query` does."""
     values = {field.name: getattr(operation, field.name) for field in fields(operation)}
     names = "order_id", "if_match", "create_only"
@@ -78,7 +78,7 @@ def change(operation: v2.BatchOperation) -> dict[str, Any]:
         case v2.Put():
             found["order"] = _given(values)
         case v2.Update():
-            found["changes"] = _changes(values)
+            found["changes"] = _api_fields(values)
         case v2.Ship():
             found |= _given(values)
     if if_match is not None:
@@ -96,13 +96,13 @@ def entity_tags(if_match: object) -> str:
     return text
 
 
-def changes(operations: Iterable[v2.BatchOperation]) -> list[tuple[v2.BatchOperation, dict[str, Any]]]:
+def batch_operations(operations: Iterable[v2.BatchOperation]) -> list[tuple[v2.BatchOperation, dict[str, Any]]]:
     """The operations of `batch_orders`, each with what it is in the API. Raises as `query` does."""
     found = list(operations)
     for each in found:
         if type(each) not in _KINDS:
             raise _wrong("An operation", "a Put, Update, Ship, Complete or Cancel of petstore_client.v2", each)
-    return [(each, change(each)) for each in found]
+    return [(each, batch_operation(each)) for each in found]
 
 
 def webhook_id(value: object) -> str:
@@ -115,15 +115,15 @@ def webhook_id(value: object) -> str:
 
 def webhook(values: Mapping[str, object]) -> bytes:
     """The body of a request with these fields of a webhook, without those that are UNSET. Raises as `query` does."""
-    return json.dumps(_changes(values)).encode()
+    return json.dumps(_api_fields(values)).encode()
 
 
 def _given(values: Mapping[str, object]) -> dict[str, Any]:
     """The fields of an order that have a value, by their names in the API."""
-    return _changes({name: value for name, value in values.items() if value is not None})
+    return _api_fields({name: value for name, value in values.items() if value is not None})
 
 
-def _changes(values: Mapping[str, object]) -> dict[str, Any]:
+def _api_fields(values: Mapping[str, object]) -> dict[str, Any]:
     """The fields of an order or a webhook that are not UNSET, by their names in the API. None removes a value."""
     given = {name: value for name, value in values.items() if value is not v2.UNSET}
     checks = {name: _FIELDS[name] for name in given}

@@ -232,7 +232,7 @@ class _Part:
         for place, result in self._results.items():
             operation, change, _ = self._items[place]
             if result.status == 200 and result.order is None:
-                asked[place] = operation, arguments.change(v2.Update(change["orderId"]))
+                asked[place] = operation, arguments.batch_operation(v2.Update(change["orderId"]))
             elif (
                 result.status == 412 and "ifNoneMatch" in change and result.error and result.error.may_have_been_applied
             ):

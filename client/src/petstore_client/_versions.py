@@ -200,7 +200,7 @@ class V2:
         before. All operations may be sent again: what is done is then unchanged, or a ConflictError `order_already_…`.
         Raises PermissionDeniedError.
         """
-        changes = arguments.changes(operations)
+        changes = arguments.batch_operations(operations)
         return self._client._run(shop.batch_orders(self._client._session, changes))
 
     @property
@@ -209,7 +209,7 @@ class V2:
         return Webhooks(self._client)
 
     def _change(self, operation: v2.BatchOperation) -> v2.Order:
-        return self._client._run(shop.change_order(self._client._session(), arguments.change(operation)))
+        return self._client._run(shop.change_order(self._client._session(), arguments.batch_operation(operation)))
 
     def place_order(
         self,

@@ -82,20 +82,30 @@ def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     sort = query.get("sort", "id")
     places = sorted((place_of(order, sort), order) for order in store.visible.values())
     try:
-        after = tuple(map(int, query["cursor"].split("."))) if "cursor" in query else ()
+        after = tuple(map(int, query["cursor"].split("_"))) if "cursor" in query else ()
     except ValueError:
         return error(400, "invalid_cursor", "This cursor is not one of this service.")
     rest = [(place, order) for place, order in places if place > after]
-    found: list[v2.Order] = []
-    cursor = None
-    for number, (place, order) in enumerate(rest[: store.work_limit], 1):
-        known = (not states or order.status in states) and (not references or order.reference in references)
-        if known and _matches(order, query):
-            found.append(seen(store, order))
-        cursor = ".".join(map(str, place)) if number < len(rest) else None
-        if len(found) == int(query["limit"]):
-            break
-    return represent(request, v2.Page(data=found, next_cursor=cursor))
+    examined, limit = rest[: store.work_limit], int(query.get("limit", 100))
+    found = [
+        (place, order)
+        for place, order in examined
+        if (not states or order.status in states)
+        and (not references or order.reference in references)
+        and _matches(order, query)
+    ]
+    last = found[limit - 1] if len(found) > limit else examined[-1] if len(rest) > len(examined) else None
+    cursor = None if last is None else "_".join(map(str, last[0]))
+    page = v2.Page(data=[seen(store, order) for _, order in found[:limit]], next_cursor=cursor)
+    return _with_link(represent(request, page), request.url.query.decode(), cursor)
+
+
+def _with_link(raw: Raw, query: str, cursor: str | None) -> Raw:
+    if cursor is None:
+        return raw
+    kept = [pair for pair in query.split("&") if pair and not pair.startswith("cursor=")]
+    following = "&".join([*kept, f"cursor={cursor}"])
+    return replace(raw, headers={**raw.headers, "link": f'<orders?{following}>; rel="next"'})
 
 
 def _changes(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
@@ -116,6 +126,8 @@ def _matches(order: v2.Order, query: dict[str, str]) -> bool:
 
 def _place(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """Store an order, or respond as the first time to a key that was used before. References are unique."""
+    if "idempotency-key" not in request.headers:
+        return error(400, "idempotency_key_missing", "This request needs the header Idempotency-Key.")
     key = re.sub(r'^"(.+)"$', r"\1", request.headers["idempotency-key"])  # in quotes, it is the same key
     if key in store.placed:
         content, raw = store.placed[key]

@@ -175,6 +175,8 @@ def _set(store: Store, each: Subscription, values: dict[str, Any]) -> None:
         values["failing_since"] = None
     if resumed or after is not None or values.keys() & {"url", "statuses"}:
         each.failures, each.next_at = 0, 0.0
+    elif values.get("state") == "active":  # another attempt at once
+        each.next_at = 0.0
     each.webhook = replace(each.webhook, **values)
 
 

@@ -17,7 +17,7 @@ from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUME
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2 import orders, usage, webhooks
-from petstore_server.api.v2.bodies import MAX_BATCH
+from petstore_server.api.v2.bodies import MAX_BATCH_BYTES
 from petstore_server.api.v2.changes import Changes
 from petstore_server.api.v2.shop import BATCH_PATH
 from petstore_server.console.application import Console
@@ -112,7 +112,7 @@ class Application:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = _allowed_connections(self._settings.max_connections)
         flow_of = self.authenticator.account_of
-        gate, tracing, limits = self.gate, self.backend.tracing, {BATCH_PATH.encode(): MAX_BATCH}
+        gate, tracing, limits = self.gate, self.backend.tracing, {BATCH_PATH.encode(): MAX_BATCH_BYTES}
         traced = tracing and tracing.traced(gate.respond, self.routes, gate.client_address)
         respond = traced or gate.respond
         server = PublicServer(respond, self._clock, connections, flow_of=flow_of, body_limits=limits)

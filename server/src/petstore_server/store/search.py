@@ -204,17 +204,22 @@ def _find_narrow(query: PageQuery) -> Work[Walk | None]:
 
 
 def _walk_statement(walk: Walk, query: PageQuery, limit: int, dialect: Dialect) -> Query:
-    """The statement of the first orders of a walk that match; after fewer, where it ends if at MAX_WORK."""
+    """The statement of the first orders of a walk that match.
+
+    If these are fewer than the limit, and the walk has MAX_WORK orders or more, a row follows that has only the
+    position at which the walk stops, and no status.
+    """
     rest = _other_conditions(walk, query.filters)
     if not rest:
         return _select(walk, _PAGE, limit)
     found = _matching(dialect, walk, MAX_WORK, rest, limit)
     value = "id" if walk.is_sorted_by_id else walk.column
     ship_date = "ship_date" if walk.missing else f"{value} AS ship_date"
-    names = f"NULL AS status, {value} AS updated_at, {value} AS created_at, NULL AS reference, id, {ship_date}"
-    last = _select(walk, f"NULL AS record, {names}, id AS account_id", 1, offset=MAX_WORK - 1)
-    sql = f"SELECT * FROM ({found.sql}) AS found UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s"
-    return Query(sql, [*found.parameters, *last.parameters, limit], in_order=True)
+    position = f"{value} AS updated_at, {value} AS created_at, NULL AS reference, id, {ship_date}"
+    columns = f"NULL AS record, NULL AS status, {position}, id AS account_id"
+    stop = _select(walk, columns, 1, offset=MAX_WORK - 1)
+    sql = f"SELECT * FROM ({found.sql}) AS found UNION ALL SELECT * FROM ({stop.sql}) AS ending LIMIT %s"
+    return Query(sql, [*found.parameters, *stop.parameters, limit], in_order=True)
 
 
 def _sort_statement(narrow: Walk, query: PageQuery, dialect: Dialect) -> Query:
@@ -229,24 +234,33 @@ def _matching(
     dialect: Dialect, walk: Walk, most: int, conditions: list[Condition], limit: int, order: str = ""
 ) -> Query:
     """The statement of the first orders that match, among the first `most` of the walk."""
+    if dialect.covering:
+        return _matching_by_index(walk, most, conditions, limit, order)
     where, values = all_of(conditions)
-    if dialect.covering:  # find the identifiers first: the orders that do not match are not read
-        absent = () if walk.owner is not None else _NOT_IN_INDEX.get(walk.column, ())
-        if any(column in order for column in absent):  # all orders are read to be sorted
-            absent = ()
-        late = [condition for condition in conditions if any(column in condition[0] for column in absent)]
-        where, values = all_of([condition for condition in conditions if condition not in late])
-        used = [column for column in _FILTERED if column in where + order]
-        if late:  # SQLite evaluates sub-selects last
-            looked_up, late_values = all_of(late)
-            where += f" AND (SELECT {looked_up} FROM petstore.orders WHERE id = entries.id)"
-            values = [*values, *late_values]
-        entries = _select(walk, ", ".join(["id", *used]), most)
-        found = f"SELECT id AS entry FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
-        sql = f"SELECT {_PAGE} FROM ({found}) AS found CROSS JOIN petstore.orders WHERE id = entry"
-    else:
-        entries = _select(walk, f"{_PAGE}, pet_id, complete", most)
-        sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
+    entries = _select(walk, f"{_PAGE}, pet_id, complete", most)
+    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
+    return Query(sql, [*entries.parameters, *values, limit], in_order=True)
+
+
+def _matching_by_index(walk: Walk, most: int, conditions: list[Condition], limit: int, order: str) -> Query:
+    """As `_matching`: the identifiers are found first, by the index, so the orders that do not match are not read.
+
+    The columns that the index lacks are looked up in the orders that match otherwise, unless the sort needs one: then
+    all orders of the walk are read.
+    """
+    lacking = () if walk.owner is not None else _NOT_IN_INDEX.get(walk.column, ())
+    if any(column in order for column in lacking):
+        lacking = ()
+    late = [condition for condition in conditions if any(column in condition[0] for column in lacking)]
+    where, values = all_of([condition for condition in conditions if condition not in late])
+    used = [column for column in _FILTERED if column in where + order]
+    if late:  # SQLite evaluates sub-selects last
+        looked_up, late_values = all_of(late)
+        where += f" AND (SELECT {looked_up} FROM petstore.orders WHERE id = entries.id)"
+        values = [*values, *late_values]
+    entries = _select(walk, ", ".join(["id", *used]), most)
+    found = f"SELECT id AS entry FROM ({entries.sql}) AS entries WHERE {where} {order} LIMIT %s"
+    sql = f"SELECT {_PAGE} FROM ({found}) AS found CROSS JOIN petstore.orders WHERE id = entry"
     return Query(sql, [*entries.parameters, *values, limit], in_order=True)
 
 

@@ -32,7 +32,7 @@ from petstore_server.domain.webhooks import MAX_GRACE, WebhookState
 from petstore_server.operations.webhooks import BEGINNING, NOW
 
 MAX_OPERATIONS = 500  # of a batch
-MAX_BATCH = 256 * 1024  # bytes of its body
+MAX_BATCH_BYTES = 256 * 1024  # of its body
 
 FieldKind = Kind | Choices
 

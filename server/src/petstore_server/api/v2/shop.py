@@ -204,7 +204,7 @@ def _failure(call: Call, error: Exception) -> str:
 
 
 def _transition(call: Call, item: BatchItem, now: Transition[Order]) -> Transition[Order] | Put:
-    """The change of an operation of a batch. Raises InsufficientScope, InvalidBody."""
+    """The change of an operation of a batch, one of bodies.MEMBERS. Raises InsufficientScope, InvalidBody."""
     match item.operation:
         case "put":
             return _put(call, item.value, creates_only=item.if_none_match is not None)
@@ -214,9 +214,11 @@ def _transition(call: Call, item: BatchItem, now: Transition[Order]) -> Transiti
             return now if item.value is None else ship_on(item.value)
         case "complete":
             return COMPLETE
-    if Scope.ORDERS_CANCEL not in call.caller.scopes:
-        raise InsufficientScope(Scope.ORDERS_CANCEL)
-    return CANCEL
+        case "cancel":
+            if Scope.ORDERS_CANCEL not in call.caller.scopes:
+                raise InsufficientScope(Scope.ORDERS_CANCEL)
+            return CANCEL
+    raise NotImplementedError(item.operation)
 
 
 def _put(call: Call, order: Order, *, creates_only: bool) -> Put:
