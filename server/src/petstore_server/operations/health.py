@@ -1,12 +1,14 @@
 """Health checks of what the store holds, and of Redis and PostgreSQL: what is wrong, and what to do about it."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.store import Store
-from petstore_server.store.webhooks import WebhookSummary
+
+if TYPE_CHECKING:
+    from petstore_server.store.webhooks import WebhookSummary
 
 Level = Literal["ok", "warn", "fail"]
 Action = Literal[
@@ -132,7 +134,7 @@ async def check_webhooks(store: Store, digest: str | None) -> list[CheckResult]:
     return results or [CheckResult("webhooks", "ok", f"Webhooks: {found.number:,}{last}.")]
 
 
-def _interrupted_webhooks(found: WebhookSummary) -> Iterator[CheckResult]:
+def _interrupted_webhooks(found: "WebhookSummary") -> Iterator[CheckResult]:
     """Webhooks that deliver nothing until they are resumed."""
     if found.stopped:
         message = f"Webhooks that were stopped after three days of failures: {found.stopped:,}."
