@@ -149,6 +149,12 @@ def test_a_body_that_is_not_an_order_is_refused(body: bytes) -> None:
     assert (400, "invalid_body", {}) == (response.status_code, response.json()["code"], fake.orders)
 
 
+def test_an_account_sees_all_orders_or_its_own_and_nothing_else() -> None:
+    mine: Any = "mine"
+    with pytest.raises(ValueError, match="all, own, not 'mine'"):
+        FakePetstore(sees=mine)
+
+
 def test_an_account_that_sees_its_own_orders_does_not_find_those_of_others(connect: Connect) -> None:
     others = v2.Order(id=3, status="pending", account="acme", created_at=START, updated_at=START)
     fake = FakePetstore([Order(id=1), Order(id=2), others], sees="own")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from email.utils import formatdate
 from math import floor, inf
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import httpx2
 
@@ -82,6 +82,8 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         webhooks: bool = True,
         sees: Sees = "all",
     ) -> None:
+        if sees not in get_args(Sees):
+            raise ValueError(f"sees is one of {', '.join(get_args(Sees))}, not {sees!r}")
         self.clock: Clock = clock or FakeClock()
         self.orders = {order.id: order for order in orders}
         self.pets = {pet.id: pet for pet in pets}
