@@ -163,7 +163,7 @@ def test_an_action_is_recorded_under_the_verified_name(site: Site) -> None:
         assert "Secure" in made.headers["set-cookie"]
     assert 0 == petstore(site.store, "accounts", "suspend", "acme", "--as", "ada@example.com").returncode
     entries = petstore(site.store, "audit", "--account", "acme").stdout.splitlines()
-    assert [True, False] == ["operator:ada@example.com (verified)" in entry for entry in entries]
+    assert [True, False] == ["verified operator:ada@example.com " in entry for entry in entries]
     created, suspended = recorded(site, "--account", "acme")
     assert ("operator:ada@example.com", True) == (created["actor"], created["verified"])
     assert ("operator:ada@example.com", False) == (suspended["actor"], "verified" in suspended)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from petstore_server.domain import accounts as transitions
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, Order
@@ -82,6 +83,21 @@ def test_the_account_of_a_key_that_made_a_change_is_named(petstore: CommandLine)
     assert ["acme", "globex", None] == [entry.get("account") for entry in entries]
     lines = petstore.must("audit", "--action", "order.cancel").out
     assert [f"{entries[0]['actor']} of acme"] == re.findall(r"key:\S+ of acme", lines)
+
+
+def test_a_typed_name_cannot_pass_for_a_verified_one(cli: CommandLine) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free", "--as", "ceo (verified)")
+
+    async def suspend() -> None:
+        async with opened(cli.store) as store:
+            await store.accounts.change(
+                "acme", transitions.suspend(0), Actor("operator:ceo", time.time(), verified=True)
+            )
+
+    asyncio.run(suspend())
+    typed, verified = cli.must("audit").out.splitlines()
+    assert ["operator:ceo", "(verified)"] == typed.split()[1:3]
+    assert ["verified", "operator:ceo", "account.suspend"] == verified.split()[1:4]
 
 
 def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: CommandLine, now: float) -> None:

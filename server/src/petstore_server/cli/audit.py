@@ -34,9 +34,9 @@ def audit(limit: int | None, **conditions: Any) -> None:
 
     With several options, changes that match all of them. With --json, one object per line. An import has one entry,
     which counts what it has done so far; with --full, one for each of its batches. A change that a request made ends
-    with the request's X-Request-Id, and with the trace that the request named in `traceparent`. An operator's name is
-    marked as verified if the proxy that signs operators in to the console has given it; other names are as they were
-    typed.
+    with the request's X-Request-Id, and with the trace that the request named in `traceparent`. `verified`
+    is in front of an operator whose name the proxy that signs operators in to the console has given; other names are as
+    they were typed.
 
     $ petstore audit --since 24h
     $ petstore audit --account acme --since 2026-11-01 --until 2026-12-01
@@ -63,7 +63,7 @@ def _line(entry: dict[str, Any]) -> str:
     if "traceId" in entry:
         change += f"  trace {entry['traceId']}"
     actor = entry["actor"] + (f" of {entry['account']}" if "account" in entry else "")
-    actor += " (verified)" if "verified" in entry else ""
+    actor = f"verified {actor}" if "verified" in entry else actor  # in front, where no name can write it
     cells = (f"{printable(entry['at']):<27}", f"{printable(actor):<20}", f"{printable(entry['action']):<16}")
     return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4)
 
