@@ -1,9 +1,12 @@
 """Signing in to the console by a proxy: whose header is believed, which name and role it gives, and what stays."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
@@ -20,6 +23,7 @@ SETTINGS = {
 }
 ADA = ("X-Forwarded-Email", "ada@example.com")
 ADMINS = ("X-Forwarded-Groups", "pets-admins")
+REFUSED = Request({"type": "http", "headers": [], "client": (PROXY, 1)})
 
 
 @pytest.fixture(name="proxied")
@@ -152,17 +156,32 @@ async def test_a_link_that_does_not_work_is_logged_without_its_token(
     assert not any(token in str(vars(line)) for token in tokens for line in caplog.records)
 
 
-async def test_a_few_refused_sign_ins_are_logged_each_second_and_the_others_are_counted(
-    proxied: Console, caplog: pytest.LogCaptureFixture
+async def test_a_few_refused_sign_ins_are_logged_each_second_and_at_its_end_the_others_are_counted(
+    proxied: Console, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    later = Mock()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", later)
     for _ in range(3):
         for _ in range(8):
-            await answer(proxied, ADA)
-        proxied.clock.now += 1
-    assert [None] * 5 + [3] + [None] * 4 + [3] + [None] * 4 == [line.get("omitted") for line in refused(caplog)]
-    proxied.clock.now -= 3600  # it was wrong
-    await answer(proxied, ADA)
-    assert 16 == len(refused(caplog))
+            proxied.sources.refused_sign_ins.log(REFUSED, "why")
+        [(seconds, end)] = (each.args for each in later.call_args_list)
+        later.reset_mock()
+        assert 1 == seconds
+        end()
+    lines = [{"peer": PROXY, "reason": "why"}] * 5 + [{"omitted": 3}]
+    assert lines * 3 == refused(caplog)
+
+
+async def test_omitted_lines_about_refused_sign_ins_are_counted_without_another_refusal_and_at_a_stop(
+    proxied: Console, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(8):
+        proxied.sources.refused_sign_ins.log(REFUSED, "why")
+    await asyncio.sleep(1.1)
+    for _ in range(7):
+        proxied.sources.refused_sign_ins.log(REFUSED, "why")
+    await proxied.sources.close()
+    assert [3, 2] == [line["omitted"] for line in refused(caplog) if "omitted" in line]
 
 
 async def test_a_name_in_another_encoding_is_refused_and_one_in_utf_8_is_shown(proxied: Console) -> None:

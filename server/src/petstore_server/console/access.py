@@ -28,7 +28,7 @@ async def identify(visit: Visit) -> None:
     try:
         proxied = proxied_operator(visit.request, sources.settings)
     except RefusedSignIn as refused:
-        sources.refused_sign_ins.log(visit.request, refused.text, visit.now, refused.operator)
+        sources.refused_sign_ins.log(visit.request, refused.text, refused.operator)
         raise
     if proxied is not None:
         visit.token, _ = await asyncio.gather(sources.secret_of(proxied.name), sources.monitor.look())
@@ -60,7 +60,7 @@ async def sign_in(visit: Visit) -> Response:
         text = f"{error.explanation} Open the link again shortly. If it has been used up by then, make another one."
         raise RefusedRequest(503, "You cannot sign in now", text) from None
     if session is None:
-        visit.sources.refused_sign_ins.log(request, _WRONG_LINK, visit.now)
+        visit.sources.refused_sign_ins.log(request, _WRONG_LINK)
         return visit.page("signed_out.html", 401, link="used")
     root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
     response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))

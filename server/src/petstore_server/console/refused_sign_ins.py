@@ -1,7 +1,7 @@
 """Lines of the log about sign-ins that were refused: a few each second, so that no program can fill the disk."""
 
+import asyncio
 import logging
-import math
 
 from starlette.requests import Request
 
@@ -11,26 +11,33 @@ _LINES_PER_SECOND = 5
 
 
 class RefusedSignIns:
+    """Logs refusals on an event loop: the first ones of a second as they come, and at its end how many were omitted."""
+
     def __init__(self) -> None:
-        self._began_at = -math.inf  # the second of the lines
+        self._second: asyncio.TimerHandle | None = None
         self._lines = 0
         self._omitted = 0
 
-    def log(self, request: Request, reason: str, now: float, operator: str = "") -> None:
-        """Log that a sign-in was refused at `now` (Unix seconds). `operator` is a name from a trusted proxy."""
-        if not self._began_at <= now < self._began_at + 1:
-            self._began_at, self._lines = now, 0
+    def log(self, request: Request, reason: str, operator: str = "") -> None:
+        """Log that a sign-in was refused. `operator` is a name from a trusted proxy."""
+        if self._second is None:
+            self._second = asyncio.get_running_loop().call_later(1, self.end_second)
         if self._lines == _LINES_PER_SECOND:
             self._omitted += 1
             return
-        fields: dict[str, str | int] = {"peer": peer_of(request), "reason": reason}
+        self._lines += 1
+        fields = {"peer": peer_of(request), "reason": reason}
         if operator:
             fields["operator"] = operator
-        if self._omitted:
-            fields["omitted"] = self._omitted
-        self._lines += 1
-        self._omitted = 0
         _log.warning("sign-in refused", extra=fields)
+
+    def end_second(self) -> None:
+        """Log how many refusals of this second were omitted, if any were; also before a stop."""
+        if self._second is not None:
+            self._second.cancel()
+        if self._omitted:
+            _log.warning("sign-in refused", extra={"omitted": self._omitted})
+        self._second, self._lines, self._omitted = None, 0, 0
 
 
 def peer_of(request: Request) -> str:

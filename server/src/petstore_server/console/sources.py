@@ -242,6 +242,7 @@ class Sources:
         return AccountStatistics(rows, windows, totals)
 
     async def close(self) -> None:
+        self.refused_sign_ins.end_second()
         await self.imports.close()
         await self.monitor.close()
         if late := {task for task in _late if task.get_loop() is asyncio.get_running_loop()}:
