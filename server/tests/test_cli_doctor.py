@@ -206,6 +206,17 @@ def test_doctor_reports_invalid_settings(cli: CommandLine) -> None:
     assert "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0" in redis["remedy"]
 
 
+def test_doctor_reports_traces_that_could_not_be_sent(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.internal:4318"}
+    assert "traces" not in results(cli, **wanted)
+    assert "fail" == results(cli, **wanted, OTEL_EXPORTER_OTLP_PROTOCOL="grpc")["traces"][0]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    level, message = results(cli, **wanted)["traces"]
+    assert "fail" == level
+    assert message.endswith("install the drivers with pip install --require-hashes -r requirements/otel.lock")
+    assert "traces" not in results(cli, **wanted, OTEL_TRACES_EXPORTER="none")
+
+
 def test_doctor_reports_a_port_that_is_taken(cli: CommandLine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

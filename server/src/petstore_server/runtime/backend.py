@@ -265,16 +265,23 @@ def require_servable(settings: Settings) -> None:
         raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
 
 
-def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
-    """What makes spans of requests, if the variables of OpenTelemetry ask for it. Raises SettingsError."""
+def wants_tracing(environ: Mapping[str, str]) -> bool:
+    """Whether the variables of OpenTelemetry ask for spans of requests. Raises SettingsError if none can be sent."""
     endpoint = next((name for name in _OTLP_ENDPOINTS if environ.get(name)), None)
     disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     if endpoint is None or disabled:
-        return None
+        return False
     for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
         if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
             raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
     require_installed("opentelemetry.exporter.otlp.proto.http", f"{endpoint} is set", "otel")
+    return True
+
+
+def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
+    """What makes spans of requests, if the variables of OpenTelemetry ask for it. Raises SettingsError."""
+    if not wants_tracing(environ):
+        return None
     from petstore_server.runtime.tracing import Tracing
 
     return Tracing(settings.environment)

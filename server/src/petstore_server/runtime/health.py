@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -22,7 +23,7 @@ from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import Action, CheckResult
 from petstore_server.runtime import opening
-from petstore_server.runtime.backend import require_servable
+from petstore_server.runtime.backend import require_servable, wants_tracing
 from petstore_server.runtime.opening import is_served, is_sqlite, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
@@ -53,7 +54,7 @@ async def examine(settings: Settings, clock: Callable[[], float]) -> list[CheckR
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
     store = await _store(settings, seen, advise=not moved)
     redis = await _redis(settings, seen)
-    return [*_settings(settings), *redis, *_machine(settings, seen), *store, *server]
+    return [*_settings(settings), *_traces(), *redis, *_machine(settings, seen), *store, *server]
 
 
 async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
@@ -81,6 +82,19 @@ async def examine_serving(settings: Settings, store: Store, clock: Callable[[], 
 def _settings(settings: Settings) -> list[CheckResult]:
     valid = CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")
     return [valid, *machine.check_deployment(settings)]
+
+
+def _traces() -> list[CheckResult]:
+    """One that fails if a server with this environment would have to send spans, and could not."""
+    try:
+        wants_tracing(os.environ)
+    except SettingsError as error:
+        return [
+            CheckResult(
+                "traces", "fail", str(error), "Do that, or set OTEL_TRACES_EXPORTER=none; until then no server starts."
+            )
+        ]
+    return []
 
 
 def _machine(settings: Settings, seen: _Seen) -> list[CheckResult]:
