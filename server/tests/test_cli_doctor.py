@@ -297,6 +297,23 @@ def test_doctor_reports_a_store_that_other_users_can_access_or_this_one_cannot(c
         assert ("fail", f"This user cannot see {cli.store}: Permission denied.") == results(cli)["permissions"]
 
 
+def test_doctor_reports_a_file_with_a_secret_that_all_users_can_access_unless_docker_mounts_it(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "webhook-secret"
+    file.write_text("0123456789abcdef" * 4)
+    for mode in (0o644, 0o602):
+        file.chmod(mode)
+        level, message = results(cli, PETSTORE_WEBHOOK_SECRET_FILE=str(file))["secrets"]
+        assert "warn" == level
+        assert f"{file} (mode 0{mode:o}), which PETSTORE_WEBHOOK_SECRET_FILE names." in message
+    file.chmod(0o660)
+    assert "secrets" not in results(cli, PETSTORE_WEBHOOK_SECRET_FILE=str(file))
+    file.chmod(0o444)
+    monkeypatch.setattr(health_machine, "_MOUNTED_SECRETS", f"{tmp_path}/")
+    assert "secrets" not in results(cli, PETSTORE_WEBHOOK_SECRET_FILE=str(file))
+
+
 @pytest.mark.parametrize(
     ("free", "size", "level"),
     [(64 * MIB - 1, 0, "fail"), (64 * MIB, 0, "ok"), (2047 * MIB, 1024 * MIB, "warn"), (2048 * MIB, 1024 * MIB, "ok")],

@@ -6,7 +6,7 @@ import re
 import shutil
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -17,7 +17,7 @@ from petstore_server.operations.admin_port import admin_url, is_loopback
 from petstore_server.operations.health import CheckResult, Level
 from petstore_server.partial_files import user_name
 from petstore_server.server.sockets import listening_socket
-from petstore_server.settings import Settings
+from petstore_server.settings import SETTINGS, Settings
 
 _MIB = 1 << 20
 _MIN_FREE = 64 * _MIB  # bytes that must be free on the disk
@@ -26,6 +26,7 @@ LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 
 _RESPONSE_SECONDS = 5.0
 _MAX_RESPONSE = 10_000  # bytes
+_MOUNTED_SECRETS = "/run/secrets/"  # of a container
 _MIN_PREFIX_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _HASHED_NAME = re.compile(r"[0-9a-f]{8}\.[0-9]+")  # of a certificate, as OpenSSL looks for it in a directory
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
@@ -76,6 +77,22 @@ def check_files(file: Path) -> list[CheckResult]:
     if file.exists() and not results:
         results.append(CheckResult("permissions", "ok", f"Only its owner can read and write {file}."))
     return results
+
+
+def check_secrets(environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """A warning for each file with a secret setting that all users of this machine can read or write.
+
+    None for a secret that Docker mounts: any process of the container may read it, and no other can see it.
+    """
+    for setting in SETTINGS:
+        file = environ.get(setting.file_name, "") if setting.secret else ""
+        if not file or file.startswith(_MOUNTED_SECRETS):
+            continue
+        if (mode := stat.S_IMODE(Path(file).stat().st_mode)) & (stat.S_IROTH | stat.S_IWOTH):
+            message = (
+                f"All users of this machine have access to {file} (mode {mode:04o}), which {setting.file_name} names."
+            )
+            yield CheckResult("secrets", "warn", message, f"chmod o= {file}")
 
 
 def check_disk(file: Path) -> Iterator[CheckResult]:

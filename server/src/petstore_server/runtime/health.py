@@ -54,7 +54,7 @@ async def examine(settings: Settings, clock: Callable[[], float]) -> list[CheckR
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
     store = await _store(settings, seen, advise=not moved)
     redis = await _redis(settings, seen)
-    return [*_settings(settings), *_traces(), *redis, *_machine(settings, seen), *store, *server]
+    return [*_settings(settings), *_environment(os.environ), *redis, *_machine(settings, seen), *store, *server]
 
 
 async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
@@ -84,17 +84,15 @@ def _settings(settings: Settings) -> list[CheckResult]:
     return [valid, *machine.check_deployment(settings)]
 
 
-def _traces() -> list[CheckResult]:
-    """One that fails if a server with this environment would have to send spans, and could not."""
+def _environment(environ: Mapping[str, str]) -> list[CheckResult]:
+    """The checks of what only the environment has: the files with secrets, and the variables of OpenTelemetry."""
+    results = [*machine.check_secrets(environ)]
     try:
-        wants_tracing(os.environ)
+        wants_tracing(environ)
     except SettingsError as error:
-        return [
-            CheckResult(
-                "traces", "fail", str(error), "Do that, or set OTEL_TRACES_EXPORTER=none; until then no server starts."
-            )
-        ]
-    return []
+        remedy = "Do that, or set OTEL_TRACES_EXPORTER=none; until then no server starts."
+        results.append(CheckResult("traces", "fail", str(error), remedy))
+    return results
 
 
 def _machine(settings: Settings, seen: _Seen) -> list[CheckResult]:

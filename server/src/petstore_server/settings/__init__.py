@@ -59,7 +59,12 @@ class Setting(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """The environment variables from which it is read."""
-        return (self.name, self.name + _FILE) if self.secret else (self.name,)
+        return (self.name, self.file_name) if self.secret else (self.name,)
+
+    @property
+    def file_name(self) -> str:
+        """The environment variable that names the file with a secret one."""
+        return self.name + _FILE
 
 
 def _setting(default: str, meaning: str, read: Callable[[str], T], *, secret: bool = False) -> T:
