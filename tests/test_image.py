@@ -31,7 +31,7 @@ from tests.smoke import Service, run
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 DEPLOY = ROOT / "deploy"
-_COMMAND = re.compile(r"^#     (podman .*?)(?:  .*)?$", re.MULTILINE)
+_COMMAND = re.compile(r"^#     (podman[ -].*?)(?:  .*)?$", re.MULTILINE)
 _KEY = "petstore keys create acme --scope orders:read --scope orders:cancel --scope orders:write"
 _ACCOUNT = "petstore accounts create acme --plan enterprise --per-minute 10000 --per-day 10000"
 
@@ -203,7 +203,7 @@ def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_p
     environ = written(engine, tmp_path)
 
     def compose(command: str) -> str:
-        command = command.replace("podman compose", f"{sys.executable} -m podman_compose")
+        command = command.replace("podman-compose", f"{sys.executable} -m podman_compose")
         return engine.run(command, **environ)
 
     compose(build.replace(" -f", f" --podman-build-args='{engine.offline}' -f"))
@@ -234,10 +234,10 @@ def test_the_services_keep_their_data_through_restarts(engine: Containers, tmp_p
         before = service.ask("GET", "/v1/store/orders").body
         for again in (["restart petstore"], ["restart redis"], ["restart postgres"], ["down", "up -d"]):
             for step in again:
-                compose(f"podman compose -f deploy/compose.yaml {step}")
+                compose(f"podman-compose -f deploy/compose.yaml {step}")
             within(60, lambda: ready(8081))
             within(30, lambda: before == service.ask("GET", "/v1/store/orders").body)
-        compose("podman compose -f deploy/compose.yaml down")
+        compose("podman-compose -f deploy/compose.yaml down")
         kept = engine.run("podman volume ls --quiet").split()
         assert {"petstore_postgres", "petstore_redis"} == {each for each in kept if each != "orders"}
 
