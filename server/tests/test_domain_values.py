@@ -167,7 +167,7 @@ def test_a_pet_is_the_fields_that_have_a_value_and_an_import_replaces_it(fields:
             ImportOutcome,
             (
                 "created, unchanged, replaced, rejected, protected, other owner, unknown account, reference in use, "
-                "other placed order, reserved identifier, repeated, missing, correctable, taken"
+                "other placed order, reserved identifier, repeated, missing, correctable, taken, ambiguous reference"
             ),
         ),
         (KeyState, "active, expiring, suspended, expired, revoked"),

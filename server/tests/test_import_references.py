@@ -4,14 +4,16 @@ import pytest
 
 from petstore_server.cli.importing import scratch_store
 from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.changes import OrderChange
 from petstore_server.domain.errors import NoIdentifierLeft
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, Status
+from petstore_server.domain.imports import ImportOutcome
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, Status, correct
 from petstore_server.domain.placements import Placement
 from petstore_server.imports import files
 from petstore_server.imports.options import ReadOptions
 from petstore_server.store import Store
 from testing.import_files import imported, read
-from testing.stores import BY
+from testing.stores import BY, Stores
 
 pytestmark = pytest.mark.anyio
 CSV = ReadOptions("csv")
@@ -67,15 +69,74 @@ async def test_what_a_file_has_no_column_for_stays_also_of_an_order_found_by_its
 
 
 @pytest.mark.parametrize("each_at_once", [True, False])
-async def test_orders_without_an_owner_may_share_a_reference_which_then_means_the_first(
+async def test_orders_without_an_owner_may_share_a_reference_which_then_names_none_of_them(
     store: Store, monkeypatch: pytest.MonkeyPatch, each_at_once: bool
 ) -> None:
     monkeypatch.setattr(files, "BLOCK_ROWS", 1000 if each_at_once else 1)
     content = "id,petId,reference\n4001,1,R-1\n4002,2,R-1\n"
     assert 2 == (await imported(store, content, options=CSV)).counts["created"]
     assert 2 == (await imported(store, content, options=CSV)).counts["unchanged"]
-    assert 1 == (await imported(store, "petId,reference\n3,R-1\n", options=CSV)).counts["replaced"]
-    assert [Order(4001, 3, reference="R-1"), Order(4002, 2, reference="R-1")] == await orders_of(store)
+    before = await orders_of(store)
+    rows = "petId,reference\n3,R-1\n3,R-1\n1,R-1\n5,R-2\n"
+    async with scratch_store() as scratch:
+        for target in (scratch, None):
+            run = await imported(store, rows, target, CSV)
+            assert {"created": 1, "unchanged": 0, "replaced": 0, "rejected": 3} == run.counts
+            problem = "Orders 4001 and 4002 without an owner have the reference R-1; name the order by its id"
+            assert [f"3 rows: {problem}, first in line 2"] == list(run.rejects.summary())
+    assert [*before, Order(4003, 5, reference="R-2")] == await orders_of(store)
+
+
+@pytest.mark.parametrize("update_only", [False, True])
+async def test_a_row_of_an_owner_is_rejected_where_orders_from_before_share_its_reference(
+    each_backend: Stores, update_only: bool
+) -> None:
+    shared = [Order(number, number, reference="R-1", account="acme") for number in (7, 5, 9)]
+    others = [Order(1, reference="R-1"), Order(2, reference="R-1", account="globex")]
+    async with each_backend.opened() as store:
+        for name in ("acme", "globex"):
+            await store.accounts.create(name, Plan.FREE, Limits(60, 1000), BY)
+        await store.orders.import_batch([*shared, *others], "copied", BY, as_stored=True)
+        before = await orders_of(store)
+        rows = "reference,account,petId\nR-1,acme,1\nR-1,globex,2\nR-1,,3\nR-1,acme,5\n"
+        options = ReadOptions("csv", update_only=update_only)
+        async with scratch_store() as scratch:
+            for target in (scratch, None):
+                run = await imported(store, rows, target, options)
+                assert {"created": 0, "unchanged": 0, "replaced": 2, "rejected": 2} == run.counts
+                assert [
+                    "2 rows: Orders 5 and 9 of acme have the reference R-1; name the order by its id, first in line 2"
+                ] == list(run.rejects.summary())
+        changed = {1: 3, 2: 2}
+        expected = [order._replace(pet_id=changed.get(order.id, order.pet_id)) for order in before]
+        assert expected == await orders_of(store)
+        named = "id,reference,account,petId\n9,R-1,acme,4\n"
+        assert 1 == (await imported(store, named, options=options)).counts["replaced"]
+
+
+async def test_a_line_of_an_order_is_rejected_where_several_orders_have_its_reference(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(5, reference="A/2"), Order(6, reference="A/2")], "import-1", BY)
+        options = ReadOptions("csv", split_lines=True)
+        run = await imported(store, "reference,petId\nA,1\nA,2\nA,3\n", options=options)
+        assert {"created": 2, "unchanged": 0, "replaced": 0, "rejected": 1} == run.counts
+        assert [
+            "line 3: Orders 5 and 6 without an owner have the reference A/2; give one of them another reference."
+        ] == list(run.rejects.summary())
+        assert ["A/2", "A/2", "A", "A/3"] == [order.reference for order in await orders_of(store)]
+
+
+async def test_an_order_is_found_by_its_reference_after_the_other_one_has_got_another(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        orders = [Order(5, reference="R"), Order(6, reference="R")]
+        await store.orders.import_batch(orders, "import-1", BY)
+        row = Order(UNASSIGNED, 8, reference="R")
+        rejected = await store.orders.import_batch([row, row], "import-2", BY, by_reference=True)
+        assert [ImportOutcome.AMBIGUOUS] * 2 == rejected
+        await store.orders.request(OrderChange(5, correct({"reference": "S"}), BY))
+        found = await store.orders.import_batch([row], "import-3", BY, by_reference=True)
+        assert [ImportOutcome.REPLACED] == found
+        assert [Order(5, reference="S"), Order(6, 8, reference="R")] == await orders_of(store)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,17 @@ from petstore_server.domain.errors import (
 )
 from petstore_server.domain.imports import ImportOutcome, kept_of
 from petstore_server.domain.lists import NO_OWNER, Filters, Position, Sort, SortField
-from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Order, Status, correct, ship
+from petstore_server.domain.orders import (
+    CANCEL,
+    COMPLETE,
+    INT64_MAX,
+    INT64_MIN,
+    UNASSIGNED,
+    Order,
+    Status,
+    correct,
+    ship,
+)
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store, search
 from petstore_server.store.listing import starts_piece
@@ -68,10 +78,11 @@ class Change(NamedTuple):
 
 
 class ImportOrders(NamedTuple):
-    """Import a batch."""
+    """Import a batch; with `by_reference` one of orders that have only a reference."""
 
     orders: tuple[Order, ...]
     replace_placed: bool = False
+    by_reference: bool = False
 
 
 class PutOrder(NamedTuple):
@@ -91,17 +102,24 @@ Step = Place | Change | ImportOrders | PutOrder | Correct
 
 # Most of the last start a piece of the list.
 IDS = st.integers(-4, 16) | st.sampled_from((INT64_MIN, *filter(starts_piece, range(-8_000, 8_000))))
-ORDERS = st.builds(
-    Order,
-    IDS,
-    st.none() | st.sampled_from(PET_IDS),
-    st.none() | st.just(1),
-    st.none() | st.sampled_from(SHIP_DATES),
-    st.none() | st.booleans(),
-    st.sampled_from(Status),
-    st.none() | st.sampled_from(REFERENCES),
-    st.sampled_from((None, None, "zoo", "acme", "missing")),
-)
+
+
+def orders(ids: st.SearchStrategy[int], references: st.SearchStrategy[str | None]) -> st.SearchStrategy[Order]:
+    return st.builds(
+        Order,
+        ids,
+        st.none() | st.sampled_from(PET_IDS),
+        st.none() | st.just(1),
+        st.none() | st.sampled_from(SHIP_DATES),
+        st.none() | st.booleans(),
+        st.sampled_from(Status),
+        references,
+        st.sampled_from((None, None, "zoo", "acme", "missing")),
+    )
+
+
+ORDERS = orders(IDS, st.none() | st.sampled_from(REFERENCES))
+NAMED = orders(st.just(UNASSIGNED), st.sampled_from(REFERENCES))
 CORRECTIONS = {
     "pet_id": st.none() | st.sampled_from(PET_IDS),
     "ship_date": st.none() | st.sampled_from(SHIP_DATES),
@@ -110,6 +128,12 @@ CORRECTIONS = {
 }
 STEPS = st.one_of(
     st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple), st.booleans()),
+    st.builds(
+        ImportOrders,
+        st.lists(NAMED, min_size=1, max_size=6, unique_by=lambda order: (order.account, order.reference)).map(tuple),
+        st.booleans(),
+        st.just(True),
+    ),
     st.builds(Change, st.sampled_from(sorted(TRANSITIONS)), IDS),
     st.builds(Change, st.just("cancel"), IDS),
     st.builds(PutOrder, ORDERS),
@@ -291,7 +315,11 @@ class History:
     async def _import(self, step: ImportOrders) -> dict[int, Order]:
         current = {order_id: entry.order for order_id, entry in self.model.items()}
         outcomes, changed = [], {}
-        for row in step.orders:
+        import_id, chosen = f"import:{next(self._keys)}", step.replace_placed
+        imported = await self._writer.orders.import_batch(
+            step.orders, import_id, BY, replace_placed=chosen, by_reference=step.by_reference
+        )
+        for row in [await self._identified(each) for each in step.orders]:
             order = kept_of(current.get(row.id), row)
             before = current.get(row.id)
             same = before is not None and before.account == row.account and before.reference in (None, row.reference)
@@ -302,13 +330,26 @@ class History:
             outcomes.append(ImportOutcome.OTHER_PLACED if is_other else outcome)
             if outcomes[-1] in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
                 current[order.id] = changed[order.id] = order
-        importing = self._writer.orders.import_batch(step.orders, "import:1", BY, replace_placed=step.replace_placed)
-        assert outcomes == await importing
+        assert outcomes == imported
         return changed
+
+    async def _identified(self, row: Order) -> Order:
+        """The row under the identifier that it got; UNASSIGNED if several orders have its reference, or for none."""
+        if row.id != UNASSIGNED:
+            return row
+        ids = [entry.order.id for entry in self.model.values() if named(entry.order) == named(row)]
+        if not ids:
+            ids = [
+                order.id for order in await self._reader.orders.with_references([(row.account, row.reference or "")])
+            ]
+            assert min(ids, default=self._largest_id + 1) > self._largest_id
+        return row._replace(id=ids[0]) if len(ids) == 1 else row
 
     def _imported(self, existing: Order | None, order: Order, others: list[Order], *, protected: bool) -> ImportOutcome:
         if order.account not in (None, *self._accounts):
             return ImportOutcome.UNKNOWN_ACCOUNT
+        if order.id == UNASSIGNED:
+            return ImportOutcome.AMBIGUOUS
         outcome = imported(existing, order, protected=protected)
         named = order.account, order.reference
         has_it = existing is not None and named == (existing.account, existing.reference)

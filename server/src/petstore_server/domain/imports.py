@@ -27,11 +27,15 @@ class Rejected(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """The stored order because of which a record is refused: its owner is another one, or it has the reference."""
+    """The stored order because of which a record is refused: its owner is another one, or it has the reference.
+
+    Where several orders have the reference that is to name one, `last_id` is the last of these.
+    """
 
     order_id: int
     account: str | None
     reference: str | None = None
+    last_id: int | None = None
 
 
 class ImportRun(NamedTuple):
@@ -91,6 +95,7 @@ class ImportOutcome(StrEnum):
     MISSING = "missing"
     CORRECTABLE = "correctable"
     TAKEN = "taken"
+    AMBIGUOUS = "ambiguous reference"
 
 
 def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = False) -> Order:

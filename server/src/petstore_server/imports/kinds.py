@@ -83,6 +83,7 @@ _REFUSALS = {
     ImportOutcome.OTHER_OWNER: f"The order belongs to another account than this row names{_UNCHANGED}",
     ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported.",
     ImportOutcome.REFERENCE_IN_USE: "Another order of this account has this reference; the row was not imported.",
+    ImportOutcome.AMBIGUOUS: "Several orders have this reference; the row was not imported.",
 }
 _REMEDIES = {
     ImportOutcome.CORRECTABLE: choose("correct_shipped", then="to correct such orders"),
@@ -90,14 +91,23 @@ _REMEDIES = {
     ImportOutcome.MISSING: Remedy("check the number"),
     ImportOutcome.PROTECTED: choose("replace_placed", then="to replace such orders"),
     ImportOutcome.RESERVED: choose("assigned", then="to import such rows"),
+    ImportOutcome.AMBIGUOUS: Remedy("name the order by its id"),
     ImportOutcome.UNKNOWN_ACCOUNT: Remedy("create the account, or {}", (Choice("ignore_column", "account"),)),
 }
 
 
-def refused_by(outcome: ImportOutcome, obstacle: Obstacle) -> Fault:
-    """The reason for an outcome that another order, or the owner of this one, stands behind."""
-    order_id, account, reference = obstacle
+def refused_by(outcome: ImportOutcome, obstacle: Obstacle, *, split_lines: bool = False) -> Fault:
+    """The reason for an outcome that other orders, or the owner of this one, stand behind.
+
+    With `split_lines` a row cannot name its order by an id.
+    """
+    order_id, account, reference, last_id = obstacle
     problem = _REFUSALS[outcome]
+    if outcome is ImportOutcome.AMBIGUOUS:
+        owner = "without an owner" if account is None else f"of {account}"
+        remedy = Remedy("give one of them another reference") if split_lines else _REMEDIES[outcome]
+        message = f"Orders {order_id} and {last_id} {owner} have the reference {reference}."
+        return Fault(message, remedy, problem=problem)
     if outcome is ImportOutcome.OTHER_OWNER:
         remedy = Remedy("if an import set it by mistake, restore the backup from before that import")
         return Fault(f"Order {order_id} belongs to {account}, and an owner never changes.", remedy, problem=problem)

@@ -1,11 +1,12 @@
 """Which records of a store the records of a file are, and what a dry run copies of these."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Generic
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.imports import ImportOutcome, possible_references
+from petstore_server.domain.imports import possible_references
 from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.imports.kinds import ORDERS, RecordKind, T
@@ -22,20 +23,23 @@ def numbers(records: Iterable[Order | Pet]) -> list[int]:
     return [record.id for record in records if record.id != UNASSIGNED]
 
 
-async def identified(records: Sequence[Any], stores: Iterable[Store]) -> list[Any]:
-    """The records, those that have only a reference under the identifier of the order with it, if there is one."""
-    names = {(record.account, record.reference) for record in records if record.id == UNASSIGNED}
-    ids: dict[tuple[str | None, str | None], int] = {}
-    for store in stores if names else ():
-        found = await store.orders.with_references(names - ids.keys())
-        for order in sorted(found, reverse=True):  # the first one counts
-            ids[order.account, order.reference] = order.id
+async def identified(records: Sequence[Any], store: Store) -> list[Any]:
+    """The records, those that have only a reference under the identifier of the order with it, if there is just one."""
+    ids = defaultdict[Any, list[int]](list)
+    for order in await store.orders.with_references(_names(records)):
+        ids[order.account, order.reference].append(order.id)
+    known = {name: found[0] for name, found in ids.items() if len(found) == 1}
     return [
-        record._replace(id=ids.get((record.account, record.reference), UNASSIGNED))
+        record._replace(id=known.get((record.account, record.reference), UNASSIGNED))
         if record.id == UNASSIGNED
         else record
         for record in records
     ]
+
+
+def _names(records: Iterable[Any]) -> set[Named]:
+    """The owners and references of the records that have only these."""
+    return {(record.account, record.reference) for record in records if record.id == UNASSIGNED}
 
 
 async def completed(
@@ -93,28 +97,36 @@ class DryRun(Generic[T]):
     async def copy(self, records: list[Any], actor: Actor) -> None:
         """Copy what the records meet in the store, unless it was copied before."""
         part, ids = self._kind.part, numbers(records)
-        known, run = await part(self.scratch).find_many(ids), dict[str, Any](import_id="copied", actor=actor)
+        known = await part(self.scratch).find_many(ids)
         found = _without(known, await part(self._store).find_many(ids))
         if self._kind is ORDERS:
             met = {order.id: order for order in (*known, *found)}
             same = await self._store.orders.with_references(possible_references(met, records))
-            known = await self.scratch.orders.find_many([order.id for order in same])
-            found += _without([*met.values(), *known], same)
-            for name in {order.account for order in (*records, *found)} & self._accounts.keys():
-                account = self._accounts.pop(name)
-                await self.scratch.accounts.create(name, account.plan, account.limits, actor)
-            run["as_stored"] = True
-        if found:
-            await part(self.scratch).import_batch(found, **run)
+            await self._copy_orders(records, [*found, *_without(met.values(), same)], actor)
+        elif found:
+            await part(self.scratch).import_batch(found, import_id="copied", actor=actor)
 
-    async def show(self, stored: Sequence[tuple[int, T, ImportOutcome]]) -> None:
+    async def copy_named(self, records: list[Any], actor: Actor) -> None:
+        """Copy all orders with the references of records that have only these, unless they were copied before."""
+        await self._copy_orders(records, await self._store.orders.with_references(_names(records)), actor)
+
+    async def _copy_orders(self, records: Iterable[Any], orders: Sequence[Order], actor: Actor) -> None:
+        """Copy these orders, unless they were copied before, and the accounts that they and the records name."""
+        found = _without(await self.scratch.orders.find_many(numbers(orders)), orders)
+        for name in {order.account for order in (*records, *found)} & self._accounts.keys():
+            account = self._accounts.pop(name)
+            await self.scratch.accounts.create(name, account.plan, account.limits, actor)
+        if found:
+            await self.scratch.orders.import_batch(found, import_id="copied", actor=actor, as_stored=True)
+
+    async def show(self, stored: Sequence[tuple[int, T]]) -> None:
         """Add rows to the preview, without the identifiers that the store would assign."""
         shown = stored[: _MAX_PREVIEW - len(self.preview)]
-        records = await identified([record for _, record, _ in shown], [self.scratch])
-        found = {each.id: each for each in await self._kind.part(self.scratch).find_many(numbers(records))}
-        for (line, record, outcome), known in zip(shown, records, strict=True):
-            fields = found.get(known.id, known).fields()
-            if record.id == UNASSIGNED and outcome is ImportOutcome.CREATED:
+        same = await self._kind.part(self.scratch).find_many(numbers(record for _, record in shown))
+        found = {each.id: each for each in same}
+        for line, record in shown:
+            fields = found.get(record.id, record).fields()
+            if record.id == UNASSIGNED:
                 del fields["id"]
             self.preview.append((line, fields))
 

@@ -38,6 +38,7 @@ HISTORY_CHANGED = (
 )
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
 _NO_OBSTACLES: Mapping[int, Obstacle] = {}
+_OF_OBSTACLES = (ImportOutcome.OTHER_OWNER, ImportOutcome.REFERENCE_IN_USE, ImportOutcome.AMBIGUOUS)
 _LARGE = {
     "id": (MAX_ASSIGNED_ID, "identifier", "identifiers", "programs in JavaScript read {} wrongly"),
     "quantity": (2**31 - 1, "quantity", "quantities", "generated programs in Go and Java cannot read lists with {}"),
@@ -193,7 +194,7 @@ class FileImport(Generic[T]):
 
             run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
             run["repeated"] = [place for place, at in enumerate(part) if at in repeated] if repeated else []
-            given = [records[at] for at in part]
+            given = await self._identified([records[at] for at in part], store, actor)
             outcomes = await self._import(given, store, run)
             for outcome in self._counts:  # before the rejects, whose file may be on a full disk
                 self._counts[outcome] += outcomes.count(outcome)
@@ -201,8 +202,10 @@ class FileImport(Generic[T]):
             waiting.clear()
             self._note_returns(given, outcomes, lambda place: rows()[part[place]].line)
             if self._dry and not self._dry.is_shown:
-                stored = [(rows()[at].line, records[at], each) for at, each in zip(part, outcomes, strict=True)]
-                await self._dry.show([row for row in stored if row[2] in self._counts])
+                stored = zip(part, given, outcomes, strict=True)
+                await self._dry.show(
+                    [(rows()[at].line, each) for at, each, outcome in stored if outcome in self._counts]
+                )
 
         def refuse(at: int, error: DomainError) -> None:
             waiting.append(rows()[at].reject(Fault(error.message)))
@@ -215,8 +218,8 @@ class FileImport(Generic[T]):
 
     def _refusal(self, outcome: ImportOutcome, record: T, line: int | None, obstacle: Obstacle | None) -> Fault:
         """Why the store does not take a record; `line` is the earlier one that has it too."""
-        if obstacle is not None and outcome in (ImportOutcome.OTHER_OWNER, ImportOutcome.REFERENCE_IN_USE):
-            return refused_by(outcome, obstacle)
+        if obstacle is not None and outcome in _OF_OBSTACLES:
+            return refused_by(outcome, obstacle, split_lines=bool(self._schema.options.split_lines))
         again = SORT if self._schema.options.split_lines else self._schema.repeated
         if outcome is ImportOutcome.REPEATED and line is not None:
             name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
@@ -226,10 +229,15 @@ class FileImport(Generic[T]):
             return Fault("The order is also in an earlier line.", again)
         return self._kind.refusals[outcome]
 
+    async def _identified(self, records: list[T], store: Store, actor: Actor) -> list[T]:
+        if not self._by_reference:
+            return records
+        if self._dry:
+            await self._dry.copy_named(records, actor)
+        return await identified(records, self._dry.scratch if self._dry else store)
+
     async def _import(self, records: list[T], store: Store, run: dict[str, Any]) -> list[ImportOutcome]:
         dry, options = self._dry, self._options
-        if self._by_reference:
-            records = await identified(records, [dry.scratch, store] if dry else [store])
         missing = self._schema.missing
         records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
         if dry:

@@ -57,15 +57,17 @@ class PlacementKeys(NamedTuple):
 
     `busy_keys` and `busy_references` are used by another transaction now. `keys` were used for an order: its digest,
     identifier and placement in Unix microseconds. `references` lead to the first order with each.
+    `shared` are those that several orders of an owner have, and lead to the last of these.
     """
 
     busy_keys: Collection[Named]
     busy_references: Collection[Named]
     keys: Mapping[Named, Row]
     references: Mapping[Named, int]
+    shared: Mapping[Named, int]
 
 
-NO_KEYS = PlacementKeys((), (), {}, {})
+NO_KEYS = PlacementKeys((), (), {}, {}, {})
 
 
 class Dialect(Protocol):
@@ -130,7 +132,8 @@ class Dialect(Protocol):
     def find_keys(self, keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
         """Lock idempotency keys, (account, key), and references, (owner or NO_OWNER, reference).
 
-        Find the keys used after `since` (Unix seconds), and the first order of each owner with each reference.
+        Find the keys used after `since` (Unix seconds), and of each owner the first and the last order with each
+        reference.
         """
 
     def place_orders(self, rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:

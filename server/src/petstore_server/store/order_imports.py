@@ -78,15 +78,17 @@ class OrderImport:
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
         by_reference = self._by_reference
-        unassigned, waiting = list[int](), NO_KEYS.busy_references
+        unassigned, waiting, ambiguous = list[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
         if by_reference:
-            orders, waiting = yield from self._with_known_ids(orders)
-            unassigned = [place for place, order in enumerate(orders) if order.id == UNASSIGNED]
+            orders, waiting, ambiguous = yield from self._with_known_ids(orders)
+            without_id = [place for place, order in enumerate(orders) if order.id == UNASSIGNED]
+            unassigned = [place for place in without_id if place not in ambiguous]
+            repeated = {*repeated}.difference(ambiguous)
         rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
         if unassigned:
             known = {order.id for order in orders}
-            orders = yield from self._with_new_ids(orders)
+            orders = yield from self._with_new_ids(orders, unassigned)
             repeated = {*repeated, *(place for place in unassigned if orders[place].id in known)}
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
@@ -109,6 +111,7 @@ class OrderImport:
                     order.id: at for at, order in enumerate(orders, self._added) if at - self._added not in repeated
                 }
                 self.obstacles |= {places[order_id]: each for order_id, each in batch.obstacles.items()}
+            self.obstacles |= {self._added + place: each for place, each in ambiguous.items()}
         self._added += len(orders)
         if changed:
             yield from self._write(rows, existing, changed, owners, outcomes)
@@ -139,35 +142,46 @@ class OrderImport:
             updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
             yield from self._dialect.update_orders(updated, self._actor.at, number)
 
-    def _with_known_ids(self, orders: Sequence[Order]) -> Work[tuple[Sequence[Order], Collection[Named]]]:
+    def _with_known_ids(
+        self, orders: Sequence[Order]
+    ) -> Work[tuple[Sequence[Order], Collection[Named], dict[int, Obstacle]]]:
         """The orders; those that are UNASSIGNED under the identifier of the owner's order with their reference.
 
-        Also the references that another transaction uses now.
+        Also the references that another transaction uses now, and by place the stored orders because of which others
+        stay UNASSIGNED: several have the reference.
         """
         owners = yield from _find_owners(orders)
         wanted = [_named(order, owners) for order in orders]
         names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
         found = yield from find_references(self._dialect, names)
         with_ids = [
-            order._replace(id=found.references.get(name, UNASSIGNED)) if order.id == UNASSIGNED else order
+            order._replace(id=found.references.get(name, UNASSIGNED))
+            if order.id == UNASSIGNED and name not in found.shared
+            else order
             for name, order in zip(wanted, orders, strict=True)
         ]
-        return with_ids, found.busy_references
+        ambiguous = {
+            place: Obstacle(found.references[name], order.account, order.reference, found.shared[name])
+            for place, (name, order) in enumerate(zip(wanted, orders, strict=True))
+            if order.id == UNASSIGNED and name in found.shared
+        }
+        return with_ids, found.busy_references, ambiguous
 
-    def _with_new_ids(self, orders: Sequence[Order]) -> Work[list[Order]]:
-        """The orders; those that are UNASSIGNED under new identifiers, one for each owner and reference."""
+    def _with_new_ids(self, orders: Sequence[Order], places: Sequence[int]) -> Work[list[Order]]:
+        """The orders; those at these places under new identifiers, one for each owner and reference."""
         [(last,)] = yield Query(_LAST_LOCKED)
         given = {(order.account, order.reference): order.id for order in orders if order.id != UNASSIGNED}
-        names = {(order.account, order.reference): None for order in orders if order.id == UNASSIGNED}
+        names = {(orders[place].account, orders[place].reference): None for place in places}
         numbers = [number for number in given.values() if number <= MAX_ASSIGNED_ID]
         first = max(last, self._first_assigned - 1, *numbers) + 1
         if first + len(names) - 1 > MAX_ASSIGNED_ID:
             raise NoIdentifierLeft
         ids = dict(zip(names, range(first, first + len(names)), strict=True)) | given
-        return [
-            order._replace(id=ids[order.account, order.reference]) if order.id == UNASSIGNED else order
-            for order in orders
-        ]
+        with_ids = list(orders)
+        for place in places:
+            order = orders[place]
+            with_ids[place] = order._replace(id=ids[order.account, order.reference])
+        return with_ids
 
     def _written_before(self, rows: Sequence[Row]) -> Work[Collection[int]]:
         """Those of the orders that earlier batches of the import have written."""
@@ -180,8 +194,8 @@ class _Batch:
 
     `owners` are accounts by name, `references` those that orders have, and `placed` orders that were placed. `assigned`
     are the identifiers of new orders without a number, `own` those that earlier batches have written, and `waiting` the
-    references of new ones that another transaction uses. `obstacles` are the stored orders that stand against others,
-    by the identifiers of these.
+    references of new ones that another transaction uses. An order that is still UNASSIGNED has a reference of several.
+    `obstacles` are the stored orders that stand against others, by the identifiers of these.
     """
 
     def __init__(
@@ -240,6 +254,8 @@ class _Batch:
         """Why the order is not imported whatever it has, if there is a reason."""
         if new.account is not None and new.account not in self._owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
+        if new.id == UNASSIGNED:
+            return ImportOutcome.AMBIGUOUS
         if new.id in self._own:
             return ImportOutcome.TAKEN
         if old is not None:

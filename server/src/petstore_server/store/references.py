@@ -7,7 +7,7 @@ from petstore_server.store.statements import Work
 
 
 def find_references(dialect: Dialect, references: Iterable[Named]) -> Work[PlacementKeys]:
-    """Lock these references, and find the first order of each owner with each."""
+    """Lock these references, and find the first and the last order of each owner with each."""
     return dialect.find_keys([], sorted(references), 0.0)
 
 

@@ -109,12 +109,12 @@ _LOCK_KEYS = """
 _LOCK_REFERENCES = _LOCK_KEYS.replace("|| key, 4801", "|| encode(sha256(convert_to(key, 'UTF8')), 'hex'), 4802")
 # Separate statements, so that they see what was committed before the locks were taken.
 _USED_REFERENCES = """
-    SELECT account_id, reference, min(id) FROM petstore.orders
+    SELECT account_id, reference, min(id), max(id) FROM petstore.orders
     WHERE (account_id, reference) IN (SELECT * FROM unnest(%s::bigint[], %s::text[]) AS wanted (owner, text))
     GROUP BY account_id, reference
 """
 _USED_WITHOUT_OWNER = f"""
-    SELECT {NO_OWNER}, reference, min(id) FROM petstore.orders
+    SELECT {NO_OWNER}, reference, min(id), max(id) FROM petstore.orders
     WHERE account_id IS NULL AND reference = ANY(%s::text[]) GROUP BY reference
 """
 _USED_KEYS = """
@@ -215,6 +215,7 @@ def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) 
         busy[-1] if references else (),
         {row[:2]: row[2:] for row in keys_used},
         {row[:2]: row[2] for rows in found for row in rows},
+        {row[:2]: row[3] for rows in found for row in rows if row[3] != row[2]},
     )
 
 

@@ -68,13 +68,13 @@ _USED_KEYS = """
     WHERE at > ?
 """
 _USED_REFERENCES = """
-    SELECT account_id, reference, min(orders.id)
+    SELECT account_id, reference, min(orders.id), max(orders.id)
     FROM json_each(?) AS wanted
     CROSS JOIN orders ON account_id = wanted.value ->> 0 AND reference = wanted.value ->> 1
     GROUP BY account_id, reference
 """
 _USED_WITHOUT_OWNER = f"""
-    SELECT {NO_OWNER}, reference, min(id) FROM orders
+    SELECT {NO_OWNER}, reference, min(id), max(id) FROM orders
     WHERE account_id IS NULL AND reference IN (SELECT value FROM json_each(?)) GROUP BY reference
 """
 _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at) VALUES (?, ?, ?, ?, ?)"
@@ -134,7 +134,13 @@ def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) 
     with_references = (yield Query(_USED_REFERENCES, (json.dumps(references),))) if references else []
     if without_owner := [reference for owner, reference in references if owner == NO_OWNER]:
         with_references += yield Query(_USED_WITHOUT_OWNER, (without_owner,))
-    return PlacementKeys((), (), {row[:2]: row[2:] for row in used}, {row[:2]: row[2] for row in with_references})
+    return PlacementKeys(
+        (),
+        (),
+        {row[:2]: row[2:] for row in used},
+        {row[:2]: row[2] for row in with_references},
+        {row[:2]: row[3] for row in with_references if row[3] != row[2]},
+    )
 
 
 def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:
