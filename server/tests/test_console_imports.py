@@ -21,7 +21,7 @@ from petstore_server.cli import importing
 from petstore_server.cli.orders import import_orders
 from petstore_server.console import import_choices, import_jobs, import_process
 from petstore_server.console.pages import imports
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Limits, Plan, VisibleOrders
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, running_console, text_of, upload
 from testing.documents import texts
@@ -186,7 +186,19 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
 
 async def test_quantities_below_one_are_pointed_out_before_the_import(browser: Browser) -> None:
     path = await checked(browser, b"id,quantity\n1,1\n2,-3\n", "orders.csv")
-    assert "1 row has a quantity below 1, in line 3; is it a return?" in await browser.get(path)
+    assert (
+        "1 row has a quantity below 1, in line 3, and is imported; leave it out if it is a return."
+        in await browser.get(path)
+    )
+
+
+async def test_orders_that_no_restricted_account_would_see_are_pointed_out_before_the_import(
+    console: Console, browser: Browser
+) -> None:
+    await console.store.accounts.create("acme", Plan.FREE, Limits(60, 1000), BY, orders=VisibleOrders.OWN)
+    text = await browser.get(await checked(browser, b"id,account\n1,\n2,acme\n", "orders.csv"))
+    owners = "accounts that see their own orders only do not see it; enter NAME under “Account”, or a column account."
+    assert f"1 order has no owner: {owners}" in text
 
 
 async def test_the_accounts_to_choose_from_are_offered_and_a_wrong_one_is_explained(

@@ -12,11 +12,12 @@ from operator import attrgetter
 from typing import Any, Generic
 
 from petstore_server.batching import in_halves
+from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, Status
-from petstore_server.domain.remedies import with_remedy
+from petstore_server.domain.remedies import Choice, Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS, RecordKind, T, refused_by
@@ -37,6 +38,10 @@ HISTORY_CHANGED = (
     "is missing."
 )
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
+_NAME_OWNERS = Remedy("{}, or a column account", (Choice("account", "NAME"),))
+_NAME_OWNERS_LATER = Remedy(
+    "to name owners, import a file of the columns id and account, and {}", (Choice("update_only"),)
+)
 _NO_OBSTACLES: Mapping[int, Obstacle] = {}
 _OF_OBSTACLES = (ImportOutcome.OTHER_OWNER, ImportOutcome.REFERENCE_IN_USE, ImportOutcome.AMBIGUOUS)
 _LARGE = {
@@ -69,6 +74,8 @@ class FileImport(Generic[T]):
         self._by_reference = False  # whether a row had only a reference
         self._large = dict.fromkeys(_LARGE, 0)
         self._returns = self._first_return = 0  # rows with a quantity below 1, not cancelled, and the line of the first
+        self._restricts = False  # whether an account sees its own orders only
+        self._without_owner = 0  # orders that were created
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
 
     @property
@@ -110,7 +117,7 @@ class FileImport(Generic[T]):
             for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True)
             if count
         ]
-        return large + _of_returns(self._returns, self._first_return)
+        return large + _of_returns(self._returns, self._first_return) + self._of_owners()
 
     async def run(
         self,
@@ -127,7 +134,8 @@ class FileImport(Generic[T]):
         what the store raises.
         """
         before, account = await store.access_version(), self._options.account
-        accounts = await store.accounts.list() if scratch or account else ()
+        accounts = await store.accounts.list() if scratch or self._kind is ORDERS else ()
+        self._restricts = any(each.orders is VisibleOrders.OWN and each.closed_at is None for each in accounts)
         if account not in (None, *(each.name for each in accounts)):
             raise AccountNotFound(account)
         async with AsyncExitStack() as stack:
@@ -200,6 +208,7 @@ class FileImport(Generic[T]):
                 self._counts[outcome] += outcomes.count(outcome)
             self.rejects.add(rejects)
             waiting.clear()
+            self._note_owners(given, outcomes)
             self._note_returns(given, outcomes, lambda place: rows()[part[place]].line)
             if self._dry and not self._dry.is_shown:
                 stored = zip(part, given, outcomes, strict=True)
@@ -257,6 +266,23 @@ class FileImport(Generic[T]):
             self._note_large(records, outcomes)
         return outcomes
 
+    def _note_owners(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
+        if self._restricts and self._kind is ORDERS:
+            created = (
+                each for each, outcome in zip(records, outcomes, strict=True) if outcome is ImportOutcome.CREATED
+            )
+            self._without_owner += sum(each.account is None for each in created)
+
+    def _of_owners(self) -> list[str]:
+        """The warning of new orders without an owner, while accounts see their own orders only; none without such."""
+        if not self._without_owner:
+            return []
+        have, them = (
+            ("1 order has", "it") if self._without_owner == 1 else (f"{self._without_owner:,} orders have", "them")
+        )
+        problem = f"{have} no owner: accounts that see their own orders only do not see {them}."
+        return [with_remedy(problem, _NAME_OWNERS if self._dry else _NAME_OWNERS_LATER, self.rejects.phrase)]
+
     def _note_returns(
         self, records: Sequence[Any], outcomes: Sequence[ImportOutcome], line: Callable[[int], int]
     ) -> None:
@@ -280,8 +306,10 @@ class FileImport(Generic[T]):
 def _of_returns(count: int, line: int) -> list[str]:
     """The warning of rows with a quantity below 1, the first of which is in this line; none without such rows."""
     if count < 2:
-        return [f"1 row has a quantity below 1, in line {line}; is it a return?"] * count
-    return [f"{count:,} rows have a quantity below 1, first in line {line}; are they returns?"]
+        return [
+            f"1 row has a quantity below 1, in line {line}, and is imported; leave it out if it is a return."
+        ] * count
+    return [f"{count:,} rows have a quantity below 1, first in line {line}, and are imported; leave out returns."]
 
 
 async def _beat(store: Store, import_id: str) -> None:
