@@ -1,6 +1,7 @@
 """Encodings of import files: each that can be given is read, and what is not text in it is reported."""
 
 import encodings.aliases
+import io
 import json
 from contextlib import suppress
 from itertools import chain, product
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petstore_server.imports.files import NOT_UTF8, UnreadableFile
+from petstore_server.imports.files import NOT_UTF8, Source, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from petstore_server.imports.rejects import Reject, Row
 from testing.cases import for_all
@@ -101,3 +102,26 @@ async def test_the_console_names_its_field_for_the_encoding_and_rejects_rows_tha
     )
     path = await upload(browser, b"id,petId\n1,2\n2,+AG\n", name="orders.csv", encoding="utf-7")
     assert "Rejected 1" in await finished(browser, path)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "is_utf8"),
+    [
+        ("id,note\n1,M\u00fcller\n".encode(), "windows-1252", True),
+        ("id,note\n1,M\u00fcller\n".encode(), "utf8", False),
+        ("id,note\n1,M\u00fcller\n".encode(), None, False),
+        ("\ufeffid,note\n1,M\u00fcller\n".encode(), "windows-1252", False),
+        ("id,note\n1,M\u00fcller\n".encode("windows-1252"), "windows-1252", False),
+        (b"id,note\n1,M\xc3", "windows-1252", False),  # half a character at the end
+        (b"id,note\n1,Mueller\n", "windows-1252", False),
+        ("id,note\n1,M\u00fcller\n".encode("utf-16"), "utf-16", False),
+        (b"id,note\n" + b"1,x" * 65_535 + "\u00fc".encode() + b"\n", "latin-1", True),
+    ],
+)
+def test_a_file_in_utf8_that_is_read_in_another_encoding_is_noticed(
+    content: bytes, encoding: str | None, is_utf8: bool
+) -> None:
+    source = Source(io.BytesIO(content), "orders.csv", None)
+    for _ in source.text(encoding):
+        pass
+    assert is_utf8 is source.is_utf8

@@ -139,7 +139,7 @@ OWNERS = [
         {"created": 1, "unchanged": 2, "replaced": 3, "rejected": 3},
         {
             6: "Order 1 of acme already has the reference A",
-            8: "The row names an account that does not exist",
+            8: "There is no account 'missing'",
             9: "Order 6 of acme already has the reference D",
         },
     ),

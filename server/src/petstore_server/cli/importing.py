@@ -34,6 +34,7 @@ STEPS = {
     "without_lines": "leave out what is above it: tail -n +{} FILE | petstore orders import - --format csv",
     "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
     "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",
+    "create_account": "`petstore accounts create {}`",
     "number": "give --map {} or give --map COLUMN=reference",
     "header": "put a header before it: (echo '{}'; cat FILE) | petstore orders import - --format csv",
 }

@@ -62,6 +62,7 @@ PHRASES = {
     "array": "upload the array itself, as jq '{}' prints it, in a file whose name ends with .jsonl",
     "one_per_line": "write each record on one line, as jq -c . does",
     "header": "write {} as its first line",
+    "create_account": "create the account",
     "number": "choose below which column has the number of the order: the id, or the reference of the shop",
     "shop": "choose it under “Shop”",
     "map": "choose “{2}” for the column {1}",

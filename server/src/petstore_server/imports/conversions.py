@@ -62,6 +62,7 @@ _SERIAL = re.compile(r"([1-9][0-9]{4})(?:[.,]([0-9]+))?", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{10}(?:[0-9]{3})?", re.ASCII)
 _SERIAL_ZERO = datetime(1899, 12, 30, tzinfo=UTC)  # day 0 of spreadsheets
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}"
+_ZONE_NAME = re.compile(r":\d{2}(?:\.\d+)?\s?(?:[AP]M)?\s?\(?(?!UTC|GMT)([A-Z]{3,5})\)?$", re.ASCII)  # such as EST
 _WITH_OFFSET = Remedy("write it with its UTC offset")
 
 
@@ -168,6 +169,9 @@ class Timestamps:
 
     def _unclear(self, text: str) -> ValueError:
         """The error for a text that is none of the forms with one meaning."""
+        if match := _ZONE_NAME.search(text):
+            problem = "has the name of a time zone, and only UTC offsets are read"
+            return UnclearCell(problem, Remedy(f"write the offset instead of {match[1]}, such as -05:00"))
         formats = {form: time for form, time in formats_of(text).items() if form != self._date_format}
         if not formats:
             return _not_a_date(text)

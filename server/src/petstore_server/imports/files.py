@@ -83,6 +83,7 @@ class Source:
         self._opened = _status_of(file)
         self.size = size
         self.position = 0
+        self.is_utf8 = False  # valid UTF-8 with other characters than ASCII, although another encoding was given
 
     def text(self, encoding: str | None = None) -> Iterator[bytes]:
         """The file's text as UTF-8 without a byte order mark. Raises UnreadableFile if it is not a text file.
@@ -91,7 +92,10 @@ class Source:
         invalid in UTF-8, so that the row that contains them is rejected. Lines that end with CR, as older programs on
         a Mac write them, end with LF here.
         """
-        chunks = _as_utf8(self._chunks(), encoding)
+        raw = self._chunks()
+        if encoding is not None and codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
+            raw = self._compared(raw)
+        chunks = _as_utf8(raw, encoding)
         for chunk in chunks:
             self._begin += chunk
             if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
@@ -126,10 +130,30 @@ class Source:
             self._end = chunk[-1:] or self._end
             yield chunk
 
+    def _compared(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The chunks; notes at the end whether they are UTF-8 without a byte order mark."""
+        decoder, begin, is_ascii, is_valid = codecs.getincrementaldecoder("utf-8")(), b"", True, True
+        for chunk in chunks:
+            begin = begin or chunk
+            is_ascii = is_ascii and chunk.isascii()
+            is_valid = is_valid and _is_valid(decoder, chunk)
+            yield chunk
+        is_valid = is_valid and _is_valid(decoder, b"", final=True)
+        self.is_utf8 = is_valid and not is_ascii and not begin.startswith(codecs.BOM_UTF8)
+
     def _chunks(self) -> Iterator[bytes]:
         while chunk := self._file.read(_CHUNK_BYTES):
             self.position += len(chunk)
             yield chunk
+
+
+def _is_valid(decoder: codecs.IncrementalDecoder, chunk: bytes, *, final: bool = False) -> bool:
+    """Whether the bytes can be decoded after those before."""
+    try:
+        decoder.decode(chunk, final)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _status_of(file: BinaryIO) -> os.stat_result | None:

@@ -81,7 +81,7 @@ _REFUSALS = {
     ImportOutcome.RESERVED: "There is no order with this id, and the service assigns such ids "
     "(PETSTORE_ASSIGNED_IDS_FROM).",
     ImportOutcome.OTHER_OWNER: f"The order belongs to another account than this row names{_UNCHANGED}",
-    ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist; it was not imported.",
+    ImportOutcome.UNKNOWN_ACCOUNT: "The row names an account that does not exist.",
     ImportOutcome.REFERENCE_IN_USE: "Another order of this account has this reference; the row was not imported.",
     ImportOutcome.AMBIGUOUS: "Several orders have this reference; the row was not imported.",
 }
@@ -92,7 +92,6 @@ _REMEDIES = {
     ImportOutcome.PROTECTED: choose("replace_placed", then="to replace such orders"),
     ImportOutcome.RESERVED: choose("assigned", then="to import such rows"),
     ImportOutcome.AMBIGUOUS: Remedy("name the order by its id"),
-    ImportOutcome.UNKNOWN_ACCOUNT: Remedy("create the account, or {}", (Choice("ignore_column", "account"),)),
 }
 
 
@@ -113,6 +112,28 @@ def refused_by(outcome: ImportOutcome, obstacle: Obstacle, *, split_lines: bool 
         return Fault(f"Order {order_id} belongs to {account}, and an owner never changes.", remedy, problem=problem)
     remedy = Remedy("give this row another one, or leave it out")
     return Fault(f"Order {order_id} of {account} already has the reference {reference}.", remedy, problem=problem)
+
+
+def unknown_account(name: str, ignorable: str | None) -> Fault:
+    """The reason for a row with an account of this name. The column `ignorable`, if there is one, can be left out."""
+    remedy = Remedy("correct it, or {}", (Choice("create_account", "NAME"),))
+    if ignorable is not None:
+        remedy = Remedy(f"{remedy.text}, or {{}}", (*remedy.choices, Choice("ignore_column", ignorable)))
+    problem = _REFUSALS[ImportOutcome.UNKNOWN_ACCOUNT]
+    return Fault(f"There is no account '{name}'.", remedy, "account", problem, f"'{name}'")
+
+
+def differ_in_account(one: Order | Pet, other: Order | Pet) -> bool:
+    """Whether these are one order under two owners."""
+    if not isinstance(one, Order) or not isinstance(other, Order):
+        return False
+    return one.account != other.account and one == other._replace(account=one.account)
+
+
+def two_accounts(order: Order | Pet, line: int, again: int) -> Fault:
+    """The reason for the second of two rows that differ in the account only."""
+    problem = "Two rows of the order have different accounts."
+    return Fault(f"Lines {line} and {again} have different accounts for order {order.id}; keep one.", problem=problem)
 
 
 ORDERS = RecordKind[Order](

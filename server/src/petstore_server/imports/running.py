@@ -6,6 +6,7 @@ shows signs of life in between, so that every process sees whether the run goes 
 
 import asyncio
 import secrets
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from operator import attrgetter
@@ -20,7 +21,15 @@ from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, St
 from petstore_server.domain.remedies import Choice, Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
-from petstore_server.imports.kinds import ORDERS, RecordKind, T, refused_by
+from petstore_server.imports.kinds import (
+    ORDERS,
+    RecordKind,
+    T,
+    differ_in_account,
+    refused_by,
+    two_accounts,
+    unknown_account,
+)
 from petstore_server.imports.lines import SORT
 from petstore_server.imports.matching import DryRun, completed, find_left, identified, numbers
 from petstore_server.imports.options import ReadOptions
@@ -74,6 +83,7 @@ class FileImport(Generic[T]):
         self._by_reference = False  # whether a row had only a reference
         self._large = dict.fromkeys(_LARGE, 0)
         self._returns = self._first_return = 0  # rows with a quantity below 1, not cancelled, and the line of the first
+        self._without_accounts = False  # whether the store has no open account
         self._restricts = False  # whether an account sees its own orders only
         self._without_owner = 0  # orders that were created
         self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
@@ -117,6 +127,8 @@ class FileImport(Generic[T]):
             for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True)
             if count
         ]
+        in_utf8 = f"The file is valid UTF-8, and is read as {self._options.encoding}; leave out the encoding."
+        large += [in_utf8] * self._source.is_utf8
         return large + _of_returns(self._returns, self._first_return) + self._of_owners()
 
     async def run(
@@ -135,7 +147,9 @@ class FileImport(Generic[T]):
         """
         before, account = await store.access_version(), self._options.account
         accounts = await store.accounts.list() if scratch or self._kind is ORDERS else ()
-        self._restricts = any(each.orders is VisibleOrders.OWN and each.closed_at is None for each in accounts)
+        open_ones = [each for each in accounts if each.closed_at is None]
+        self._without_accounts = not open_ones
+        self._restricts = any(each.orders is VisibleOrders.OWN for each in open_ones)
         if account not in (None, *(each.name for each in accounts)):
             raise AccountNotFound(account)
         async with AsyncExitStack() as stack:
@@ -193,7 +207,7 @@ class FileImport(Generic[T]):
                 rejects[:] = waiting
                 if not self._counts.keys() >= {*outcomes}:
                     rejects.extend(
-                        rows()[at].reject(self._refusal(outcome, records[at], repeated.get(at), obstacles.get(place)))
+                        rows()[at].reject(self._refusal(batch, at, outcome, obstacles.get(place)))
                         for place, (at, outcome) in enumerate(zip(part, outcomes, strict=True))
                         if outcome not in self._counts
                     )
@@ -225,18 +239,33 @@ class FileImport(Generic[T]):
         self.left += await find_left(store, batch.ended, len(self.left))
         self.position = batch.position
 
-    def _refusal(self, outcome: ImportOutcome, record: T, line: int | None, obstacle: Obstacle | None) -> Fault:
-        """Why the store does not take a record; `line` is the earlier one that has it too."""
+    def _refusal(self, batch: Batch[T], at: int, outcome: ImportOutcome, obstacle: Obstacle | None) -> Fault:
+        """Why the store does not take the record at this place of the batch."""
+        record, line = batch.records[at], batch.repeated.get(at)
         if obstacle is not None and outcome in _OF_OBSTACLES:
             return refused_by(outcome, obstacle, split_lines=bool(self._schema.options.split_lines))
-        again = SORT if self._schema.options.split_lines else self._schema.repeated
+        if outcome is ImportOutcome.UNKNOWN_ACCOUNT and isinstance(record, Order) and record.account is not None:
+            return unknown_account(record.account, self._schema.account_column if self._without_accounts else None)
         if outcome is ImportOutcome.REPEATED and line is not None:
-            name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
-            problem = f"The {self._kind.noun} is also in an earlier line."
-            return Fault(f"{self._kind.noun.capitalize()} {name} is also in line {line}.", again, problem=problem)
+            return self._repeated(batch, at, line)
         if outcome is ImportOutcome.REPEATED or (outcome is ImportOutcome.TAKEN and record.id == UNASSIGNED):
-            return Fault("The order is also in an earlier line.", again)
+            return Fault("The order is also in an earlier line.", self._again)
         return self._kind.refusals[outcome]
+
+    def _repeated(self, batch: Batch[T], at: int, line: int) -> Fault:
+        """Why the record at this place of the batch is refused, which is in an earlier line too."""
+        record, rows = batch.records[at], batch.rows()
+        place = bisect_left(rows, line, key=attrgetter("line"))  # at 0 too if it is in an earlier batch
+        if rows[place].line == line and differ_in_account(batch.records[place], record):
+            return two_accounts(record, line, rows[at].line)
+        name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
+        problem = f"The {self._kind.noun} is also in an earlier line."
+        return Fault(f"{self._kind.noun.capitalize()} {name} is also in line {line}.", self._again, problem=problem)
+
+    @property
+    def _again(self) -> Remedy:
+        """What to do about a second row of a record."""
+        return SORT if self._schema.options.split_lines else self._schema.repeated
 
     async def _identified(self, records: list[T], store: Store, actor: Actor) -> list[T]:
         if not self._by_reference:

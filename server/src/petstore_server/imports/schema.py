@@ -1,7 +1,7 @@
 """A kind of record as one file presents it: its columns and names, what its cells mean, and the faults of its rows."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Generic
 
@@ -19,6 +19,8 @@ from petstore_server.imports.statuses import Statuses, is_filled
 
 _MAX_FAULTS = 10  # of a row that are named
 _MAX_NAMES = 30  # of columns that are not fields that are named
+_WITHOUT_REFERENCE = Remedy("fill in the order's number of the row above, or leave the row out")
+_OF_SHOP_WITHOUT_REFERENCE = Remedy("leave the row out, unless it is an order")
 _READ_IN_JSON = frozenset(["shipDate", "reference", "status"])  # as in CSV, if they are texts
 
 
@@ -50,6 +52,12 @@ class Schema(Generic[T]):
         self._fields: Mapping[str, tuple[str, ...]] = known | dict.fromkeys(ignored, ()) | self._mapped
         self._ignores_others = EVERY_COLUMN in options.ignored
 
+    @property
+    def account_column(self) -> str | None:
+        """The column that names owners, if it can be left out."""
+        column = self._columns.get("account")
+        return None if column is None or "account" in self.missing or _plain(column) in self._mapped else column
+
     def header(self, names: list[str]) -> list[tuple[str, ...]]:
         """The fields of each column, none for those to leave out; notes which are missing. Raises UnreadableFile."""
         if self.options.shop is not None:
@@ -67,15 +75,14 @@ class Schema(Generic[T]):
     def _header(self, names: list[str]) -> list[tuple[str, ...]]:
         columns = [self._fields.get(_plain(name), ()) for name in names]
         fields = list(chain.from_iterable(columns))
+        if absent := self._mapped.keys() - set(map(_plain, names)):
+            mapped = next(name for name, _ in self.options.columns if _plain(name) in absent)
+            raise UnreadableFile(f"The header does not have the mapped column '{mapped}'; it has {_quoted(names)}.")
         if unknown := [name for name in names if not self._is_known(name)]:
-            shown = ", ".join(f"'{name[:50]}'" for name in unknown[:_MAX_NAMES])
-            shown += f" and {more} more" if (more := len(unknown) - _MAX_NAMES) > 0 else ""
-            problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}."
+            problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {_quoted(unknown)}."
             raise UnreadableFile(problem, _other_columns(unknown[0]))
         if twice := next((field for field in fields if fields.count(field) > 1), None):
             raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
-        if absent := self._mapped.keys() - set(map(_plain, names)):
-            raise UnreadableFile(f"The header does not have the mapped column '{min(absent)}'.")
         if "id" not in fields and not (self.kind.has_references and "reference" in fields):
             problem = "The header has no column 'id', which every record needs."
             by_id = choose("map", "COLUMN=id")
@@ -166,6 +173,9 @@ class Schema(Generic[T]):
 
     def _advised(self, error: InvalidField) -> InvalidField:
         """The error, with advice if the field is not one of this kind of record."""
+        if error.field == "id" and error.value is None and self._has_reference and "id" in self.missing:
+            remedy = _OF_SHOP_WITHOUT_REFERENCE if self.of_shop else _WITHOUT_REFERENCE
+            return InvalidField(self._columns["reference"], "is empty", remedy=remedy)
         if error.field == "id" and self.kind.has_references:
             return InvalidField(error.field, error.problem, error.value, self._without_number(error))
         if error.field == "petId" and isinstance(error.value, str):
@@ -212,6 +222,12 @@ class Schema(Generic[T]):
                     raise named_twice(field)
                 renamed[field] = value
         return renamed
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Names of columns, the first ones, in quotes."""
+    shown = ", ".join(f"'{name[:50]}'" for name in names[:_MAX_NAMES])
+    return shown + (f" and {more} more" if (more := len(names) - _MAX_NAMES) > 0 else "")
 
 
 def named_twice(name: str) -> UnreadableRow:
