@@ -22,6 +22,9 @@ MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that no
 
 _TOO_LARGE = f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB."
 _AS_LINES = Remedy("convert it to JSON Lines, such as with jq -c '.[]' FILE > FILE.jsonl, and import that")
+_CORRECT_A_COPY = Remedy(
+    "correct these lines in a copy of your file, save it in the same encoding, and import all of it"
+)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _verify = msgspec.json.Decoder(msgspec.Raw).decode  # makes no objects
@@ -51,7 +54,7 @@ def refuse_rejects(names: Collection[str], noun: str) -> None:
     """Raise UnreadableFile if a record with these names is a rejected row of an import."""
     if {*names} == {*REJECT_FIELDS}:
         problem = f"This is a list of rejected rows, not of {noun}s."
-        raise UnreadableFile(problem, Remedy("correct these lines in a copy of your file and import that"))
+        raise UnreadableFile(problem, _CORRECT_A_COPY)
 
 
 def _require_records(first: _Element, schema: Schema[Any]) -> None:
