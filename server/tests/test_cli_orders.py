@@ -151,6 +151,19 @@ def test_a_number_of_the_shop_is_no_identifier_and_the_command_that_finds_the_or
     assert f"Invalid value for {argument}: '' {problem}.\n" in cli(*command, "").err
 
 
+def test_a_number_that_is_only_a_reference_is_not_found_and_the_command_that_finds_the_order_is_named(
+    cli: CommandLine,
+) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":8,"reference":"5012"}')
+    found = "There is no order 5012; `petstore orders list --reference 5012` finds an order by its reference.\n"
+    for command in (["show"], ["ship"], ["cancel"], ["complete"], ["edit", "--quantity", "2"]):
+        done = cli("orders", *command, "5012")
+        assert (5, f"petstore: {found}") == (done.code, done.err)
+    assert "There is no order 5013; list the orders" in cli("orders", "cancel", "5013").err
+    cli("orders", "show", "5012", "--json").fails(5, "order_not_found")
+    assert 0 == cli("orders", "ship", "8").code
+
+
 def test_the_owner_is_listed_shown_and_filtered_by(cli: CommandLine) -> None:
     cli.must("accounts", "create", "acme", "--plan", "free", "--orders", "own")
     cli.must("orders", "import", "-", stdin='{"id":2,"account":"acme","status":"shipped"}\n{"id":7,"account":"acme"}')

@@ -548,6 +548,16 @@ async def test_the_search_box_finds_an_order_by_its_exact_reference(
     assert "No order, key," in await browser.submit("/search", {"q": "#100"}, 404)
 
 
+async def test_the_page_of_an_order_leads_to_those_with_its_number_as_their_reference(
+    each_backend: Stores, console: Console, browser: Browser
+) -> None:
+    await add_orders(console, Order(1001), Order(2, reference="1001"), Order(3, reference="3"), Order(4))
+    assert "Another order has the reference 1001: orders with this reference" in await browser.get("/orders/1001")
+    assert '<a href="/console/orders?reference=1001">' in browser.page
+    for path in ("/orders/2", "/orders/3", "/orders/4"):
+        assert "Another order has" not in await browser.get(path)
+
+
 async def test_the_list_shows_references_where_an_order_on_the_page_has_one(console: Console, browser: Browser) -> None:
     await add_orders(console, Order(1), Order(2, reference="#1002", status=Status.SHIPPED))
     assert re.search('scope="col"[^>]*>.*Reference', await browser.get("/orders") and browser.page)

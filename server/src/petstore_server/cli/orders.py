@@ -25,7 +25,7 @@ from petstore_server.cli.commands import ACCOUNT_NAME, Noun, operator, require_w
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.import_options import FORMAT, IMPORT_OPTIONS, ORDER_OPTIONS
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
-from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.errors import InvalidInput, OrderNotFound
 from petstore_server.domain.lists import Filters
 from petstore_server.domain.orders import CANCEL, COMPLETE, ORDER_FIELDS, Order, Status, correct, ship
 from petstore_server.domain.transitions import Transition
@@ -41,6 +41,11 @@ _TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "
 _STATUS = click.Choice(list(map(str, Status)))
 _OWNER = f"Only orders that this account owns; {WITHOUT_OWNER} for those without an owner."
 _REFERENCE = "Only orders with this reference, the shop's number of the order; repeatable."
+
+
+class _IsReference(OrderNotFound):
+    message = "There is no order {}; `petstore orders list --reference {}` finds an order by its reference."
+
 
 orders = Noun("orders", "$ petstore orders import orders.csv --rejects rejects.jsonl")
 
@@ -150,7 +155,14 @@ def show_order(order_id: int) -> None:
 
     $ petstore orders show 42
     """
-    order = with_store(lambda store: store.orders.find(order_id))
+
+    async def find(store: Store) -> Order:
+        try:
+            return await store.orders.find(order_id)
+        except OrderNotFound as error:
+            raise await _by_reference(store, order_id, error) from error
+
+    order = with_store(find)
     fields = order.fields()
     show(fields, lambda: details((name, fields.get(name)) for name in ORDER_FIELDS))
 
@@ -212,12 +224,21 @@ def cancel_orders(order_ids: tuple[int, ...]) -> None:
     _change(order_ids, CANCEL)
 
 
+async def _by_reference(store: Store, order_id: int, error: OrderNotFound) -> OrderNotFound:
+    """The error for an order that does not exist; another one if orders have the number as their reference."""
+    filters = Filters(references=frozenset({str(order_id)}))
+    async with aclosing(use_cases.list_orders(store, filters, 1)) as found:
+        async for _ in found:
+            return _IsReference(order_id, order_id)
+    return error
+
+
 def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
     """Change orders and show what became of each; exits with the code of the first failure."""
 
     async def run(store: Store) -> int:
         code = 0
-        async for _, outcome in use_cases.change_orders(store, order_ids, transition, operator()):
+        async for order_id, outcome in use_cases.change_orders(store, order_ids, transition, operator()):
             if isinstance(outcome, Order):
                 complete = ", complete" if outcome.complete else ""
                 account = (await store.orders.find(outcome.id)).account if wants_json() else None
@@ -226,7 +247,8 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
                     partial(str, f"order {outcome.id}: {outcome.status}{complete}"),
                 )
             else:
-                failed = report_error(outcome, wants_json())
+                error = await _by_reference(store, order_id, outcome) if type(outcome) is OrderNotFound else outcome
+                failed = report_error(error, wants_json())
                 code = code or failed
         return code
 
