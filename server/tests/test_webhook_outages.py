@@ -96,6 +96,33 @@ async def test_delivery_goes_on_after_an_outage(each_backend: Stores) -> None:
     assert [1] == receiver.orders
 
 
+async def test_a_look_after_one_that_failed_reads_the_store_and_reports_no_recovery_before_it_can(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "IDLE_SECONDS", 60.0)
+    async with each_backend.opened() as store, delivering(store) as one:
+
+        async def unreadable(*_: object) -> Any:
+            raise ServiceUnavailable("the store cannot be used: its file is damaged")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(store.webhooks, "due", unreadable)
+            for _ in range(3):
+                with pytest.raises(ServiceUnavailable):
+                    await one.look()
+        await one.look()
+
+
+async def test_no_look_succeeds_on_a_store_that_is_known_to_be_damaged(each_backend: Stores) -> None:
+    async with each_backend.opened() as store, delivering(store) as one:
+        await one.look()
+        store.engine.damage.seen(ServiceUnavailable("its file is damaged"))
+        for _ in range(2):
+            with pytest.raises(ServiceUnavailable) as refused:
+                await one.look()
+            assert "its file is damaged" in refused.value.reason
+
+
 @failure("is lost between the response and its record")
 async def test_a_message_that_could_not_be_recorded_is_repeated_after_its_lease(
     each_backend: Stores, caplog: pytest.LogCaptureFixture

@@ -69,12 +69,20 @@ class Deliveries:
     async def look(self, now: float) -> None:
         """Begin deliveries for webhooks that have something to deliver at `now` (Unix seconds).
 
-        Raises ServiceUnavailable.
+        Raises ServiceUnavailable, also while damage to the store is known.
         """
+        self._store.engine.damage.require_none()
         clock = await self._store.search.change_clock()
         if clock == self._clock and not self._waiting and monotonic() < self._looked_at + IDLE_SECONDS:
             return
         self._clock, self._looked_at = clock, monotonic()
+        try:
+            await self._begin_due(clock, now)
+        except Exception:
+            self._clock = None  # a look that has failed is repeated in full: without a read none succeeds
+            raise
+
+    async def _begin_due(self, clock: ChangeClock, now: float) -> None:
         due = [each for each in await self._store.webhooks.due(clock, now) if each.id not in self._tasks]
         due = await self._with_orders(due)
         chosen = self._chosen(due)
