@@ -138,4 +138,5 @@ def test_times_beyond_the_calendar_are_shown_as_its_first_or_last_second(seconds
 
 def test_microseconds_are_shown_on_request() -> None:
     assert "1970-01-01T00:00:01.500000Z" == format_unix(1.5, microseconds=True)
+    assert "1970-01-01T00:00:01.000001Z" == format_unix(1.0000019, microseconds=True)
     assert "1970-01-01T00:00:01Z" == format_unix(1.0, microseconds=True)

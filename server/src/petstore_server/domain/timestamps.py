@@ -83,16 +83,17 @@ def timestamp_text(value: int) -> str:
 
 
 def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | None:
-    """Format Unix seconds as RFC 3339 in UTC, cut to whole seconds unless `microseconds`. None and NaN give None.
+    """Format Unix seconds as RFC 3339 in UTC, cut to whole seconds, or to `microseconds`. None and NaN give None.
 
     Never raises: a value beyond the years 1 to 9999 is shown as the first or the last second of that range.
     """
     if seconds is None or math.isnan(seconds):
         return None
     bounded = min(max(seconds, _FIRST), _LAST)
-    if not microseconds:
-        bounded = math.floor(bounded)
-    return format_timestamp(datetime.fromtimestamp(bounded, UTC))
+    shown = datetime.fromtimestamp(bounded if microseconds else math.floor(bounded), UTC)
+    if shown.timestamp() > bounded:  # it was rounded up: what is read since then would not include it
+        shown -= timedelta(microseconds=1)
+    return format_timestamp(shown)
 
 
 def format_hour(seconds: float | None) -> str | None:
