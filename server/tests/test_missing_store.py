@@ -86,7 +86,12 @@ def test_a_store_that_was_truncated_is_not_called_missing(tmp_path: Path) -> Non
     petstore.must("db", "backup", str(tmp_path / "backup.db"))
     os.truncate(petstore.store, 0)
     truncated = f"The store at {petstore.store} is empty (0 bytes). Unless a program is creating it now, the file was"
-    for command in (["orders", "list"], ["db", "check"], ["db", "backup", str(tmp_path / "copy.db")]):
+    for command in (
+        ["orders", "list"],
+        ["db", "check"],
+        ["db", "backup", str(tmp_path / "copy.db")],
+        ["db", "migrate"],
+    ):
         petstore(*command).fails(1, f"{truncated} truncated. `petstore db restore` brings a backup back.")
     assert truncated in petstore("doctor").out.replace("\n      ", " ")
     petstore.must("db", "restore", str(tmp_path / "backup.db"), "--yes")

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from contextlib import closing
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import apsw
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.sqlite import connections, is_served, migrate
+from petstore_server.engines.sqlite import connections, is_served
 from petstore_server.engines.sqlite import opening as opening_module
 from petstore_server.engines.sqlite.connections import connect_writer
 from testing.damage import overwrite
@@ -189,7 +190,8 @@ def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
 def test_a_store_that_is_created_meanwhile_is_not_taken_for_that_of_another_program(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
-    creating = threading.Thread(target=migrate, args=(path,))
+    complete = partial(opening_module._migrate, path, create=True, upgrade=True)
+    creating = threading.Thread(target=complete)
 
     def create(_: object, sql: str, __: object) -> bool:
         if "schema_version" in sql:

@@ -59,19 +59,25 @@ def migrate(
     """Make a missing store where `create`, bring an older one up to date where `upgrade`.
 
     Return the schema version before and after; `announce` a store that is created. Raises StoreUnusable. Of several
-    programs, one does this and the others wait, also where SQLite does not: while one adds or removes the log.
+    programs, one does this and the others wait, also where SQLite does not: while one adds or removes the log. A file
+    of 0 bytes is refused unless another program is creating it.
     """
     path = resolved(path)
     deadline = monotonic() + connections.BUSY_SECONDS
     with unusable_on_error(path):
+        is_new = create and not path.exists()
         while True:
             try:
+                require_place(path, file_too=not is_new)
                 before = _migrate(path, create=create, upgrade=upgrade)
                 break
             except apsw.BusyError:
                 if monotonic() >= deadline:
                     raise
-                sleep(_PAUSE)
+            except StoreDamaged:  # it is empty
+                if not create or monotonic() >= deadline:
+                    raise
+            sleep(_PAUSE)
     if before == 0:
         announce(f"Created a new store at {path}.")
     return before, max(before, SCHEMA.latest)
@@ -92,7 +98,6 @@ def resolved(path: Path) -> Path:
 
 def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
     """What `migrate` does, once; return the version before."""
-    require_place(path, file_too=not create)
     with closing(connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)) as connection:
         before = schema_version(connection, path)
         read_only = connection.readonly("main")
