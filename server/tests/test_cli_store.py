@@ -4,6 +4,7 @@ import errno
 import os
 import re
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -16,6 +17,7 @@ from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
 from petstore_server.engines.sqlite.opening import SCHEMA
 from testing.cli import CommandLine
+from testing.damage import overwrite
 from testing.documents import parse_yaml
 
 
@@ -75,6 +77,30 @@ def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
     assert ("store.restore", "operator:Ann") == (last["action"], last["actor"])
     assert 6 == cli("db", "backup", str(target)).code
     assert 2 == cli("db", "restore", str(tmp_path / "missing.db"), "--yes").code
+
+
+@pytest.mark.parametrize("damage", ["noted", "unreadable", None])
+def test_a_restore_over_a_damaged_store_says_that_servers_have_to_be_restarted(
+    cli: CommandLine, tmp_path: Path, damage: str | None
+) -> None:
+    cli.must("db", "backup", str(tmp_path / "backup.db"))
+    if damage == "noted":
+        cli.execute("UPDATE store SET damage = 'its file is damaged'")
+    elif damage == "unreadable":
+        overwrite(cli.store, slice(100, 2_000))
+    done = cli.must("db", "restore", str(tmp_path / "backup.db"), "--yes")
+    assert (damage is not None) == ("It was damaged: restart the servers, which accept no change before." in done.err)
+
+
+def test_the_time_of_a_backup_is_that_of_its_beginning_as_its_name_is(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = datetime(2026, 11, 20, 9, 30, tzinfo=UTC).timestamp()
+    times = chain([began], repeat(began + 600))
+    monkeypatch.setattr(db, "time", SimpleNamespace(time=lambda: next(times)))
+    done = cli.must("db", "backup", str(tmp_path / "orders.db"), "--keep", "5", "--json").json()
+    assert str(tmp_path / "orders-20261120T093000Z.db") == done["backup"]
+    assert "The last backup was made at 2026-11-20T09:30:00Z." in cli("doctor").out
 
 
 @pytest.mark.parametrize("name", ["store.db", "link.db"])

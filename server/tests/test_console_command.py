@@ -61,10 +61,27 @@ def test_sessions_are_listed_and_ended_one_by_one(cli: CommandLine, tmp_path: Pa
         ended = cli.must("console", "--end-session", sessions["bob"]["id"], "--as", "carol")
         assert "Ended the session of bob. Unused links of bob are invalid now.\n" == ended.out
         assert [200, 401] == [each.get(f"{server.admin}/console/").status_code for each in (browser, other)]
+        assert "more session" not in ended.err
         refused = cli("console", "--end-session", sessions["bob"]["id"], "--json")
         assert "session_not_found" == refused.error()["code"]
     entry = cli.must("audit", "--action", "console.end_session", "--json").json()
     assert ("operator:carol", "bob") == (entry["actor"], entry["before"]["operator"])
+
+
+def test_ending_one_of_several_sessions_of_an_operator_names_those_that_are_left(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "store.db") as server:
+        for name in ("ada", "mallory", "mallory", "mallory"):
+            link = cli.must("console", "--as", name, "--url", server.admin).out.strip()
+            assert 303 == httpx2.get(link).status_code
+        sessions = cli.must("console", "--sessions", "--json").json()
+        mallory = [each["id"] for each in sessions if each["name"] == "mallory"]
+        left = ("mallory has 2 more sessions", "mallory has 1 more session")
+        for identifier, expected in zip(mallory, left, strict=False):
+            assert (
+                f"{expected}: `petstore console --sessions`\n" == cli.must("console", "--end-session", identifier).err
+            )
 
 
 def test_the_link_leads_to_the_admin_port_or_to_the_address_that_is_given(cli: CommandLine) -> None:

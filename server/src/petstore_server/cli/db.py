@@ -24,6 +24,7 @@ from petstore_server.runtime.opening import (
     migrate_store,
     restore_store,
     sqlite_path,
+    was_damaged,
 )
 from petstore_server.settings import read_secret
 from petstore_server.settings.values import HOLDS_PASSWORD, database_url
@@ -123,11 +124,12 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
         with_store(lambda store: store.audit.record_backup(file.name, operator()))
         show_done({"backup": str(file), "removed": []}, f"Recorded the backup {file}.")
         return
-    target = (file if keep is None else _dated(file)).absolute()
+    began_at = time.time()  # what changes from now on may be missing in it
+    target = (file if keep is None else _dated(file, began_at)).absolute()
     with progress("Backing up (pages)") as advance:
         backup_store(settings_here(), target, advance)
     try:
-        with_store(lambda store: store.audit.record_backup(target.name, operator()))
+        with_store(lambda store: store.audit.record_backup(target.name, operator(), began_at))
     except DomainError as error:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
     older = [] if keep is None else _older_backups(file, target)[keep - 1 :]
@@ -163,6 +165,8 @@ def restore(file: Path, yes: bool) -> None:
     if kept is not None:
         fields["kept"] = str(kept)
         message += f" The previous content is in {kept}. Sessions of the console that are not in the backup have ended."
+        if was_damaged(kept):
+            message += " It was damaged: restart the servers, which accept no change before."
     show_done(fields, message)
     _set_owners()
 
@@ -242,9 +246,8 @@ def _older_backups(file: Path, target: Path) -> list[Path]:
     )
 
 
-def _dated(file: Path) -> Path:
-    """The name with the current time, such as orders-20261120T093000Z.db; the next free second if it is taken."""
-    at = time.time()
+def _dated(file: Path, at: float) -> Path:
+    """The name with a time, such as orders-20261120T093000Z.db; the next free second if it is taken."""
     while os.path.lexists(dated := file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")):
         at += 1
     return dated

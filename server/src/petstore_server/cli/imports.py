@@ -38,6 +38,14 @@ def _fields(run: ImportRun) -> dict[str, Any]:
     }
 
 
+def _remedy(run: ImportRun) -> str | None:
+    """What to do about an import that was interrupted; None for any other."""
+    if run.state != "interrupted":
+        return None
+    rows = plural(sum(getattr(run, name) for name in _COUNTS), "row")
+    return f"Stopped after {rows}: import the same file again; rows already stored stay unchanged."
+
+
 @imports.command("list")
 @click.option("--limit", type=WholeNumber(1, 1_000_000), metavar="N", default=1_000_000, help="At most N imports.")
 def list_imports(limit: int) -> None:
@@ -80,7 +88,8 @@ def show_import(import_id: str, rejects: str | None, force: bool) -> None:
             write_json(json.loads(row))
     else:
         fields = _fields(run)
-        show(fields, lambda: details({**fields, "reasons": "; ".join(run.reasons)}.items()))
+        texts = {"reasons": "; ".join(run.reasons), "error": run.error or _remedy(run)}
+        show(fields, lambda: details({**fields, **texts}.items()))
         if rejects is not None:
             with written_file(rejects, "w", force=force, encoding="utf-8") as file:
                 file.writelines(f"{row}\n" for row in rows)

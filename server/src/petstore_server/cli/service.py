@@ -16,6 +16,7 @@ from petstore_server.cli.main import Documented, collect_garbage
 from petstore_server.cli.output import (
     comment,
     log_to_stderr,
+    plural,
     printable,
     show,
     table,
@@ -31,6 +32,7 @@ from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url, create_link, host_name, is_allowed_host
 from petstore_server.operations.health import Action, CheckResult
 from petstore_server.settings import SettingsError, read_settings
+from petstore_server.store import Store
 
 _LABELS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
@@ -171,9 +173,7 @@ def console(url: str | None, role: str | None, listed: bool, ended: str | None, 
     if listed:
         _list_sessions()
     elif ended is not None:
-        session = with_store(lambda store: store.sessions.end_one(ended, operator()))
-        name = printable(session.operator)
-        show(_session_fields(session), lambda: f"Ended the session of {name}. Unused links of {name} are invalid now.")
+        _end_session(ended)
     elif end_all:
         count = with_store(lambda store: store.sessions.end_all(operator()))
         show({"ended": count}, lambda: f"Sessions ended: {count}. Unused links are invalid now.")
@@ -185,6 +185,18 @@ def _list_sessions() -> None:
     found = [_session_fields(session) for session in with_store(lambda store: store.sessions.list(time.time()))]
     titles = ("SESSION", "NAME", "ROLE", "SIGNED IN", "LAST REQUEST", "ENDS")
     show(found, lambda: table(titles, [list(each.values()) for each in found]) if found else "There are no sessions.")
+
+
+def _end_session(identifier: str) -> None:
+    async def end(store: Store) -> tuple[Session, int]:
+        session = await store.sessions.end_one(identifier, operator())
+        return session, sum(each.actor == session.actor for each in await store.sessions.list(time.time()))
+
+    session, left = with_store(end)
+    name = printable(session.operator)
+    show(_session_fields(session), lambda: f"Ended the session of {name}. Unused links of {name} are invalid now.")
+    if left:
+        comment(f"{name} has {plural(left, 'more session')}: `petstore console --sessions`")
 
 
 def _session_fields(session: Session) -> dict[str, str | None]:

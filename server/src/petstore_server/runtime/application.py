@@ -196,7 +196,7 @@ def _of_store(contents: Contents) -> Iterator[Metric]:
     """What the last look into the store has found."""
     has = {kind: getattr(contents, kind) for kind in ("orders", "accounts", "keys")}
     yield _labelled(GaugeMetricFamily("petstore_store_has", "1 if the store has any.", labels=("kind",)), has)
-    last = "When the last good backup of the store was made, in Unix seconds; 0 if none is known."
+    last = "When the last good backup of the store began, in Unix seconds; 0 if none is known."
     yield GaugeMetricFamily("petstore_last_backup_timestamp_seconds", last, contents.backed_up_at or 0.0)
     if contents.connections is not None:
         used, most = "Connections to PostgreSQL in use, of all programs.", "Connections that PostgreSQL allows."

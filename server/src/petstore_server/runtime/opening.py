@@ -281,6 +281,13 @@ def restore_store(settings: Settings, source: Path, actor: "Actor") -> Path | No
     return maintenance.restore(sqlite_path(settings.database_url), source, actor)
 
 
+def was_damaged(kept: Path) -> bool:
+    """Whether the content that `restore_store` has replaced, and kept in this file, was known to be damaged."""
+    from petstore_server.engines.sqlite import maintenance
+
+    return maintenance.was_damaged(kept)
+
+
 def copy_to_postgres(
     settings: Settings,
     target: str,

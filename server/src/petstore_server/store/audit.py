@@ -96,9 +96,13 @@ class AuditLog(Part):
         return MatchCount(number, examined_number == MAX_SCAN)
 
     @transaction
-    def record_backup(self, file: str, actor: Actor) -> Work[None]:
-        """Record that a good backup was made at `actor.at` in a file of this name."""
-        yield Execute("UPDATE petstore.store SET backed_up_at = %s WHERE one = 1", (actor.at,))
+    def record_backup(self, file: str, actor: Actor, began_at: float | None = None) -> Work[None]:
+        """Record that a good backup was made in a file of this name.
+
+        It has no change since `began_at` (Unix seconds), which is `actor.at` unless given.
+        """
+        at = actor.at if began_at is None else began_at
+        yield Execute("UPDATE petstore.store SET backed_up_at = %s WHERE one = 1", (at,))
         yield record(actor, "store.backup", "store", Change(None, {"file": hide_keys(file)}))
 
     @transaction
@@ -108,7 +112,7 @@ class AuditLog(Part):
         yield record(actor, "orders.export", "orders", Change(None, hidden or None))
 
     async def last_backup(self) -> float | None:
-        """When the last good backup was made, in Unix seconds; None if there was none."""
+        """When the last good backup began, in Unix seconds; None if there was none."""
         [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store WHERE one = 1")
         return None if at is None else float(at)
 

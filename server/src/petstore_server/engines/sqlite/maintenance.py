@@ -113,6 +113,18 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     return kept
 
 
+def was_damaged(kept: Path) -> bool:
+    """Whether a store, whose content a restore has kept, cannot be read or has a note of damage."""
+    with opening.unusable_on_error(kept):
+        try:
+            with closing(connect_reader(kept)) as connection:
+                return connection.execute("SELECT damage FROM store").get is not None
+        except (apsw.CorruptError, apsw.NotADBError):
+            return True
+        except apsw.SQLError:  # of an older release, which has no notes
+            return False
+
+
 def check(path: Path, *, older: bool = False) -> list[str]:
     """What is wrong with the store, in plain words; empty if it is sound. It may lack migrations where `older`.
 
