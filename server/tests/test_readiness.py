@@ -1,5 +1,6 @@
 """Readiness follows what partners get, and once damage was seen no change is accepted (D19)."""
 
+import json
 import shutil
 from pathlib import Path
 from unittest.mock import patch
@@ -17,7 +18,7 @@ from petstore_server.store.statements import Query
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, damage_table
 from testing.engines import running_engine
-from testing.process import UNLIMITED, new_key, petstore, put_orders, serving
+from testing.process import UNLIMITED, Server, new_key, petstore, put_orders, serving
 from testing.redis_engine import shared_redis
 from testing.stores import BY, Stores, new_store_database, reason
 from testing.subprocesses import PATIENCE, within
@@ -54,6 +55,29 @@ def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
         assert (1, True) == (refused.returncode, REMEDY in refused.stderr)
     assert 0 == petstore(store, "db", "restore", str(tmp_path / "backup.db"), "--yes").returncode
     assert 0 == petstore(store, "orders", "cancel", "8000").returncode
+
+
+def logged(server: Server) -> list[tuple[str, str, str]]:
+    """The changes of readiness in the log of a server, with their levels and reasons."""
+    events = map(json.loads, server.log.read_text().splitlines())
+    return [(each["event"], each["level"], each["reason"]) for each in events if "ready" in each["event"]]
+
+
+def test_the_log_names_why_the_service_is_not_ready_and_that_it_is_again(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    put_orders(store, 1)
+    moved = [store.with_name(f"store.db{end}") for end in ("", "-wal", "-shm")]
+    with serving(store) as server:
+        assert (200, "") == readiness(server.admin)
+        for file in moved:
+            file.rename(file.with_name(f"{file.name}.away"))
+        for _ in range(2):
+            status, why = readiness(server.admin)
+            assert (503, True) == (status, str(store) in why)
+        for file in reversed(moved):
+            file.with_name(f"{file.name}.away").rename(file)
+        within(5, lambda: readiness(server.admin)[0] == 200)
+        within(5, lambda: [("not ready", "error", why), ("ready again", "info", why)] == logged(server))
 
 
 @pytest.mark.parametrize("command", [["db", "check"], ["doctor"]])

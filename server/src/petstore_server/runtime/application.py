@@ -1,6 +1,7 @@
 """The application of one serving process: the gate and the admin port over a backend."""
 
 import asyncio
+import logging
 import os
 import resource
 from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +45,8 @@ from petstore_server.store.webhooks import WebhookSummary
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics, build_info
 
+_log = logging.getLogger(__name__)
+
 _IN_USE_SECONDS = 30 * DAY
 _REQUEST_DIGITS = 12  # hexadecimal and random, at the end of a request's identifier
 _RANDOM_BYTES = 512 * _REQUEST_DIGITS // 2  # read at a time
@@ -63,6 +66,7 @@ class Application:
     ) -> None:
         self.backend = backend
         self._started_at = clock()
+        self._unready: str | None = None  # the reason that was found last
         self._users: dict[str, int] | None = None  # not known
         self._webhooks: WebhookSummary | None = None
         self.metrics = Metrics()
@@ -131,7 +135,21 @@ class Application:
         return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
-        """What /readyz reports: 503 while draining, or while orders cannot be served; degraded is ready (D19)."""
+        """What /readyz reports: 503 while draining, or while orders cannot be served; degraded is ready (D19).
+
+        The log has each change between ready and not ready, but for draining.
+        """
+        found = await self._evaluate_readiness()
+        if found is not DRAINING:
+            reason = None if found.ready else str(found.detail["reason"])
+            if reason is not None and self._unready is None:
+                _log.error("not ready", extra={"reason": reason})
+            elif reason is None and self._unready is not None:
+                _log.info("ready again", extra={"reason": self._unready})
+            self._unready = reason
+        return found
+
+    async def _evaluate_readiness(self) -> Readiness:
         if self.gate.draining:
             return DRAINING
         for task in self.background:
