@@ -77,7 +77,7 @@ def test_the_copy_of_the_page_is_brought_up_to_date_by_a_program_that_ends_also_
         fake.cancelled.add(1)
         fake.restore()
         mirror(petstore, copy)
-        assert [(1, "cancelled")] == copy.execute("SELECT * FROM copied_orders").fetchall()
+        assert [(1, "cancelled")] == copy.execute("SELECT * FROM mirrored_orders").fetchall()
     assert 4 == len(fake.requests)
 
 
