@@ -130,7 +130,7 @@ def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
     assert "https://api.example.com/v1" == contract["servers"][0]["url"]
     assert set(parse_yaml(text)["paths"]) == set(contract["paths"])
     second = cli.must("openapi", "--api", "v2", "--json", PETSTORE_BASE_URL="https://api.example.com/v1").json()
-    assert ("2.0.0-beta.1", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
+    assert ("2.0.0-beta.2", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 _COMMIT_LENGTH = 12
 
