@@ -22,21 +22,17 @@ V1 = read_yaml(BASELINES / "openapi-v1.yaml")
 V2 = read_yaml(BASELINES / "openapi-v2.yaml")
 
 
-SAME_REFERENCE = "header Link: pattern"
-"""Link names the last segment of the path since release 1.1.0: by RFC 3986 the same address as without it."""
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_the_shipped_contract_breaks_nothing_that_was_published(name: str) -> None:
-    found = breaking_changes(read_yaml(BASELINES / FILES[name]), read_yaml(SHIPPED / name))
-    assert [] == [change for change in found if SAME_REFERENCE not in change]
+    assert [] == breaking_changes(read_yaml(BASELINES / FILES[name]), read_yaml(SHIPPED / name))
 
 
 def test_the_pattern_of_a_timestamp_may_go_because_its_format_and_its_description_say_the_same() -> None:
+    published = deepcopy(V1)
+    schema(published, "Order")["properties"]["shipDate"]["pattern"] = "Z$"
+    assert [] == breaking_changes(published, V1)
     changed = deepcopy(V1)
-    pattern = schema(changed, "Order")["properties"]["shipDate"].pop("pattern")
-    assert [] == breaking_changes(V1, changed)
-    changed["components"]["headers"]["ETag"]["schema"]["pattern"] = pattern
+    changed["components"]["headers"]["ETag"]["schema"]["pattern"] = "Z$"
     assert breaking_changes(V1, changed)
 
 
@@ -77,7 +73,7 @@ def _set(node: Any, name: str, value: Any) -> None:
         (lambda c: _set(parameter(c, "PetId")["schema"], "type", "string"), "type ['integer'] became ['string']"),
         (lambda c: _set(parameter(c, "Limit")["schema"], "maximum", 100), "maximum 1000 became 100"),
         (lambda c: _set(parameter(c, "Cursor")["schema"], "pattern", "^x$"), "pattern None became ^x$"),
-        (lambda c: parameter(c, "Status")["schema"]["items"]["enum"].remove("shipped"), "value shipped was removed"),
+        (lambda c: schema(c, "StatusFilter")["enum"].remove("shipped"), "value shipped was removed"),
         (lambda c: listing(c)["responses"].pop("304"), "status 304 was removed"),
         (lambda c: listing(c)["responses"]["200"]["headers"].pop("Link"), "200: header Link was removed"),
         (lambda c: _set(c["components"]["headers"]["ETag"], "required", False), "header ETag became optional"),
@@ -115,9 +111,9 @@ def test_a_new_error_code_breaks_version_1_and_not_version_2(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda c: schema(c, "NewOrder")["required"].append("shipDate"), "field shipDate became required"),
-        (lambda c: schema(c, "NewOrder")["properties"].pop("shipDate"), "field shipDate was removed"),
-        (lambda c: _set(schema(c, "NewOrder")["properties"]["quantity"], "minimum", 2), "minimum 1 became 2"),
+        (lambda c: schema(c, "OrderPlacement")["required"].append("shipDate"), "field shipDate became required"),
+        (lambda c: schema(c, "OrderPlacement")["properties"].pop("shipDate"), "field shipDate was removed"),
+        (lambda c: _set(schema(c, "OrderPlacement")["properties"]["quantity"], "minimum", 2), "minimum 1 became 2"),
         (
             lambda c: _set(c["paths"]["/store/orders"]["post"]["requestBody"], "content", {}),
             "request body of application/json was removed",
@@ -125,13 +121,12 @@ def test_a_new_error_code_breaks_version_1_and_not_version_2(name: str) -> None:
     ],
 )
 def test_a_request_body_that_becomes_narrower_is_found(change: Callable[[Any], object], expected: str) -> None:
-    stable, changed = deepcopy(V2), deepcopy(V2)
-    for contract in (stable, changed):
-        contract["paths"]["/store/orders"]["post"]["x-stability"] = "stable"
-    change(changed)
-    assert any(expected in found for found in breaking_changes(stable, changed)), breaking_changes(stable, changed)
-    change(experimental := deepcopy(V2))
-    assert [] == breaking_changes(V2, experimental)
+    change(changed := deepcopy(V2))
+    assert any(expected in found for found in breaking_changes(V2, changed)), breaking_changes(V2, changed)
+    before, after = deepcopy(V2), changed
+    for contract in (before, after):
+        contract["paths"]["/store/orders"]["post"]["x-stability"] = "experimental"
+    assert [] == breaking_changes(before, after)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +134,7 @@ def test_a_request_body_that_becomes_narrower_is_found(change: Callable[[Any], o
     [
         lambda c: _set(c["paths"], "/store/new", {"get": listing(c)}),
         lambda c: listing(c)["parameters"].append({**parameter(c, "PetId"), "name": "quantity"}),
-        lambda c: parameter(c, "Sort")["schema"]["enum"].append("createdAt"),
+        lambda c: schema(c, "OrderSort")["enum"].append("createdAt"),
         lambda c: _set(schema(c, "Order")["properties"], "note", {"type": "string"}),
         lambda c: schema(c, "Order")["required"].append("complete"),
         lambda c: codes(c, "Error").append("teapot"),
