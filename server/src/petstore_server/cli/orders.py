@@ -226,11 +226,8 @@ def cancel_orders(order_ids: tuple[int, ...]) -> None:
 
 async def _by_reference(store: Store, order_id: int, error: OrderNotFound) -> OrderNotFound:
     """The error for an order that does not exist; another one if orders have the number as their reference."""
-    filters = Filters(references=frozenset({str(order_id)}))
-    async with aclosing(use_cases.list_orders(store, filters, 1)) as found:
-        async for _ in found:
-            return _IsReference(order_id, order_id)
-    return error
+    found = await use_cases.ids_with_reference(store, str(order_id))
+    return _IsReference(order_id, order_id) if found else error
 
 
 def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:

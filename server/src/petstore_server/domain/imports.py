@@ -98,6 +98,10 @@ class ImportOutcome(StrEnum):
     AMBIGUOUS = "ambiguous reference"
 
 
+IMPORTED = (ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED)
+"""The outcomes of orders that are in the store as the file has them."""
+
+
 def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = False) -> Order:
     """The incoming order with what an import keeps of the existing one: its owner, if the incoming one has none.
 

@@ -16,9 +16,9 @@ from petstore_server.batching import in_halves
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
-from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, Status
-from petstore_server.domain.remedies import Choice, Remedy, with_remedy
+from petstore_server.domain.imports import IMPORTED, ImportOutcome, Obstacle, Rejected
+from petstore_server.domain.orders import UNASSIGNED, Order
+from petstore_server.domain.remedies import Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import (
@@ -36,6 +36,7 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.reading import Batch, groups, read_ahead, read_batches
 from petstore_server.imports.rejects import Fault, Reject, Rejects
 from petstore_server.imports.schema import Schema
+from petstore_server.imports.warnings import Warnings
 from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
 
@@ -47,17 +48,8 @@ HISTORY_CHANGED = (
     "is missing."
 )
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
-_NAME_OWNERS = Remedy("{}, or a column account", (Choice("account", "NAME"),))
-_NAME_OWNERS_LATER = Remedy(
-    "to name owners, import a file of the columns id and account, and {}", (Choice("update_only"),)
-)
 _NO_OBSTACLES: Mapping[int, Obstacle] = {}
 _OF_OBSTACLES = (ImportOutcome.OTHER_OWNER, ImportOutcome.REFERENCE_IN_USE, ImportOutcome.AMBIGUOUS)
-_LARGE = {
-    "id": (MAX_ASSIGNED_ID, "identifier", "identifiers", "programs in JavaScript read {} wrongly"),
-    "quantity": (2**31 - 1, "quantity", "quantities", "generated programs in Go and Java cannot read lists with {}"),
-}
-"""The greatest values of fields that all programs of partners read rightly, and what happens with greater ones."""
 
 
 class FileImport(Generic[T]):
@@ -81,12 +73,9 @@ class FileImport(Generic[T]):
         self._batches = read_batches(source, self._schema, options)
         self._dry: DryRun[T] | None = None
         self._by_reference = False  # whether a row had only a reference
-        self._large = dict.fromkeys(_LARGE, 0)
-        self._returns = self._first_return = 0  # rows with a quantity below 1, not cancelled, and the line of the first
+        self._warnings = Warnings()
         self._without_accounts = False  # whether the store has no open account
-        self._restricts = False  # whether an account sees its own orders only
-        self._without_owner = 0  # orders that were created
-        self._counts = dict.fromkeys((ImportOutcome.CREATED, ImportOutcome.UNCHANGED, ImportOutcome.REPLACED), 0)
+        self._counts = dict.fromkeys(IMPORTED, 0)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -121,15 +110,13 @@ class FileImport(Generic[T]):
     @property
     def warnings(self) -> list[str]:
         """What programs of partners may read wrongly, and what may not be an order, in sentences."""
-        large = [
-            f"{count:,} {f'{many} are' if count > 1 else f'{one} is'} above {most}; "
-            f"{effect.format('them' if count > 1 else 'it')}."
-            for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True)
-            if count
+        of_file = f"The file is valid UTF-8, and is read as {self._options.encoding}; leave out the encoding."
+        return [
+            *self._warnings.of_values(),
+            *([of_file] if self._source.is_utf8 else ()),
+            *self._warnings.of_returns(),
+            *self._warnings.of_owners(self.rejects.phrase, is_dry=self._dry is not None),
         ]
-        in_utf8 = f"The file is valid UTF-8, and is read as {self._options.encoding}; leave out the encoding."
-        large += [in_utf8] * self._source.is_utf8
-        return large + _of_returns(self._returns, self._first_return) + self._of_owners()
 
     async def run(
         self,
@@ -149,7 +136,7 @@ class FileImport(Generic[T]):
         accounts = await store.accounts.list() if scratch or self._kind is ORDERS else ()
         open_ones = [each for each in accounts if each.closed_at is None]
         self._without_accounts = not open_ones
-        self._restricts = any(each.orders is VisibleOrders.OWN for each in open_ones)
+        self._warnings.restricts = any(each.orders is VisibleOrders.OWN for each in open_ones)
         if account not in (None, *(each.name for each in accounts)):
             raise AccountNotFound(account)
         async with AsyncExitStack() as stack:
@@ -218,12 +205,10 @@ class FileImport(Generic[T]):
             run["repeated"] = [place for place, at in enumerate(part) if at in repeated] if repeated else []
             given = await self._identified([records[at] for at in part], store, actor)
             outcomes = await self._import(given, store, run)
-            for outcome in self._counts:  # before the rejects, whose file may be on a full disk
-                self._counts[outcome] += outcomes.count(outcome)
+            # Before the rejects, whose file may be on a full disk.
+            self._count(given, outcomes, lambda place: rows()[part[place]].line)
             self.rejects.add(rejects)
             waiting.clear()
-            self._note_owners(given, outcomes)
-            self._note_returns(given, outcomes, lambda place: rows()[part[place]].line)
             if self._dry and not self._dry.is_shown:
                 stored = zip(part, given, outcomes, strict=True)
                 await self._dry.show(
@@ -267,6 +252,12 @@ class FileImport(Generic[T]):
         """What to do about a second row of a record."""
         return SORT if self._schema.options.split_lines else self._schema.repeated
 
+    def _count(self, given: list[T], outcomes: list[ImportOutcome], line: Callable[[int], int]) -> None:
+        for outcome in self._counts:
+            self._counts[outcome] += outcomes.count(outcome)
+        if self._kind is ORDERS:
+            self._warnings.count_given(given, outcomes, line)
+
     async def _identified(self, records: list[T], store: Store, actor: Actor) -> list[T]:
         if not self._by_reference:
             return records
@@ -292,53 +283,8 @@ class FileImport(Generic[T]):
         part = self._kind.part(dry.scratch if dry else store)
         outcomes: list[ImportOutcome] = await part.import_batch(records, **run)
         if self._kind is ORDERS:
-            self._note_large(records, outcomes)
+            self._warnings.count_completed(records, outcomes)
         return outcomes
-
-    def _note_owners(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
-        if self._restricts and self._kind is ORDERS:
-            created = (
-                each for each, outcome in zip(records, outcomes, strict=True) if outcome is ImportOutcome.CREATED
-            )
-            self._without_owner += sum(each.account is None for each in created)
-
-    def _of_owners(self) -> list[str]:
-        """The warning of new orders without an owner, while accounts see their own orders only; none without such."""
-        if not self._without_owner:
-            return []
-        have, them = (
-            ("1 order has", "it") if self._without_owner == 1 else (f"{self._without_owner:,} orders have", "them")
-        )
-        problem = f"{have} no owner: accounts that see their own orders only do not see {them}."
-        return [with_remedy(problem, _NAME_OWNERS if self._dry else _NAME_OWNERS_LATER, self.rejects.phrase)]
-
-    def _note_returns(
-        self, records: Sequence[Any], outcomes: Sequence[ImportOutcome], line: Callable[[int], int]
-    ) -> None:
-        given = [each.quantity for each in records if each.quantity is not None] if self._kind is ORDERS else []
-        if min(given, default=1) >= 1:
-            return
-        low = [at for at, each in enumerate(records) if each.quantity is not None and each.quantity < 1]
-        places = [at for at in low if records[at].status is not Status.CANCELLED and outcomes[at] in self._counts]
-        if places and not self._returns:
-            self._first_return = line(places[0])
-        self._returns += len(places)
-
-    def _note_large(self, records: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
-        for field, (most, *_) in _LARGE.items():
-            values = list(map(attrgetter(field), records))
-            if max(filter(None, values), default=0) > most:
-                large = [at for at, value in enumerate(values) if (value or 0) > most]
-                self._large[field] += sum(outcomes[at] in self._counts for at in large)
-
-
-def _of_returns(count: int, line: int) -> list[str]:
-    """The warning of rows with a quantity below 1, the first of which is in this line; none without such rows."""
-    if count < 2:
-        return [
-            f"1 row has a quantity below 1, in line {line}, and is imported; leave it out if it is a return."
-        ] * count
-    return [f"{count:,} rows have a quantity below 1, first in line {line}, and are imported; leave out returns."]
 
 
 async def _beat(store: Store, import_id: str) -> None:

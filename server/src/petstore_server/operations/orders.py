@@ -8,7 +8,7 @@ from itertools import islice
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
-from petstore_server.domain.lists import MAX_LIMIT, NO_OWNER, Filters
+from petstore_server.domain.lists import MAX_LIMIT, NO_OWNER, Filters, PageQuery, Sort
 from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, text_member
 from petstore_server.domain.transitions import Transition
 from petstore_server.store import Store
@@ -40,6 +40,12 @@ async def list_orders(store: Store, filters: Filters = _ALL, limit: int | None =
             left -= len(batch)
             if left <= 0:
                 return
+
+
+async def ids_with_reference(store: Store, reference: str) -> list[int]:
+    """The first two identifiers of orders with this reference, whoever owns them."""
+    query = PageQuery(Filters(references=frozenset({reference})), Sort(), 2)
+    return [order_id for *_, order_id, _, _ in (await store.search.page(query)).rows]
 
 
 async def change_orders(

@@ -218,7 +218,7 @@ def _transition(call: Call, item: BatchItem, now: Transition[Order]) -> Transiti
             if Scope.ORDERS_CANCEL not in call.caller.scopes:
                 raise InsufficientScope(Scope.ORDERS_CANCEL)
             return CANCEL
-    raise NotImplementedError(item.operation)
+    raise ValueError(f"no change is known for the operation {item.operation} of a batch")
 
 
 def _put(call: Call, order: Order, *, creates_only: bool) -> Put:

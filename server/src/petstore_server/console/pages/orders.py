@@ -110,8 +110,7 @@ async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Res
     order_id = parse_order_id(visit.path["order"])
     tracked = await visit.require(visit.store.search.find(order_id))
     order = await visit.require(visit.store.orders.find(order_id))
-    namesakes = PageQuery(Filters(references=frozenset({str(order_id)})), Sort(), 2)  # the search box finds ids first
-    found = (await visit.require(visit.store.search.page(namesakes))).rows
+    namesakes = await visit.require(use_cases.ids_with_reference(visit.store, str(order_id)))
     changes = await visit.read(order_entries(visit.store, order_id, limit=_MAX_CHANGES))
     path = f"/orders/{order_id}"
     return visit.page(
@@ -120,7 +119,7 @@ async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Res
         form=form or await visit.kept(f"{path}/edit") or Form(_as_typed(order)),
         order=order,
         tracked=tracked,
-        has_namesake=any(other != order_id for *_, other, _, _ in found),
+        has_namesake=any(other != order_id for other in namesakes),  # the search box finds ids first
         allowed=[name for name, (_, transition) in _actions(visit).items() if transition.is_allowed(order)],
         changes=changes,
     )

@@ -16,12 +16,12 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
 from petstore_server.domain.keys import holds_key
-from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, ResponseCounts, UsageCounts, add
 from petstore_server.operations.accounts import find_key_by_secret
 from petstore_server.operations.admin_port import CONSOLE_PATH
+from petstore_server.operations.orders import ids_with_reference
 from petstore_server.operations.usage import AccountSort, top_accounts
 
 _TOP = 5
@@ -157,8 +157,7 @@ async def _named(visit: Visit, text: str) -> str:
 
 async def _order_path(visit: Visit, text: str) -> str | None:
     """The path of the order with this reference, or of the list of those with it; else of the one with this id."""
-    query = PageQuery(Filters(references=frozenset({text})), Sort(), 2)
-    ids = [order_id for *_, order_id, _, _ in (await visit.require(visit.store.search.page(query))).rows]
+    ids = await visit.require(ids_with_reference(visit.store, text))
     if len(ids) > 1:
         return "/orders" + query_link({"reference": text})
     if ids:

@@ -1,0 +1,80 @@
+"""Warnings of an import: what programs of partners may read wrongly, and what may not be an order."""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from petstore_server.domain.imports import IMPORTED, ImportOutcome
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, Status
+from petstore_server.domain.remedies import Choice, Remedy, with_remedy
+
+_NAME_OWNERS = Remedy("{}, or a column account", (Choice("account", "NAME"),))
+_NAME_OWNERS_LATER = Remedy(
+    "to name owners, import a file of the columns id and account, and {}", (Choice("update_only"),)
+)
+_LARGE = {
+    "id": (MAX_ASSIGNED_ID, "identifier", "identifiers", "programs in JavaScript read {} wrongly"),
+    "quantity": (2**31 - 1, "quantity", "quantities", "generated programs in Go and Java cannot read lists with {}"),
+}
+"""The greatest values of fields that all programs of partners read rightly, and what happens with greater ones."""
+
+
+class Warnings:
+    """Counts, batch by batch, the imported orders to warn of. `restricts`: an account sees its own orders only."""
+
+    def __init__(self) -> None:
+        self.restricts = False
+        self._large = dict.fromkeys(_LARGE, 0)
+        self._without_owner = 0  # orders that were created
+        self._returns = self._first_return = 0  # rows with a quantity below 1, not cancelled, and the line of the first
+
+    def count_given(self, orders: Sequence[Any], outcomes: Sequence[ImportOutcome], line: Callable[[int], int]) -> None:
+        """Count orders as the file has them; `line` returns the line of the one at a place."""
+        if self.restricts:
+            created = (order for order, each in zip(orders, outcomes, strict=True) if each is ImportOutcome.CREATED)
+            self._without_owner += sum(order.account is None for order in created)
+        # A quantity that the file does not have is None.
+        if min((order.quantity for order in orders if order.quantity is not None), default=1) >= 1:
+            return
+        low = [at for at, order in enumerate(orders) if order.quantity is not None and order.quantity < 1]
+        places = [at for at in low if orders[at].status is not Status.CANCELLED and outcomes[at] in IMPORTED]
+        if places and not self._returns:
+            self._first_return = line(places[0])
+        self._returns += len(places)
+
+    def count_completed(self, orders: Sequence[Any], outcomes: Sequence[ImportOutcome]) -> None:
+        """Count orders with what the file leaves as it is stored."""
+        for field, (most, *_) in _LARGE.items():
+            values = list(map(attrgetter(field), orders))
+            if max(filter(None, values), default=0) > most:
+                large = [at for at, value in enumerate(values) if (value or 0) > most]
+                self._large[field] += sum(outcomes[at] in IMPORTED for at in large)
+
+    def of_values(self) -> list[str]:
+        """The warnings of identifiers and quantities that are too large."""
+        return [
+            f"{count:,} {f'{many} are' if count > 1 else f'{one} is'} above {most}; "
+            f"{effect.format('them' if count > 1 else 'it')}."
+            for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True)
+            if count
+        ]
+
+    def of_returns(self) -> list[str]:
+        """The warning of rows with a quantity below 1."""
+        count, line = self._returns, self._first_return
+        if count > 1:
+            return [
+                f"{count:,} rows have a quantity below 1, first in line {line}, and are imported; leave out returns."
+            ]
+        if count:
+            return [f"1 row has a quantity below 1, in line {line}, and is imported; leave it out if it is a return."]
+        return []
+
+    def of_owners(self, phrase: Callable[[Choice], str], *, is_dry: bool) -> list[str]:
+        """The warning of new orders without an owner, while accounts see their own orders only."""
+        count = self._without_owner
+        if not count:
+            return []
+        have, them = ("1 order has", "it") if count == 1 else (f"{count:,} orders have", "them")
+        problem = f"{have} no owner: accounts that see their own orders only do not see {them}."
+        return [with_remedy(problem, _NAME_OWNERS if is_dry else _NAME_OWNERS_LATER, phrase)]
