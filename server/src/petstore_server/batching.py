@@ -4,7 +4,6 @@ import asyncio
 import math
 import sys
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -97,7 +96,9 @@ class Batcher(Generic[Item, Result]):
             task = loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        with nullcontext() if deadline is None else expiring(deadline, partial(_fail, future, TimeoutError())):
+        if deadline is None:
+            return await future
+        with expiring(deadline, partial(_fail, future, TimeoutError())):
             return await future
 
     async def close(self) -> None:

@@ -34,6 +34,7 @@ REFERENCE_FORM = (
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+_quoted = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder for each such call
 
 
 class Status(StrEnum):
@@ -108,7 +109,7 @@ def order_text(
 
 def text_member(name: str, value: str | None) -> str:
     """What a text adds to the JSON text of an order, after another member: nothing without a value."""
-    return "" if value is None else f',"{name}":{json.dumps(value, ensure_ascii=False)}'
+    return "" if value is None else f',"{name}":{_quoted(value)}'
 
 
 @lru_cache(maxsize=4096)
@@ -123,7 +124,7 @@ def _cancel(order: Order) -> Order:
         raise errors.OrderAlreadyShipped(order.id)
     if order.status is Status.CANCELLED:
         raise errors.OrderAlreadyCancelled(order.id)
-    return order._replace(status=Status.CANCELLED)
+    return Order(*order[:5], Status.CANCELLED, *order[6:])  # `_replace` takes twice as long
 
 
 def _complete(order: Order) -> Order:

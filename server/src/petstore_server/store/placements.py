@@ -74,9 +74,10 @@ def _outcome(
         digest, *written = known.keys[key]
         if not written:
             return NoIdentifierLeft()
-        if digest != placement.digest:
+        is_replayed = new.get(key) is not request
+        if is_replayed and digest != placement.digest:
             return IdempotencyKeyReused()
-        return placement.placed(*written, replayed=new.get(key) is not request)
+        return placement.placed(*written, replayed=is_replayed)
     if named in known.busy_references:
         return TryAgain("another program is placing an order with this reference")
     if named is not None and named in known.references:

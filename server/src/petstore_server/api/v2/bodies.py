@@ -8,7 +8,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from petstore_server.api.errors import InvalidBody, UnsupportedMediaType
@@ -229,11 +228,13 @@ def _value(name: str, kind: FieldKind, members: Mapping[str, object], *, require
     elif members.get(name) is None:  # many programs write null for a field without a value
         return None
     value = members[name]
-    with suppress(KeyError, ValueError):
-        if isinstance(kind, Integer | Boolean | Choices):
+    try:
+        if isinstance(kind, (Integer, Boolean, Choices)):
             return kind.check(value)
         if isinstance(value, str):
             return kind.from_text(value)
+    except (KeyError, ValueError):
+        pass
     raise InvalidBody(f"The field '{name}' must be {kind.allowed}.")
 
 

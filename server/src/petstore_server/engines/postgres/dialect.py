@@ -48,6 +48,12 @@ _NEW = """
         %s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[], %s::text[], %s::bigint[]
     ) AS new (id, status, pet_id, complete, ship_date, reference, record, owner)
 """
+# For rows without records, which change the status only: as most changes do.
+_SET_STATUS = """
+    UPDATE petstore.orders SET status = new.status, updated_at = tick.at
+    FROM tick, unnest(%s::bigint[], %s::text[]) AS new (id, status)
+    WHERE orders.id = new.id
+"""
 # A row without a record changes the status only.
 _UPDATED = f"""
     UPDATE petstore.orders SET
@@ -77,9 +83,8 @@ _RECORDED = f"""
     INSERT INTO petstore.audit (at, actor, action, subject, before, after)
     SELECT at, actor, action, subject, before, after FROM {_ENTRIES}
 """
-_CHANGE = f"""
-    WITH tick AS ({_TICK}), changed AS ({_UPDATED}), recorded AS ({_RECORDED}) SELECT at, ARRAY[]::bigint[] FROM tick
-"""
+_CHANGE = f"WITH tick AS ({_TICK}), changed AS ({_UPDATED}), recorded AS ({_RECORDED}) SELECT at FROM tick"
+_CHANGE_STATUS = _CHANGE.replace(_UPDATED, _SET_STATUS)
 _INSERTED = f"""
     INSERT INTO petstore.orders
         (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed, imported,
@@ -179,9 +184,12 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
 def change_orders(
     changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
 ) -> Work[tuple[int, Collection[int]]]:
-    values = [None, *_columns(changed, 8)]
+    values: list[object] = [None, *_columns(changed, 8)]
     if not created:
-        [(at, _)] = yield Query(_CHANGE, [*values, *_columns(audit, 6)], last=True)
+        statement = _CHANGE
+        if all(row[6] is None for row in changed):
+            statement, values = _CHANGE_STATUS, [*_columns([row[:2] for row in changed], 2)]
+        [(at,)] = yield Query(statement, [*values, *_columns(audit, 6)], last=True)
         return at, ()
     ids = [row[0] for row in created]
     last_id = max((order_id for order_id in ids if order_id <= MAX_ASSIGNED_ID), default=0)
