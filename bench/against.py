@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.engines import Engines
-from bench.load import Reading, cancel, place, place_with_reference
+from bench.load import FRESH, Reading, cancel, place, place_with_reference
 from bench.machine import ROOT, BenchError, cpu_seconds, pinned
 from bench.orders import LIST, PAGES, order_file
 from bench.plan import PETSTORE, Plan, interleaved, need, progress, run
@@ -106,6 +106,7 @@ def _loads(setup: Setup, engines: Engines | None, source: Path, orders: int) -> 
     placed = _Placed(server, orders)
     return {
         "list of 1,000": partial(short.wrk, LIST),
+        "list of 1,000, fresh ids": partial(short.wrk, LIST, kind=FRESH),
         "unchanged list": partial(short.wrk, LIST, headers=short.unchanged()),
         "page of 100": partial(server.wrk, f"{PAGES}?limit=100&status=pending&sort=-id"),
         "single order": partial(server.wrk, f"{PAGES}/{orders // 2}"),
@@ -114,6 +115,7 @@ def _loads(setup: Setup, engines: Engines | None, source: Path, orders: int) -> 
         "cancel of a placed order": placed.cancel,
         "placed order with a reference": server.successive(PAGES, place_with_reference),
         "import": partial(_import, setup, store, engines),
+        "start": partial(_start, setup, store(LISTED)),
     }
 
 
@@ -149,6 +151,13 @@ def _import(setup: Setup, empty: Callable[[int], Store], engines: Engines | None
     if postgres:
         costs["PostgreSQL"] = (cpu_seconds(postgres) - before) / IMPORTED * 1e6
     return Reading(IMPORTED / took, costs=costs)
+
+
+def _start(setup: Setup, store: Store) -> Reading:
+    """Start a server on a filled store, until it is ready; return starts per second."""
+    with Setup(setup.plan) as own:
+        server = own.petstore(store)
+        return Reading(1 / server.ready_seconds, costs={PRODUCT: cpu_seconds(server.pid) * 1e6})
 
 
 def _line(title: str, this: list[Reading], other: list[Reading]) -> str:

@@ -8,6 +8,7 @@ import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,8 +55,8 @@ def _releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Releas
 
 
 def _previous() -> str:
-    """The commit of the release before this one; without tags the first one. Empty if the history is missing."""
-    tag = _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
+    """The commit of the version before this one; without tags the first one. Empty if the history is missing."""
+    tag = _git("describe", "--tags", "--abbrev=0", "--match=v*", f"--exclude=v{version('petstore-server')}")
     return _git("rev-parse", "--verify", "--quiet", f"{tag or _FIRST_RELEASE}^{{commit}}")
 
 

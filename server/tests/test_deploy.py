@@ -150,6 +150,13 @@ def test_dashboard_panels_have_unique_ids_and_do_not_overlap() -> None:
     assert {"${datasource}"} == {panel["datasource"]["uid"] for panel in panels() if "targets" in panel}
 
 
+def test_each_alert_names_the_job_so_that_staging_does_not_page() -> None:
+    for rule in rules():
+        assert "sum(" not in rule["expr"], rule["alert"]
+        kept = re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"])
+        assert all(labels.startswith("job") for labels in kept), rule["alert"]
+
+
 def test_prometheus_scrapes_the_admin_port_and_sends_alerts() -> None:
     (job,) = load("prometheus/prometheus.yml")["scrape_configs"]
     assert [f"{DEFAULTS.admin_host}:{DEFAULTS.admin_port}"] == job["static_configs"][0]["targets"]

@@ -103,8 +103,10 @@ class Search(Part):
     async def find(self, order_id: int, owner: int | None = None, *, with_account: bool = False) -> TrackedOrder:
         """One order, of this owner if one is given; with the name of its owner. Raises OrderNotFound."""
         sql = _FIND_WITH_ACCOUNT if with_account else _FIND
-        rows = [row for row in await self._engine.query(sql, (order_id,)) if owner in (None, row[-1])]
-        record, status, *others, _ = one(rows, OrderNotFound, order_id)
+        rows = await self._engine.query(sql, (order_id,))
+        record, status, *others, account_id = one(rows, OrderNotFound, order_id)
+        if owner not in (None, account_id):
+            raise OrderNotFound(order_id)
         return TrackedOrder(record, STATUSES[status], *others)
 
     async def count(self, filters: Filters, most: int) -> MatchCount:
