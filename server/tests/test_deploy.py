@@ -52,7 +52,7 @@ VALUES = {
     "plan": {*(plan.value for plan in Plan), "none"},
     "window": {"minute", "day", "address", "none"},
     "kind": {"orders", "accounts", "keys"},
-    "state": {"active", "failing", "stopped"},
+    "state": {"active", "failing", "stopped", "paused"},
 }
 PROMETHEUS_OWN = {"instance", "job", "le"}
 

@@ -189,13 +189,14 @@ async def metrics(service: Service) -> dict[str, float]:
 @pytest.mark.settings(**SETTINGS)
 async def test_metrics_count_deliveries_and_webhooks_without_names(each_deployment: object, service: Service) -> None:
     nothing = {"petstore_webhook_deliveries_total delivered": 0, "petstore_webhook_deliveries_total failed": 0}
-    states = {f"petstore_webhooks {state}": 0 for state in ("active", "failing", "stopped")}
+    states = {f"petstore_webhooks {state}": 0 for state in ("active", "failing", "stopped", "paused")}
     assert nothing | states | {"petstore_webhook_lag_seconds": 0} == await metrics(service)
     await service.key()
     store, deliveries = service.backend.store, service.backend.deliveries
     await add(store, 1)
     await add(store, 2, **FAILED)
     await add(store, 3, **FAILED | {"state": WebhookState.STOPPED})
+    await add(store, 4, state=WebhookState.PAUSED)
     assert deliveries is not None
     deliveries.outcomes.update({"delivered": 5, "failed": 3})
     await store.orders.import_batch([Order(1)], "import:1", Actor("operator:test", NOW))
@@ -209,6 +210,7 @@ async def test_metrics_count_deliveries_and_webhooks_without_names(each_deployme
         "petstore_webhooks active": 1,
         "petstore_webhooks failing": 1,
         "petstore_webhooks stopped": 1,
+        "petstore_webhooks paused": 1,
     } == found
 
 
