@@ -45,6 +45,13 @@ async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set
     assert found[0].updated_at > found[0].created_at + 3_600_000_000
 
 
+async def test_orders_are_counted_up_to_a_maximum_which_says_whether_there_are_more(store: Store) -> None:
+    await store.orders.import_batch([Order(1), Order(2), Order(3, 7)], "import:1", BY)
+    counts = [await store.search.count(Filters(), most) for most in (1, 2, 3, 4)]
+    assert [(1, True), (2, True), (3, False), (3, False)] == counts
+    assert (1, False) == await store.search.count(Filters(pet_id=7), 1)
+
+
 # The work for a page
 
 
