@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import AsyncMock, Mock, call
+from unittest.mock import AsyncMock, Mock, call, patch
 
 import pytest
 
@@ -18,10 +18,10 @@ from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
-from petstore_server.runtime import background, health
+from petstore_server.runtime import background, health, opening
 from petstore_server.runtime.background import compact_history
 from petstore_server.runtime.health import host_identity
-from petstore_server.runtime.opening import read_counters, sqlite_path
+from petstore_server.runtime.opening import read_counters, shared_maximum, sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
@@ -268,3 +268,14 @@ def test_a_host_that_shares_its_store_is_known_by_its_name_and_its_address(monke
 
 def test_an_address_of_this_machine_is_not_loopback() -> None:
     assert [None, None] == [health._own_address(host) for host in ("127.0.0.1", "no-such-host.invalid")]
+
+
+async def test_commands_learn_the_largest_number_through_redis_and_ask_an_unreachable_one_once() -> None:
+    settings = read_settings({"PETSTORE_REDIS_URL": shared_redis().empty()})
+    assert [3, 3, 4] == [await shared_maximum(settings, "test:timeline", number) for number in (3, 2, 4)]
+    assert 2 == await shared_maximum(read_settings({}), "test:timeline", 2)
+    unreachable = read_settings({"PETSTORE_REDIS_URL": "redis://127.0.0.1:1/0"})
+    known = patch.dict(opening._unresponsive_until, clear=True)
+    with known, patch.object(opening, "read_counters", wraps=read_counters) as connect:
+        assert [2, 1] == [await shared_maximum(unreachable, "test:timeline", number) for number in (2, 1)]
+    assert 1 == connect.call_count

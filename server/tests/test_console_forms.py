@@ -174,6 +174,8 @@ async def test_a_store_that_is_down_loses_nothing_that_was_typed(console: Consol
     typed = form(browser, "/accounts/zoo/details") | {"note": "long text"}
     with patch.object(console.store.accounts, "change", AsyncMock(side_effect=ServiceUnavailable("the disk is full"))):
         assert "Show the form again" in await browser.submit("/accounts/zoo/details", typed, 503)
+    await browser.get("/accounts")
+    assert "" == form(browser, "/accounts")["note"], "another form, which has a note too"
     await browser.get("/accounts/zoo")
     assert "long text" == form(browser, "/accounts/zoo/details")["note"]
 

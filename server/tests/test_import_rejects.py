@@ -57,6 +57,18 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
     assert outcome in ((rejected,) if depth < 900 else (rejected, refused))  # it depends on the version of Python
 
 
+@pytest.mark.parametrize("file_format", ["csv", "jsonl"])
+def test_a_date_that_does_not_exist_is_rejected_among_those_that_do(file_format: str) -> None:
+    dates = {1: "2026-02-28T10:00:00Z", 2: "2026-02-30T10:00:00Z", 3: "2026-12-31T23:59:59Z"}
+    rows = {
+        "csv": ["id,shipDate", *(f"{order_id},{date}" for order_id, date in dates.items())],
+        "jsonl": [f'{{"id":{order_id},"shipDate":"{date}"}}' for order_id, date in dates.items()],
+    }
+    imported, rejects = imported_from("\n".join(rows[file_format]), file_format)
+    assert [1, 3] == imported
+    assert ["shipDate"] == [reject.column for reject in rejects]
+
+
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
     found = read(b'id;petId\n1;"1' + b",111" * 2000 + b'"\n2;1' + b" 111" * 2000, "csv")
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]
