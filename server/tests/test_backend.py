@@ -275,7 +275,9 @@ async def test_commands_learn_the_largest_number_through_redis_and_ask_an_unreac
     assert [3, 3, 4] == [await shared_maximum(settings, "test:timeline", number) for number in (3, 2, 4)]
     assert 2 == await shared_maximum(read_settings({}), "test:timeline", 2)
     unreachable = read_settings({"PETSTORE_REDIS_URL": "redis://127.0.0.1:1/0"})
-    known = patch.dict(opening._unresponsive_until, clear=True)
-    with known, patch.object(opening, "read_counters", wraps=read_counters) as connect:
+    with (
+        patch.dict(opening._unresponsive_until, clear=True),
+        patch.object(opening, "read_counters", wraps=read_counters) as connect,
+    ):
         assert [2, 1] == [await shared_maximum(unreachable, "test:timeline", number) for number in (2, 1)]
     assert 1 == connect.call_count

@@ -150,7 +150,7 @@ def test_dashboard_panels_have_unique_ids_and_do_not_overlap() -> None:
     assert {"${datasource}"} == {panel["datasource"]["uid"] for panel in panels() if "targets" in panel}
 
 
-def test_each_alert_names_the_job_so_that_staging_does_not_page() -> None:
+def test_each_alert_keeps_the_job_by_which_those_of_staging_are_routed() -> None:
     for rule in rules():
         assert "sum(" not in rule["expr"], rule["alert"]
         kept = re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"])

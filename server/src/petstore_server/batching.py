@@ -96,7 +96,7 @@ class Batcher(Generic[Item, Result]):
             task = loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if deadline is None:
+        if deadline is None:  # as for each change: without a context manager that does nothing
             return await future
         with expiring(deadline, partial(_fail, future, TimeoutError())):
             return await future

@@ -43,7 +43,7 @@ async def list_orders(store: Store, filters: Filters = _ALL, limit: int | None =
 
 
 async def ids_with_reference(store: Store, reference: str) -> list[int]:
-    """The first two identifiers of orders with this reference, whoever owns them."""
+    """The first two identifiers of orders with this reference, of any owner."""
     query = PageQuery(Filters(references=frozenset({reference})), Sort(), 2)
     return [order_id for *_, order_id, _, _ in (await store.search.page(query)).rows]
 

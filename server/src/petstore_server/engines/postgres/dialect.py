@@ -184,12 +184,13 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
 def change_orders(
     changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
 ) -> Work[tuple[int, Collection[int]]]:
-    values: list[object] = [None, *_columns(changed, 8)]
+    if not created and all(row[6] is None for row in changed):
+        statuses = _columns([row[:2] for row in changed], 2)
+        [(at,)] = yield Query(_CHANGE_STATUS, [*statuses, *_columns(audit, 6)], last=True)
+        return at, ()
+    values = [None, *_columns(changed, 8)]
     if not created:
-        statement = _CHANGE
-        if all(row[6] is None for row in changed):
-            statement, values = _CHANGE_STATUS, [*_columns([row[:2] for row in changed], 2)]
-        [(at,)] = yield Query(statement, [*values, *_columns(audit, 6)], last=True)
+        [(at,)] = yield Query(_CHANGE, [*values, *_columns(audit, 6)], last=True)
         return at, ()
     ids = [row[0] for row in created]
     last_id = max((order_id for order_id in ids if order_id <= MAX_ASSIGNED_ID), default=0)

@@ -183,7 +183,7 @@ def run_work(connection: apsw.Connection, work: Work[Result]) -> Result:
 
 
 def _perform(connection: apsw.Connection, statement: Statement) -> list[Any]:
-    if isinstance(statement, ExecuteMany | ExecuteRows):
+    if isinstance(statement, (ExecuteMany, ExecuteRows)):
         if statement.parameters:
             connection.executemany(translated(statement.sql), statement.parameters)
         return []
