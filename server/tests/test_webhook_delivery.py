@@ -132,6 +132,19 @@ async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(o
     assert ([2, 3], [1, 2, 3, 3, 4]) == (receiver.orders, others.orders)
 
 
+async def test_a_filtered_webhook_goes_on_within_orders_that_changed_at_the_same_time(one: Delivering) -> None:
+    orders = [Order(number, status=Status.CANCELLED) for number in range(1, 151)]
+    async with Receiver(reply(204), reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        await put(one.store, *orders)
+        await one.round()
+        one.clock.now = (await one.found(webhook)).next_at
+        await one.round()
+    first, failed, repeated = receiver.received
+    assert [*range(1, 101)] == first.orders
+    assert [*range(101, 151)] == failed.orders == repeated.orders
+
+
 @pytest.fixture(name="leased")
 def _leased(one: Delivering, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The identifiers of webhooks in the order in which processes lease them."""
