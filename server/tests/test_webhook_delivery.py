@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders, close, edit, suspend
-from petstore_server.domain.lists import Filters, PageQuery, Sort, SortField
+from petstore_server.domain.lists import Filters, Page, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.tokens import position_after
 from petstore_server.domain.webhooks import WebhookState
@@ -200,10 +200,12 @@ async def test_webhooks_of_which_only_a_delivery_finds_out_whether_they_have_an_
     assert ([second, first], [1], [1, 2, 3, 4, 5]) == (leased, some.orders, every.orders)
 
 
-async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Delivering) -> None:
-    def tick() -> Work[None]:
-        yield Execute("UPDATE petstore.clock SET change = change + 1, at = at + 5")
+def tick() -> Work[None]:
+    """Moves the clock without a change."""
+    yield Execute("UPDATE petstore.clock SET change = change + 1, at = at + 5")
 
+
+async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Delivering) -> None:
     await put(one.store, Order(1))
     async with Receiver() as receiver:
         await one.webhook(await account(one.store), receiver.url)
@@ -213,6 +215,38 @@ async def test_a_clock_that_ticks_without_a_change_silences_no_webhook(one: Deli
         await one.store.orders.change(1, CANCEL, BY)
         await one.round()
     assert [1, 1] == receiver.orders
+
+
+async def test_a_replay_that_begins_while_nothing_is_found_is_not_lost(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = one.store.search.page
+
+    async def replayed(query: PageQuery) -> Page:
+        found = await page(query)
+        await one.service.edit(webhook.id, BY, start=Start("beginning"))
+        return found
+
+    await put(one.store, Order(1))
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await one.round()
+        await one.store.engine.transaction(tick)
+        with monkeypatch.context() as patched:
+            patched.setattr(one.store.search, "page", replayed)
+            await one.round()
+        await one.round()
+    assert [1, 1] == receiver.orders
+
+
+async def test_a_webhook_with_other_statuses_reports_orders_that_it_passed_before(one: Delivering) -> None:
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        await put(one.store, Order(1))
+        await one.round()
+        await one.service.edit(webhook.id, BY, statuses=(Status.PENDING,))
+        await one.round()
+    assert [1] == receiver.orders
 
 
 async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(

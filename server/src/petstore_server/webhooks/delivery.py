@@ -30,7 +30,7 @@ from petstore_server.store.webhooks import DueWebhook
 from petstore_server.webhooks.sending import Sender
 
 MAX_ORDERS = 100  # of a message
-MAX_BYTES = 20_000  # of the orders of a message; a single order may have more
+MAX_BYTES = 20_000  # of the orders of a message, which is more than an order can have
 MAX_DELIVERIES = 32  # of a process
 MAX_FAILING = 8  # of these, for webhooks whose last attempt has failed
 MAX_OF_ACCOUNT = 8
@@ -56,8 +56,7 @@ class Deliveries:
         self._uniform = uniform
         self._clock: ChangeClock | None = None  # as it was at the last look
         self._looked_at = 0.0
-        self._waiting = False  # at the last look there were more due webhooks than places that they could have
-        self._full = False  # and no place was left at all
+        self._full = False  # at the last look there were more due webhooks than places
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the deliveries under way, by webhook
         self._accounts = Counter[int]()  # of these, for each account
         self._failing = 0
@@ -73,7 +72,7 @@ class Deliveries:
         """
         self._store.engine.damage.require_none()
         clock = await self._store.search.change_clock()
-        if clock == self._clock and not self._waiting and monotonic() < self._looked_at + IDLE_SECONDS:
+        if clock == self._clock and monotonic() < self._looked_at + IDLE_SECONDS:
             return
         self._clock, self._looked_at = clock, monotonic()
         try:
@@ -86,8 +85,7 @@ class Deliveries:
         due = [each for each in await self._store.webhooks.due(clock, now) if each.id not in self._tasks]
         due = await self._with_orders(due)
         chosen = self._chosen(due)
-        self._waiting = len(chosen) < len(due)
-        self._full = self._waiting and len(self._tasks) + len(chosen) >= MAX_DELIVERIES
+        self._full = len(chosen) < len(due) and len(self._tasks) + len(chosen) >= MAX_DELIVERIES
         if chosen and not self._ended:
             known = {each.id: each for each in chosen}
             for webhook in await self._store.webhooks.lease(
@@ -158,7 +156,7 @@ class Deliveries:
             del self._tasks[webhook.id]
             self._accounts[webhook.account_id] -= 1
             self._failing -= bool(due.failures)
-            self._clock = None  # what has changed meanwhile is looked for at once
+            self._clock = None  # what has changed meanwhile, or waits for this place, is looked for at once
 
         task.add_done_callback(ended)
 
@@ -269,11 +267,11 @@ def _examined(due: DueWebhook) -> Examined:
 
 
 def _bounded(page: Page) -> tuple[Sequence[tuple[object, ...]], bool]:
-    """The rows of the page that fit a message, at least one; and whether there may be more."""
+    """The rows of the page that fit a message, and whether there may be more."""
     size = 0
     for number, row in enumerate(page.rows):
         size += len(Page([row], None).text().encode())
-        if size > MAX_BYTES and number:
+        if size > MAX_BYTES:
             return page.rows[:number], True
     return page.rows, page.next is not None
 
