@@ -25,7 +25,7 @@ from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from testing.clock import Clock
 from testing.kept_templates import keep_templates
-from testing.stores import Stores
+from testing.stores import Stores, log
 from testing.subprocesses import PATIENCE
 
 HOST = "127.0.0.1:8081"
@@ -64,6 +64,11 @@ class Console:
     def another_browser(self, address: str = "127.0.0.1", headers: Sequence[tuple[str, str]] = ()) -> "Browser":
         """A browser with its own cookies, or a proxy at that address, which adds these headers to each request."""
         return Browser(self.application, self.store, self.clock, address, headers)
+
+    async def actions(self) -> list[tuple[str, str, str]]:
+        """Who did what to what so far, by the audit log, but for signing in."""
+        entries = [entry for entry in await log(self.store) if not entry.action.startswith("console.")]
+        return [(entry.actor, entry.action, entry.subject) for entry in entries]
 
     async def check(self) -> None:
         """Run a whole round of checks that begins now: a page may have begun one before the last change."""

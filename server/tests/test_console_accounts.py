@@ -3,12 +3,11 @@
 import re
 from dataclasses import replace
 from html import escape
-from html.parser import HTMLParser
 from urllib.parse import quote
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, VisibleOrders, edit
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, new_key
@@ -16,34 +15,29 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.timestamps import DAY, HOUR, format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts, uses_of
 from petstore_server.domain.windows import Count
-from petstore_server.operations.health import CheckResult, check_partners
 from testing.console import START, Browser, Console
-from testing.stores import BY, Stores, add_key, api_key, log
+from testing.stores import BY, add_key, api_key, log
 
 ADA = "operator:ada"
 LAST_HOUR, TODAY = int(START) // HOUR * HOUR, int(START) // DAY * DAY
 
 
-async def actions(console: Console) -> list[tuple[str, str, str]]:
-    """Who did what to what, without signing in."""
-    entries = [entry for entry in await log(console.store) if not entry.action.startswith("console.")]
-    return [(entry.actor, entry.action, entry.subject) for entry in entries]
-
-
 @pytest.mark.parametrize("details", [{}, {"contact": "ann@acme.example", "note": "calls"}])
 async def test_an_account_is_created(details: dict[str, str], console: Console, browser: Browser) -> None:
-    assert "There are no accounts yet" in await browser.get("/accounts?sort=-created")
+    page = await browser.get("/accounts?sort=-created")
+    assert "There are no accounts yet" in page
+    assert "pro (300 per minute, 10,000 per day)" in page
     assert 'value="free" selected' in browser.page
     assert 'value="all" selected' in browser.page
     page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro", "orders": "own", **details})
     assert "Created the account acme corp on the plan pro; it sees its own orders only." in page
-    assert "acme corp" in await browser.get("/accounts")
     account = await console.store.accounts.find("acme corp")
     assert (Plan.PRO, PLAN_LIMITS[Plan.PRO], "own") == (account.plan, account.limits, account.orders)
     assert (details.get("contact", ""), details.get("note", "")) == (account.contact, account.note)
-    assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
+    assert [(ADA, "account.create", "account:acme corp")] == await console.actions()
     again = await browser.get("/accounts/acme corp")
     assert "Created the account" not in again.partition("Changes of")[0], "a notice is shown once"
+    assert "This account has not used the API." in again
     await browser.submit("/accounts", {"name": "acme corp", "plan": "free", "orders": "all"}, 409)
     assert [("new-name", "The account 'acme corp' exists already; choose another name.")] == browser.problems
 
@@ -57,11 +51,9 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(browser: Brow
     ("path", "fields", "field", "wrong"),
     [
         ("", {"name": "", "plan": "free"}, "new-name", "is not an account name"),
-        ("", {"name": "a/b", "plan": "free"}, "new-name", "is not an account name"),
         ("", {"name": "pso_live_x", "plan": "free"}, "new-name", "This is an API key"),
         ("", {"name": "acme", "plan": "gold"}, "new-plan", "Choose one of free"),
         ("", {"name": "acme", "plan": "free", "contact": "x" * 201}, "new-contact", "A contact is one line of"),
-        ("", {"name": "acme", "plan": "pro", "note": "x" * 201}, "new-note", "A note is one line of"),
         ("", {"name": "acme", "plan": "pro", "per_minute": "600"}, "new-per_minute", "The plan pro has fixed limits"),
         ("", {"name": "acme", "plan": "enterprise"}, "new-per_minute", "The plan enterprise has no fixed limits"),
         *(
@@ -73,9 +65,7 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(browser: Brow
                 ("enterprise", "", "600", "per_minute", "The plan enterprise has no fixed limits"),
                 ("enterprise", "100", "10", "per_minute", "Limits must satisfy"),
                 ("enterprise", "ten", "100", "per_minute", "Give a whole number"),
-                ("enterprise", "10", "1.5", "per_day", "Give a whole number"),
                 ("enterprise", "10", "9" * 19, "per_day", "Give a whole number"),
-                ("enterprise", "10", "9" * 18, "per_minute", "Limits must satisfy"),
                 ("enterprise", "10", "١٠", "per_day", "Give a whole number"),
             )
         ),
@@ -97,12 +87,8 @@ async def test_wrong_input_is_explained_where_it_is_and_kept(
     assert "<title>Error: " in browser.page
     assert [(field, True)] == [(place, wrong in text) for place, text in browser.problems]
     assert re.search(rf'id="{field}"[^>]* autofocus', browser.page)
-    for value in fields.values():
-        assert (
-            value in ("", "gold", "mine")
-            or not isinstance(value, str)
-            or re.search(rf'"{escape(value)}"', browser.page)
-        )
+    typed = [value for value in fields.values() if isinstance(value, str) and value not in ("", "gold", "mine")]
+    assert [] == [value for value in typed if f'"{escape(value)}"' not in browser.page]
     assert before == await log(console.store)
 
 
@@ -128,7 +114,6 @@ async def shops(console: Console) -> None:
         ("page=99999999999999999", ["shop 59"], "shop 49"),
         *((f"page={number}", ["Page 1 of 2"], "shop 50") for number in ("0", "-2", "²", "two")),
         ("sort=unknown", ["Page 1 of 2"], "shop 50"),
-        ("plan=free", ["Page 1 of 2"], "shop 50"),
         ("search=SHOP+5", ["10 accounts", "shop 59"], "shop 49"),
         ("search=unknown", ["No account has “unknown”"], "shop 00"),
     ],
@@ -148,8 +133,6 @@ async def test_accounts_are_searched_and_paged(
         ("-minute", "07 55 00", [("descending", "minute")]),
         ("-requests", "42 31 55 00", [("descending", "requests")]),  # the third has used most of its day
         ("-refused", "42 55 00", [("descending", "refused")]),
-        ("-admitted", "31 55 00", []),
-        ("-created", "59 58 57", [("descending", "created")]),
         ("created", "00 01 02", [("ascending", "-created")]),
     ],
 )
@@ -166,85 +149,6 @@ async def test_the_overview_has_the_accounts_closest_to_a_limit_and_refused_most
     page = await browser.get("/")
     assert "shop 55" in page
     assert "shop 42" in page
-
-
-PLANS = """Plan free (60 per minute, 1,000 per day) pro (300 per minute, 10,000 per day)
-    business (1,000 per minute, 100,000 per day) enterprise (its own limits)
-    Requests per minute enterprise only Requests per day enterprise only"""
-COLUMNS = "Plan This minute This day Requests in 24 h Refused in 24 h Created State"
-REFUSED = "get 401 invalid_api_key within a second, on every server"
-ORDERS = (
-    "Orders All orders Its own orders only With all, it sees the orders of every account, and its keys may cancel "
-    "them; with its own, other orders do not exist for it."
-)
-CARDS = f"""
-/accounts: 1 account. Account ▲ {COLUMNS} zoo free all orders 0% 0 of 60 0% 0 of 1,000 0 0 1970-01-01 active
-
-/accounts: New account Name Letters, digits, spaces and . _ @ + - & ', up to 100 {PLANS}
-    {ORDERS} Contact Such as an e-mail address; may be empty Note May be empty Create account
-
-/accounts/zoo: Limits now This minute 0 of 60 0% not used This day 0 of 1,000 0% not used
-
-/accounts/zoo: Keys 1 key. Key State Last used (hour) Created Expires Actions
-    key_one active never 1970-01-01 never Rotate Revoke
-
-/accounts/zoo: Webhooks This account has no webhooks. They are off, because PETSTORE_WEBHOOK_SECRET is not set.
-
-/accounts/zoo: New key Scopes orders:read orders:cancel pets:read orders:write orders:manage
-    webhooks:manage Note What the key is for, such as: warehouse Expires Such as 90d or 2027-01-31; empty: never
-    Create key
-
-/accounts/zoo: Plan {PLANS}
-    What was used in the current windows stays used. Servers apply the new limits within a second. Change plan
-
-/accounts/zoo: Orders that it sees {ORDERS} Servers apply it within a second. Change orders
-
-/accounts/zoo: Contact and note Contact Such as an e-mail address
-    Note on the account Operators see it; partners do not Save
-
-/accounts/zoo: End access Suspend Its keys stop working until you resume it.
-    Close Its keys are revoked for good. Both ask first.
-
-/accounts/zoo/suspend: Suspend zoo? All its keys stop working within a second, on every server: requests get 401
-    invalid_api_key. Its usage and its keys are kept, and you can resume it at any time. Suspend zoo Keep it active
-
-/accounts/zoo/close: Close zoo? All its keys are revoked: requests {REFUSED}. Its history
-    is kept, and its name cannot be used again. This cannot be reversed. Close zoo Keep it
-
-/keys/key_one/revoke: Revoke key_one? Programs of zoo that use it {REFUSED}. This cannot be
-    reversed. To replace a key without an interruption, rotate it instead. Revoke key_one Keep it
-
-/keys/key_one/rotate: Rotate key_one? A new key of zoo is made with the same scopes and note, and shown once.
-    The old key works until its programs have had time to change. The old key ends at once in 1 hour in 24 hours
-    in 7 days in 30 days Rotate Keep it for now
-"""
-"""The sections of pages about an account that has one key and has sent nothing."""
-
-
-async def test_each_section_says_all_that_an_operator_needs(zoo: None, browser: Browser) -> None:
-    for path, text in (each.split(": ", 1) for each in CARDS.strip().split("\n\n")):
-        await browser.get(path)
-        assert " ".join(text.split()) in browser.cards
-    assert "This account has not used the API." in await browser.get("/accounts/zoo")
-
-
-async def test_the_list_shows_who_still_uses_an_operation(zoo: None, console: Console, browser: Browser) -> None:
-    await console.store.accounts.create("globex", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-    account = (await console.store.accounts.find("zoo")).id
-    hour = int(START) // 3600 * 3600
-    uses = {(account, used): hour for used in uses_of("getPet")}
-    counted = {(account, hour, "getPet"): UsageCounts(12, gone=12)}
-    await console.store.usage.save({}, [], Activity(counted, {}, {}, uses))
-    page = await browser.get("/accounts?using=getPet")
-    assert "1 account matches." in page
-    assert "globex" not in page
-    assert f"{format_unix(hour)}"[:16].replace("T", " ") in page
-    assert "getPet (deprecated)" in page
-    assert '<option value="getPet" selected>' in browser.page
-    assert "Last used (hour)" not in await browser.get("/accounts")
-    assert "No account that matches has used getOrder." in await browser.get("/accounts?using=getOrder")
-    await browser.get("/accounts/zoo")
-    assert 'href="/console/accounts?using=getPet"' in browser.page
 
 
 LISTS = "962 55 by the minute, 7 while banned 600 succeeded, 298 not modified (304), 2 failed (5xx)"
@@ -284,6 +188,7 @@ async def test_an_account_shows_its_windows_and_the_last_use_of_its_keys(used: N
     cells = "".join(f'<td class="num">{count}</td>' for count in (903, 55, 0, 7))
     for time, text in (("2026-10-26T07:00Z", "2026-10-26 07:00"), ("2026-10-26", "2026-10-26")):  # below both charts
         assert f'<time datetime="{time}">{text}</time></th>{cells}</tr>' in browser.page
+    assert 'href="/console/accounts?using=getPet"' in browser.page
     assert set(DEFAULT_SCOPES) == set(re.findall(r'name="scope" value="([\w:]+)"[^>]* checked', browser.page))
 
 
@@ -312,7 +217,17 @@ USES = {
 @pytest.mark.parametrize("period", USES)
 async def test_an_account_shows_what_it_uses_and_what_it_got(period: str, used: None, browser: Browser) -> None:
     page = await browser.get(f"/accounts/zoo?period={period}")
-    assert () == tuple(shown for shown in USES[period] if shown not in page)
+    assert [] == [shown for shown in USES[period] if shown not in page]
+
+
+async def test_the_list_shows_who_still_uses_an_operation(used: None, console: Console, browser: Browser) -> None:
+    await console.store.accounts.create("globex", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    page = await browser.get("/accounts?using=getPet")
+    assert "1 account matches." in page
+    assert at(TODAY - HOUR) in page
+    assert '<option value="getPet" selected>getPet (deprecated)' in browser.page
+    assert "Last used (hour)" not in await browser.get("/accounts")
+    assert "No account that matches has used placePet." in await browser.get("/accounts?using=placePet")
 
 
 @pytest.mark.parametrize(("seconds", "requests"), [(1599, 0), (1600, 5)])  # the last second of an hour, and the first
@@ -323,28 +238,23 @@ async def test_an_hour_is_counted_from_its_first_second_on(
     console.clock.now = START + seconds
     assert f"v2.getOrder {at(LAST_HOUR + HOUR)} {requests} none" in await browser.get(f"/accounts/zoo{period}")
     assert ["48", "90"] == re.findall(r'viewBox="0 0 (\d+) ', browser.page)
+    statistics = await console.sources.accounts()
+    assert [915 + requests] == [each.admitted for each in (statistics.totals.value or {}).values()]
 
 
 async def test_which_orders_an_account_sees_is_changed_unless_it_was_meanwhile(
     zoo: None, console: Console, browser: Browser
 ) -> None:
-    page = await browser.get("/accounts/zoo")
-    assert "· sees all orders · Orders that it owns" in page
-    seen = browser.hidden("seen")
-    page = await browser.submit("/accounts/zoo/orders", {"orders": "own", "seen": seen})
+    stale = {"orders": "all", "seen": browser.hidden("seen")}
+    page = await browser.submit("/accounts/zoo/orders", {**stale, "orders": "own"})
     assert ("ok", ["zoo sees its own orders only now."]) == browser.notice
     assert 'value="own" selected' in browser.page
-    assert "sees its own orders only" in browser.page
-    assert "own" == (await console.store.accounts.find("zoo")).orders
     assert "Edited the account zoo operator ada · 2026-10-26 07:33:20 (0 s ago) orders all → own" in page
-    await browser.get("/accounts")
-    assert 'free<br><span class="hint">own orders</span></td>' in browser.page
-    await browser.submit("/accounts/zoo/orders", {"orders": "all", "seen": seen}, 409)
+    assert "own" == (await console.store.accounts.find("zoo")).orders
+    await browser.submit("/accounts/zoo/orders", stale, 409)
     [(field, text)] = browser.problems
     assert "orders-orders" == field
     assert "The choice is “own” now" in text
-    await browser.submit("/accounts/zoo/orders", {"orders": "all", "seen": browser.hidden("seen")})
-    assert ("ok", ["zoo sees all orders now."]) == browser.notice
 
 
 async def test_the_plan_is_changed(zoo: None, console: Console, browser: Browser) -> None:
@@ -353,12 +263,11 @@ async def test_the_plan_is_changed(zoo: None, console: Console, browser: Browser
     assert {'"5,000"', '"1,000,000"'} <= set(re.findall(r'name="per_\w+" type="text" value=("[^"]*")', browser.page))
     assert 'value="enterprise" selected' in browser.page
     assert Limits(5000, 1_000_000) == (await console.store.accounts.find("zoo")).limits
-    assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
+    assert (ADA, "account.set_plan", "account:zoo") == (await console.actions())[-1]
 
 
 async def test_an_account_is_suspended_after_asking_and_resumed(zoo: None, console: Console, browser: Browser) -> None:
     assert "Suspend zoo?" in await browser.get("/accounts/zoo/suspend")
-    assert (await console.store.accounts.find("zoo")).suspended_at is None
     stale = browser.hidden("seen")
     assert "Suspended zoo" in await browser.submit("/accounts/zoo/suspend", {"seen": stale})
     assert (await console.store.accounts.find("zoo")).suspended_at == START
@@ -369,11 +278,10 @@ async def test_an_account_is_suspended_after_asking_and_resumed(zoo: None, conso
     assert "The last changes of zoo Edited the account zoo operator bob" in page
     assert 3 == browser.page.count('<p class="by">')
     assert 'href="/console/accounts/zoo">Show <bdi>zoo</bdi>' in browser.page
-    await browser.get("/accounts/zoo")
     assert "Resumed zoo" in await browser.submit("/accounts/zoo/resume", {"seen": seen})
     assert (await console.store.accounts.find("zoo")).suspended_at is None
     taken = [(ADA, "account.suspend", "account:zoo"), (ADA, "account.resume", "account:zoo")]
-    assert taken == (await actions(console))[-4::3]
+    assert taken == (await console.actions())[-4::3]
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
@@ -389,32 +297,8 @@ async def test_an_address_with_a_key_leads_to_the_same_page_without_it(signed_in
         assert "An API key does not belong in an address" in await browser.get("/orders")
 
 
-class Isolated(HTMLParser):
-    """The texts of a page with a letter of Hebrew: `mixed` are not in <bdi>, nor in an element of their own."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.mixed: list[str] = []
-        self.isolated = 0
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, _attributes: object) -> None:
-        if tag not in ("input", "meta", "link", "br", "line", "rect"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        while self.open and self.open.pop() != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        if re.search("[\u05d0-\u05ea]", data):
-            self.isolated += "bdi" in self.open
-            if not {"bdi", "title", "button"} & set(self.open):
-                self.mixed.append(data)
-
-
 async def test_texts_of_partners_and_operators_cannot_reorder_what_is_around_them(console: Console) -> None:
+    """Each is in <bdi>, or is all of an element whose text is not mixed with others."""
     name, text = "\u05d0\u05d1\u05d2 7", "\u05d3\u05d4\u05d5 12"
     by = Actor(f"operator:{text}", START)
     await console.store.accounts.create(name, Plan.FREE, PLAN_LIMITS[Plan.FREE], by, contact=text, note=text)
@@ -430,9 +314,9 @@ async def test_texts_of_partners_and_operators_cannot_reorder_what_is_around_the
         *("/orders/1", "/audit", "/bans", "/imports", "/imports/import-1", "/accounts?search=\u05d9"),
     ):
         await browser.get(path)
-        found = Isolated(browser.page)
-        assert [] == found.mixed, path
-        assert found.isolated > 1, path
+        assert re.search("<bdi>[^<]*[\u05d0-\u05ea]", browser.page), path
+        others = re.sub(r"<(bdi|title|button)\b.*?</\1>", "", browser.page, flags=re.DOTALL)
+        assert [] == re.findall("[^>]*[\u05d0-\u05ea][^<]*", re.sub("<[^>]*>", "<>", others)), path
 
 
 async def test_hostile_texts_are_escaped_and_control_characters_shown_as_escapes(console: Console) -> None:
@@ -457,8 +341,7 @@ async def test_what_does_not_exist_is_not_found(browser: Browser) -> None:
     assert "An order identifier is" in await browser.get("/orders/x", 404)
 
 
-async def test_an_account_is_closed_after_asking(zoo: None, console: Console, browser: Browser) -> None:
-    await browser.submit("/accounts/zoo/suspend", {"seen": browser.hidden("seen")})
+async def test_an_account_is_closed(zoo: None, console: Console, browser: Browser) -> None:
     seen = browser.hidden("seen")
     page = await browser.submit("/accounts/zoo/close")
     assert "Closed zoo, and revoked 1 key." in page
@@ -469,23 +352,3 @@ async def test_an_account_is_closed_after_asking(zoo: None, console: Console, br
     assert "No account matches" in await browser.get("/accounts?plan=pro")
     assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
     await browser.submit("/accounts/zoo/suspend", {"seen": seen}, 409)
-    assert "Closed zoo, and revoked 0 keys." in await browser.submit("/accounts/zoo/close")
-
-
-async def test_the_overview_recommends_to_limit_accounts_on_both_engines(
-    each_backend: Stores, zoo: None, console: Console, browser: Browser
-) -> None:
-    async def examine() -> list[CheckResult]:
-        return [each async for each in check_partners(console.store, START)]
-
-    assert ["accounts"] == [each.check for each in await examine()]
-    await console.store.accounts.create("Zoo & Co", Plan.FREE, Limits(60, 1000), BY)
-    await console.store.keys.create(api_key("two", "Zoo & Co"), BY)
-    console.sources.monitor._examine = examine
-    page = await browser.submit("/check")
-    assert "Everything is healthy 1 recommendation warn orders Accounts that see all orders and may cancel them" in page
-    assert '<a href="/console/accounts/Zoo%20%26%20Co#orders-title">Restrict</a>' in browser.page
-    for name, number in (("zoo", 1), ("Zoo & Co", None)):
-        await console.store.accounts.change(name, edit(None, None, VisibleOrders.OWN), BY)
-        found = [each.message for each in await examine() if each.check == "orders"]
-        assert ([f"Accounts that see all orders and may cancel them: {number} of 2."] if number else []) == found
