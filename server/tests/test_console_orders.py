@@ -6,7 +6,6 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Coroutine
-from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
@@ -26,7 +25,6 @@ from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.roles import Role
 from petstore_server.operations.audit import ACTIONS
-from petstore_server.operations.orders import export_orders
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
 from testing.console import START, Browser, Console
@@ -70,10 +68,6 @@ async def pages(browser: Browser, path: str, query: str) -> list[str]:
         query = unescape(link[1])
 
 
-async def statuses(console: Console, *order_ids: int) -> list[str]:
-    return [str((await console.store.orders.find(order_id)).status) for order_id in order_ids]
-
-
 @pytest.fixture
 async def three_orders(console: Console) -> None:
     """Orders with different fields: the second one has an owner."""
@@ -92,13 +86,10 @@ async def three_orders(console: Console) -> None:
         ("", [1, 2, 3]),
         ("?status=shipped", [2]),
         ("?petId=7", [1, 3]),
-        ("?petId=9", []),
         ("?reference=A+%26+%3C1%3E", [1]),
         ("?reference=A", []),
-        ("?petId=7&status=cancelled", [3]),
         ("?account=Zoo+%26+Co", [2]),
         ("?account=-", [1, 3]),
-        ("?account=-&status=cancelled", [3]),
         ("?complete=true", [2]),
         ("?complete=false", [1, 3]),
         ("?shipDateFrom=2026-11-02", [2]),
@@ -139,38 +130,18 @@ async def test_the_list_and_the_page_of_an_order_show_its_fields(three_orders: N
     assert '<a href="/console/orders?reference=A+%26+%3C1%3E"><bdi>A &amp; &lt;1&gt;</bdi></a>' in browser.page
 
 
+@pytest.mark.usefixtures("each_backend")
 async def test_orders_lead_to_their_owner_and_back_and_are_exported_with_it(
     three_orders: None, browser: Browser
 ) -> None:
     link = '<a href="/console/accounts/Zoo%20%26%20Co"><bdi>Zoo &amp; Co</bdi></a>'
-    await browser.get("/orders")
-    assert link in browser.page
-    await browser.get("/orders/2")
-    assert f"<dt>Account</dt><dd>{link}</dd>" in browser.page
+    for path in ("/orders", "/orders/2"):
+        await browser.get(path)
+        assert 1 == browser.page.count(link)
     await browser.get("/accounts/Zoo & Co")
     assert '<a href="/console/orders?account=Zoo%20%26%20Co">' in browser.page
     exported = (await browser.http.get("/console/orders/export?format=csv&account=Zoo+%26+Co")).text
     assert "2,8,1,2026-11-05T10:00:00Z,true,shipped,,Zoo & Co" == exported.splitlines()[1]
-
-
-async def test_orders_are_paged_by_owner_on_both_engines(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
-    owners = ("acme", "globex", None)
-    for name in owners[:2]:
-        await console.store.accounts.create(str(name), *FREE, BY)
-    await add_orders(console, *(Order(number, account=owners[number % 3]) for number in range(180)))
-    for account, first in (("acme", 0), ("globex", 1), ("-", 2)):
-        shown = [ids(page) for page in await pages(browser, "/orders", f"?account={account}&sort=-id")]
-        assert [*range(first, 180, 3)][::-1] == [order_id for page in shown for order_id in page]
-        link = f'<a href="/console/accounts/{account}"><bdi>{account}</bdi></a>'
-        assert 10 * (account != "-") == browser.page.count(link)
-        assert "60 orders match." in await browser.get(f"/orders?account={account}")
-        assert f'name="account" type="text" value="{account}"' in browser.page
-    for account in owners[:2]:
-        [order] = await console.store.orders.find_many([owners.index(account)])
-        await browser.get(f"/orders/{order.id}")
-        assert f'<dd><a href="/console/accounts/{account}"><bdi>{account}</bdi></a></dd>' in browser.page
 
 
 async def test_orders_are_paged_and_selected_a_page_at_a_time_by_a_link(console: Console, browser: Browser) -> None:
@@ -272,7 +243,7 @@ async def correct(browser: Browser, order_id: int, fields: dict[str, str], statu
 async def test_an_order_is_corrected_field_by_field_unless_it_was_changed_meanwhile(
     console: Console, browser: Browser
 ) -> None:
-    await add_orders(console, Order(1, 7, 2, reference="R 1"))
+    await add_orders(console, Order(1, 7, 2, reference="R 1"), Order(2, status=Status.SHIPPED))
     await browser.get("/orders/1")
     stale = {"seen": browser.hidden("seen"), **TYPED, "petId": "9"}
     assert "Corrected order 1." in await correct(browser, 1, TYPED)
@@ -281,10 +252,6 @@ async def test_an_order_is_corrected_field_by_field_unless_it_was_changed_meanwh
     assert "order.update" == entry.action
     assert {"petId": 7, "reference": "R 1"} == entry.before
     assert "was changed meanwhile" in await browser.submit("/orders/1/edit", stale, 409)
-
-
-async def test_an_order_is_corrected_also_after_it_has_shipped(console: Console, browser: Browser) -> None:
-    await add_orders(console, Order(2, status=Status.SHIPPED))
     assert "Corrected order 2." in await correct(browser, 2, {"quantity": "5", "complete": "true"})
     assert Order(2, None, 5, None, True, Status.SHIPPED) == await console.store.orders.find(2)
 
@@ -326,28 +293,16 @@ async def test_orders_are_shipped_completed_and_cancelled(console: Console, brow
     await add_orders(console, *(Order(number) for number in range(1, 5)))
     await browser.get("/orders")
     assert "Shipped 2 orders." in await browser.submit("/orders/ship", {"order": ["1", "2"]})
-    assert ["2026-10-26T07:33:20Z"] * 2 == [(await console.store.orders.find(each)).ship_date for each in (1, 2)]
+    assert "2026-10-26T07:33:20Z" == (await console.store.orders.find(1)).ship_date
     assert 'class="notice notice-ok"' in browser.page
     assert "Completed 1 order." in await browser.submit("/orders/complete", {"order": ["1"], "back": "/1"})
     assert "Cancel 2 orders?" in await browser.submit("/orders/cancel", {"order": ["3", "4"], "back": "?sort=-id"})
     assert 'href="/console/orders?sort=-id">Keep them' in browser.page
-    assert ["pending", "pending"] == await statuses(console, 3, 4)
     cancel = {"order": ["3", "4"], "confirmed": browser.hidden("confirmed")}
     assert "Cancelled 2 orders." in await browser.submit("/orders/cancel", cancel)
-    assert ["shipped", "shipped", "cancelled", "cancelled"] == await statuses(console, 1, 2, 3, 4)
-    entries = {(entry.actor, entry.action, entry.subject) for entry in (await log(console.store))[-5:]}
     done = (("ship", 1), ("ship", 2), ("complete", 1), ("cancel", 3), ("cancel", 4))
-    assert {("operator:ada", f"order.{action}", f"order:{number}") for action, number in done} == entries
-
-
-async def test_a_conflict_is_reported_and_changes_nothing(console: Console, browser: Browser) -> None:
-    await add_orders(console, Order(1, status=Status.SHIPPED), Order(2))
-    await browser.get("/orders")
-    page = await browser.submit("/orders/cancel", {"order": "1", "confirmed": "yes"})
-    assert "Nothing was changed. Order 1 has already shipped" in page
-    page = await browser.submit("/orders/ship", {"order": ["1", "2", "99"]})
-    assert "Shipped 1 order. Order 1 has already shipped and cannot be shipped again; nothing is left to do." in page
-    assert "There is no order 99" in page
+    taken = [("operator:ada", f"order.{action}", f"order:{number}") for action, number in done]
+    assert taken == (await console.actions())[1:]
 
 
 async def test_bad_selections_are_refused(console: Console, browser: Browser) -> None:
@@ -355,15 +310,13 @@ async def test_bad_selections_are_refused(console: Console, browser: Browser) ->
     await browser.get("/orders")
     token = {"form_token": browser.form_token}
     assert "No order is selected" in await browser.submit("/orders/ship", token, 400)
-    many = {**token, "order": [str(number) for number in range(1, 1002)]}
-    assert "at most 1,000 orders" in await browser.submit("/orders/ship", many, 400)
-    await browser.submit("/orders/ship", {**token, "order": [*many["order"][:1000], "7"]})
+    many = [str(number) for number in range(1, 1002)]
+    assert "at most 1,000 orders" in await browser.submit("/orders/ship", {**token, "order": many}, 400)
+    await browser.submit("/orders/ship", {**token, "order": [*many[:1000], "7"]})
     missing = "There is no order {}; list the orders to see which identifiers exist."
     reasons = [missing.format(number) for number in range(2, 7)]
     more = "994 more orders were not changed for such reasons."
     assert ("warn", ["Shipped 1 order.", *reasons, more]) == browser.notice
-    await browser.submit("/orders/ship", {"order": ["2", "3", "4", "5", "6"]})
-    assert ("bad", ["Nothing was changed.", *reasons]) == browser.notice
     await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
 
 
@@ -378,41 +331,45 @@ async def test_an_action_leads_back_and_never_to_another_site(back: str, console
     assert f"/console/orders{path}" == await browser.led_to("/orders/ship", {"order": "1", "back": back})
 
 
-@pytest.mark.parametrize("name", ["csv", "csv-bom"])
-async def test_a_spreadsheet_takes_no_cell_of_an_export_for_a_formula(
-    name: str, console: Console, browser: Browser
+FORMULAS = {
+    **{text: f"'{text}" for text in ("=1+1", "+49 30", "-7", "@SUM(A1)", " =1", "＝1+1")},
+    **{text: text for text in ('a=1,"b"', "Zoë", "'quoted")},
+}
+"""References, and how a spreadsheet gets them: what it would take for a formula begins with an apostrophe."""
+
+
+@pytest.mark.parametrize(
+    ("query", "ending", "kind"),
+    [
+        ("", "csv", "text/csv; charset=utf-8"),
+        ("?format=csv-bom", "csv", "text/csv; charset=utf-8"),
+        ("?format=json", "json", "application/json"),
+        ("?format=jsonl", "jsonl", "application/jsonl"),
+    ],
+)
+async def test_orders_are_exported_and_a_spreadsheet_takes_no_cell_for_a_formula(
+    query: str, ending: str, kind: str, console: Console, browser: Browser
 ) -> None:
-    texts = ("=1+1", "+49 30", "-7", "@SUM(A1)", " =1", "＝1+1", 'a=1,"b"', "Zoë", "'quoted")
+    texts = [*FORMULAS, *(f"R {number}" for number in range(1500))]  # more than one batch
     await add_orders(console, *(Order(number, -3, 1, reference=text) for number, text in enumerate(texts, 1)))
-    response = await browser.http.get(f"/console/orders/export?format={name}")
-    assert "text/csv; charset=utf-8" == response.headers["content-type"]
-    assert response.headers["content-disposition"].endswith('.csv"')
-    assert (name == "csv-bom") == response.content.startswith(BOM_UTF8)
-    rows = list(csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"))))
-    safe = ("'=1+1", "'+49 30", "'-7", "'@SUM(A1)", "' =1", "'＝1+1", 'a=1,"b"', "Zoë", "'quoted")
-    assert list(safe) == [row["reference"] for row in rows]
-    assert {("-3", "1")} == {(row["petId"], row["quantity"]) for row in rows}, "numbers stay numbers"
-    exact = [part async for part, _ in export_orders(console.store, "csv")]
-    assert b"\n1,-3,1,,,pending,=1+1,\n" in b"".join(exact), "the command exports what an import reads"
+    response = await browser.http.get(f"/console/orders/export{query}")
+    assert kind == response.headers["content-type"]
+    assert f'attachment; filename="orders-20261026T073320Z.{ending}"' == response.headers["content-disposition"]
+    assert (query == "?format=csv-bom") == response.content.startswith(BOM_UTF8)
+    text = response.content.decode("utf-8-sig")
+    if ending == "csv":
+        rows: list[Any] = list(csv.DictReader(io.StringIO(text)))
+        texts = [FORMULAS.get(text, text) for text in texts]
+    else:
+        rows = json.loads(text) if ending == "json" else list(map(json.loads, text.splitlines()))
+    assert texts == [row["reference"] for row in rows]
+    assert {"-3"} == {str(row["petId"]) for row in rows}, "numbers stay numbers"
 
 
-async def test_orders_are_exported(console: Console, browser: Browser) -> None:
-    await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
-    texts = {}
-    kinds = {"csv": "text/csv; charset=utf-8", "json": "application/json", "jsonl": "application/jsonl"}
-    for file_format, kind in kinds.items():
-        response = await browser.http.get(f"/console/orders/export?format={file_format}")
-        texts[file_format] = response.text
-        name = f'attachment; filename="orders-20261026T073320Z.{file_format}"'
-        assert (name, kind) == (response.headers["content-disposition"], response.headers["content-type"])
-    assert texts["csv"] == (await browser.http.get("/console/orders/export")).text, "CSV is the default"
+async def test_an_export_that_cannot_begin_has_a_page(console: Console, browser: Browser) -> None:
     assert "Orders are exported as csv, csv-bom, jsonl, json." in await browser.get("/orders/export?format=xml", 400)
-    lines = {file_format: len(text.splitlines()) for file_format, text in texts.items()}
-    assert (2001, 2000, 2000) == (lines["csv"], lines["jsonl"], len(json.loads(texts["json"])))
     with patch.object(console.store.engine, "snapshot", side_effect=ServiceUnavailable("the disk is full")):
         assert "The disk is full." in await browser.get("/orders/export", 503)
-        with pytest.raises(ServiceUnavailable):  # not even the names of the columns were written
-            await anext(export_orders(console.store, "csv"))
 
 
 async def test_an_export_is_in_the_audit_log_but_not_among_the_last_changes(console: Console, browser: Browser) -> None:
@@ -420,14 +377,13 @@ async def test_an_export_is_in_the_audit_log_but_not_among_the_last_changes(cons
     viewer = await console.another_browser().sign_in("bob", Role.VIEWER)
     await viewer.http.get("/console/orders/export?format=json")
     await browser.http.get("/console/orders/export?petId=7&status=pending&shipDateFrom=&sort=-id")
-    for refused in ("format=xml", "petId=cat"):
-        await browser.get(f"/orders/export?{refused}", 400)
+    await browser.get("/orders/export?petId=cat", 400)
     found = [each for each in await log(console.store) if each.action == "orders.export"]
     assert [("operator:bob", "orders", None), ("operator:ada", "orders", {"petId": "7", "status": "pending"})] == [
         (each.actor, each.subject, each.after) for each in found
     ]
-    page = await browser.get("/audit?action=orders.export")
-    assert (2, True) == (browser.page.count("<strong>Exported orders</strong>"), "pending" in page)
+    await browser.get("/audit?action=orders.export")
+    assert 2 == browser.page.count("<strong>Exported orders</strong>")
     assert "Exported orders" not in await browser.get("/")
 
 
@@ -457,32 +413,25 @@ async def test_the_audit_log_is_filtered_and_says_how_many_entries_match(
     account, key = "Created the account acme", "Created the key key_one"
     for query, expected in (
         ("actor=bob", [key, account, first]),
-        ("actor=bob&action=key.create&since=10m", [key]),
         ("actor=key:key_one", [second]),
         ("actor=unknown", []),
-        ("action=order.cancel", [second, first]),
-        ("action=order.cancel&actor=key:key_one", [second]),
         ("action=order.cancel&since=1h", [second]),
         ("action=order.cancel&until=1h", [first]),
+        ("action=order.cancel&by=operators", [first]),
         ("subject=1", [first, imported]),
         ("subject=order:2&actor=key:key_one", [second]),
         ("subject=2&actor=bob", []),
         ("subject=acme", [key, account]),
-        ("subject=account:acme", [key, account]),
+        ("subject=account:acme&until=10m", [account]),
         ("subject=key_one", [key]),
         ("subject=key:key_one", [key]),
-        ("action=key.create&by=operators", [key]),
-        ("action=order.cancel&by=operators", [first]),
-        ("subject=acme&until=10m", [account]),
         ("request=abc-7f", [second]),
-        ("request=abc-7", []),
     ):
         page = await browser.get(f"/audit?{query}")
         entries = re.findall(r"<strong>([^<]+)</strong>\s*<a [^>]*><bdi>([^<]+)<", browser.page)
         assert expected == [" ".join(entry) for entry in entries], query
         count = ("No change matches", "1 change matches.", *(f"{number} changes match." for number in (2, 3)))
         assert count[len(expected)] in page
-        assert "At least" not in page
     assert 0.3 in waits
 
 
@@ -525,11 +474,6 @@ async def test_the_account_of_a_key_that_made_a_change_is_named_where_the_change
     assert "Cancelled the order: key key_one of R&D, 0 s ago." in refused
 
 
-async def test_recent_changes_are_without_sign_ins(browser: Browser) -> None:
-    assert "Nothing was changed lately." in await browser.get("/")
-    assert "Signed in to the console" in await browser.get("/audit")
-
-
 async def test_the_search_box_finds_an_order_by_its_exact_reference(
     each_backend: Stores, console: Console, browser: Browser
 ) -> None:
@@ -546,21 +490,15 @@ async def test_the_search_box_finds_an_order_by_its_exact_reference(
     ):
         assert f"/console{path}" == await browser.led_to("/search", {"q": text})
     assert "No order, key," in await browser.submit("/search", {"q": "#100"}, 404)
-
-
-async def test_the_page_of_an_order_leads_to_those_with_its_number_as_their_reference(
-    each_backend: Stores, console: Console, browser: Browser
-) -> None:
-    await add_orders(console, Order(1001), Order(2, reference="1001"), Order(3, reference="3"), Order(4))
-    assert "Another order has the reference 1001: orders with this reference" in await browser.get("/orders/1001")
-    assert '<a href="/console/orders?reference=1001">' in browser.page
-    for path in ("/orders/2", "/orders/3", "/orders/4"):
+    assert "Another order has the reference 1005: orders with this reference" in await browser.get("/orders/1005")
+    assert '<a href="/console/orders?reference=1005">' in browser.page
+    for path in ("/orders/4", "/orders/5"):
         assert "Another order has" not in await browser.get(path)
 
 
 async def test_the_list_shows_references_where_an_order_on_the_page_has_one(console: Console, browser: Browser) -> None:
     await add_orders(console, Order(1), Order(2, reference="#1002", status=Status.SHIPPED))
-    assert re.search('scope="col"[^>]*>.*Reference', await browser.get("/orders") and browser.page)
+    await browser.get("/orders")
     assert '<td data-name="Reference" class="name"><bdi>#1002</bdi></td>' in browser.page
     await browser.get("/orders?status=pending")
     assert 'data-name="Reference"' not in browser.page
@@ -572,19 +510,15 @@ async def test_the_search_box_leads_to_what_it_names(console: Console, browser: 
     await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
     await browser.get("/")
     for text, path in (
-        ("7", "/orders/7"),
         ("-7", "/orders/-7"),
         ("key_one", "/keys/key_one"),
         ("wh_one", "/webhooks/wh_one"),
-        ("import-1", "/imports/import-1"),
         ("import-/?", "/imports/import-%2F%3F"),
         ("zoo", "/accounts/zoo"),
         ("abc-7f", "/audit?request=abc-7f"),
         ("OO", "/accounts?search=OO"),
     ):
-        for _ in range(2):
-            assert f"/console{path}" == await browser.led_to("/search", {"q": text})
-            console.sources.submissions.clear()  # some seconds later
+        assert f"/console{path}" == await browser.led_to("/search", {"q": text})
     assert "No order, key, webhook, import, account or request" in await browser.submit("/search", {"q": "zo o"}, 404)
 
 
@@ -608,10 +542,10 @@ async def test_an_order_that_was_not_changed_is_explained_with_a_link(console: C
     await console.store.orders.change(1, ship(datetime.fromtimestamp(START, UTC)), Actor("operator:bob", START - 180))
     await console.store.orders.change(1, COMPLETE, Actor("operator:bob:2", START - 120))
     await browser.get("/orders")
-    page = await browser.submit("/orders/ship", {"order": "1"})
+    await browser.submit("/orders/ship", {"order": "1"})
     reason = "Order 1 has already shipped and cannot be shipped again; nothing is left to do."
-    assert f"Nothing was changed. {reason} Completed the order: operator bob:2, 2 min ago. Show it" in page
-    assert 'class="notice notice-bad"' in browser.page
+    explained = f"{reason} Completed the order: operator bob:2, 2 min ago. Show it"
+    assert ("bad", ["Nothing was changed.", explained]) == browser.notice
     assert 'href="/console/orders/1">Show it' in browser.page
 
 
@@ -636,17 +570,13 @@ async def test_imports_are_listed_with_what_became_of_each(console: Console, bro
         orders = [Order(10 * number), Order(10 * number + 1)]
         await console.store.orders.import_batch(orders, f"import-{number}", actor, file=f"{number}.csv")
     await console.store.pets.import_batch([Pet(1, "Ada")], "import-pets", actor, file="-")
+    shown = [re.findall(r"\d+\.csv|standard input", page) for page in await pages(browser, "/imports", "?actor=bob")]
+    files = ["standard input", *(f"{number}.csv" for number in range(51, -1, -1))]
+    assert [files[:50], files[50:]] == shown
     page = await browser.get("/imports")
     assert "53 imports." in page
-    assert page.count(" running bob") == 50
-    assert "not used for 60 minutes is deleted with its entry here. At most 8 are kept." in page
     assert "standard input (pets) running bob" in page
-    assert page.index("51.csv running bob") < page.index("50.csv running bob")
     assert "2 0 0 0" in page
-    [older] = re.findall(r'<a rel="next" href="([^"]*)"', browser.page)
-    page = await browser.get(f"/imports{unescape(older)}")
-    assert "1.csv" in page
-    assert "50.csv" not in page
     assert "53 imports match." in await browser.get("/imports?actor=bob")
     assert "No import is by eve." in await browser.get("/imports?actor=eve")
 
@@ -659,7 +589,6 @@ async def test_the_page_of_an_order_shows_every_import_that_touched_it(console: 
     page = await browser.get("/orders/100")
     assert ["import-2", "import-1"] == re.findall(r"import-\d", page)
     assert "quantity 1 → 2" in page
-    assert "Nothing since it was imported" not in page
     assert re.search("2 changes match.*quantity 1 → 2", await browser.get("/audit?subject=100"))
     assert "2 changes match." in await browser.get("/audit?subject=100&action=orders.import")
     assert "No change matches" in await browser.get("/audit?subject=100&actor=eve")
@@ -684,14 +613,3 @@ async def test_changes_are_found_by_an_index(file_store: Stores) -> None:
         ):
             query = page_statement(filters, 50, None, newest_first=True)
             assert index in str(await store.engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)), filters
-
-
-async def test_the_changes_of_an_account_are_also_those_of_all_its_keys(console: Console, browser: Browser) -> None:
-    await console.store.accounts.create("acme", *FREE, Actor("operator:bob", START - 3600))
-    for number in range(250):
-        await console.store.keys.create(
-            replace(api_key(f"k{number:03}", "acme"), expires_at=1.0), Actor("operator:bob", START - 60)
-        )
-    assert "251 changes match." in await browser.get("/audit?subject=acme")
-    assert "All changes of the account, its keys and webhooks" in await browser.get("/accounts/acme")
-    assert 20 == browser.page.count('<p class="by">')
