@@ -130,6 +130,11 @@ class Browser:
         return response.headers["location"]
 
     @property
+    def text(self) -> str:
+        """What a reader sees of the last page."""
+        return _text(self.page)
+
+    @property
     def problems(self) -> list[tuple[str, str]]:
         """What the last page says is wrong: the id of each field, and the message."""
         return [(field, unescape(text)) for field, text in re.findall(r'<li><a href="#([\w-]+)">(.*?)</a>', self.page)]
