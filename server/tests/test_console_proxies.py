@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from unittest.mock import Mock
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
@@ -49,14 +49,11 @@ async def role_of(console: Console, *groups: str) -> str | None:
 
 async def test_the_name_and_the_role_come_with_each_request_and_without_a_session(proxied: Console) -> None:
     browser = proxied.another_browser(PROXY, [ADA, ADMINS])
-    page = await browser.get("/")
-    assert "ada@example.com" in page
-    assert "admin" in page
-    assert "Sign out" not in page
+    assert "Sign out" not in await browser.get("/")
     assert {} == dict(browser.http.cookies)
     assert [] == await proxied.store.sessions.list(proxied.clock.now)
-    assert "viewer" == await role_of(proxied, "staff:all")
     assert "The proxy has signed you in" in await browser.get("/sessions")
+    assert "The proxy has signed you in; sign out there." in await browser.submit("/sign-out", status=409)
 
 
 async def test_of_several_groups_the_highest_role_holds_and_they_match_exactly(proxied: Console) -> None:
@@ -74,14 +71,6 @@ async def test_of_several_groups_the_highest_role_holds_and_they_match_exactly(p
     assert None is await role_of(proxied)
 
 
-async def test_an_operator_without_a_role_gets_a_page_that_says_so(proxied: Console) -> None:
-    response = await answer(proxied, ADA, ("X-Forwarded-Groups", "guests"))
-    text = text_of(response)
-    assert 403 == response.status_code
-    assert "ada@example.com is signed in, but in no group that has a role" in text
-    assert "Check again" not in text
-
-
 @pytest.mark.parametrize("given", ["", "viewer:*"])
 async def test_everybody_is_a_viewer_unless_roles_are_given(given: str, file_store: Stores) -> None:
     settings = {name: SETTINGS[name] for name in ("PETSTORE_CONSOLE_USER_HEADER", "PETSTORE_CONSOLE_PROXIES")}
@@ -97,7 +86,6 @@ async def test_everybody_is_a_viewer_unless_roles_are_given(given: str, file_sto
         ([ADA, ADMINS, ("X-Forwarded-For", PROXY), ("Forwarded", f"for={PROXY}")], "192.0.2.1", "came from 192.0.2.1"),
         ([ADA, ADMINS], "", "came from"),
         ([("X-Forwarded-Email", "")], "10.0.1.5", "came from 10.0.1.5"),
-        ([("X-Forwarded-Email", ""), ADMINS], PROXY, "is empty"),
         ([("X-Forwarded-Email", "  "), ADMINS], PROXY, "is empty"),
         ([ADA, ADA, ADMINS], PROXY, "was sent more than once"),
         ([ADA, ("x-forwarded-email", "eve@example.com"), ADMINS], PROXY, "was sent more than once"),
@@ -131,7 +119,9 @@ async def test_a_refused_sign_in_is_logged_and_a_name_only_if_a_trusted_proxy_ha
         "ada@example.com is signed in, but in no group that has a role. PETSTORE_CONSOLE_ROLES gives roles to groups."
     )
     await answer(proxied, ("X-Forwarded-Email", "eve\x1b[31m@example.com"), ADMINS, address="10.0.1.5")
-    await answer(proxied, ADA, ("X-Forwarded-Groups", "guests"))
+    page = text_of(await answer(proxied, ADA, ("X-Forwarded-Groups", "guests")))
+    assert role in page
+    assert "Check again" not in page
     await answer(proxied, ADA, ADMINS)
     assert [
         {"peer": "10.0.1.5", "reason": elsewhere},
@@ -144,35 +134,16 @@ async def test_a_link_that_does_not_work_is_logged_without_its_token(
     proxied: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
     browser = proxied.another_browser("192.0.2.7")
-    used, expired = await browser.link(), await browser.link()
+    used = await browser.link()
     assert 303 == (await browser.http.get(used)).status_code
-    proxied.clock.now += 3600
-    for link in (used, expired, "/console/sign-in?token=made-up", "/console/sign-in"):
-        assert 401 == (await proxied.another_browser("192.0.2.7").http.get(link)).status_code
-    assert [
-        {"peer": "192.0.2.7", "reason": "The link was used up, has expired, or was made for another store."}
-    ] * 4 == (refused(caplog))
-    tokens = [link.partition("token=")[2] for link in (used, expired)]
-    assert not any(token in str(vars(line)) for token in tokens for line in caplog.records)
+    for link in (used, "/console/sign-in?token=made-up", "/console/sign-in"):
+        assert 401 == (await browser.http.get(link)).status_code
+    reason = "The link was used up, has expired, or was made for another store."
+    assert [{"peer": "192.0.2.7", "reason": reason}] * 3 == refused(caplog)
+    assert not any(used.partition("token=")[2] in str(vars(line)) for line in caplog.records)
 
 
-async def test_a_few_refused_sign_ins_are_logged_each_second_and_at_its_end_the_others_are_counted(
-    proxied: Console, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = Mock()
-    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", later)
-    for _ in range(3):
-        for _ in range(8):
-            proxied.sources.refused_sign_ins.log(REFUSED, "why")
-        [(seconds, end)] = (each.args for each in later.call_args_list)
-        later.reset_mock()
-        assert 1 == seconds
-        end()
-    lines = [{"peer": PROXY, "reason": "why"}] * 5 + [{"omitted": 3}]
-    assert lines * 3 == refused(caplog)
-
-
-async def test_omitted_lines_about_refused_sign_ins_are_counted_without_another_refusal_and_at_a_stop(
+async def test_a_few_refused_sign_ins_are_logged_each_second_and_the_others_counted_at_its_end_and_at_a_stop(
     proxied: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(8):
@@ -181,7 +152,8 @@ async def test_omitted_lines_about_refused_sign_ins_are_counted_without_another_
     for _ in range(7):
         proxied.sources.refused_sign_ins.log(REFUSED, "why")
     await proxied.sources.close()
-    assert [3, 2] == [line["omitted"] for line in refused(caplog) if "omitted" in line]
+    lines = [{"peer": PROXY, "reason": "why"}] * 5
+    assert [*lines, {"omitted": 3}, *lines, {"omitted": 2}] == refused(caplog)
 
 
 async def test_a_name_in_another_encoding_is_refused_and_one_in_utf_8_is_shown(proxied: Console) -> None:
@@ -240,25 +212,14 @@ async def test_a_form_works_on_every_host(each_backend: Stores) -> None:
         assert "Created the account acme" in await there.submit("/accounts", fields)
 
 
-async def test_signing_out_is_left_to_the_proxy(proxied: Console) -> None:
-    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
-    await browser.get("/")
-    assert "The proxy has signed you in; sign out there." in await browser.submit("/sign-out", status=409)
-
-
 async def test_an_operator_stays_signed_in_while_the_store_is_down(
     proxied: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = proxied.another_browser(PROXY, [ADA, ADMINS])
-    other = proxied.another_browser(PROXY, [("X-Forwarded-Email", "bob"), ADMINS])
     await browser.get("/")
-
-    async def fail() -> str:
-        raise ServiceUnavailable("The store is away")
-
-    monkeypatch.setattr(proxied.store, "epoch", fail)
-    for each in (browser, other):
-        await each.get("/")
+    monkeypatch.setattr(proxied.store, "epoch", AsyncMock(side_effect=ServiceUnavailable("The store is away")))
+    for name in ("ada", "bob"):
+        await proxied.another_browser(PROXY, [("X-Forwarded-Email", name), ADMINS]).get("/")
     proxied.sources._epoch = None
     assert "The store is away" in await browser.get("/", 503)
 
@@ -277,8 +238,8 @@ async def test_the_audit_log_tells_verified_names_from_typed_ones(proxied: Conso
     assert "verified" not in await typed.get("/orders/2")
 
 
-@pytest.mark.parametrize("name", ["ada", "eve"])
-async def test_an_import_of_a_verified_operator_is_marked_too(name: str, proxied: Console, file_store: Stores) -> None:
+@pytest.mark.parametrize("name", ["ada@example.com", "eve"])
+async def test_an_import_of_a_verified_operator_is_marked_too(name: str, proxied: Console) -> None:
     browser = proxied.another_browser(PROXY, [ADA, ADMINS])
     if name == "eve":
         browser = await proxied.browser.sign_in(name)
@@ -287,8 +248,7 @@ async def test_an_import_of_a_verified_operator_is_marked_too(name: str, proxied
     await browser.submit(f"{path}/import")
     await finished(browser, path)
     [entry] = [each for each in await log(proxied.store) if each.action == "orders.import"]
-    assert name == "ada" or entry.actor == "operator:eve"
-    assert (name == "ada") == entry.verified
+    assert (f"operator:{name}", name != "eve") == (entry.actor, entry.verified)
     [batch] = [each async for each in proxied.store.imports.batches(entry.subject)]
     [(_, of_order)] = await proxied.store.imports.of_order(1)
     assert (entry.verified, entry.verified) == (batch.verified, of_order.verified)
