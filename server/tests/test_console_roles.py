@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from html import unescape
 from typing import cast
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -114,15 +115,19 @@ async def test_what_a_role_lacks_is_refused_and_what_it_has_is_not(
         needs = f"Your role is {role}, and this needs the role"
         assert (needs in response.text) == (response.status_code == 403 and "expired" not in response.text), path
         if needs in response.text:
+            assert "What you typed is kept" not in response.text
             refused.add((route.method, route.path))
     assert refused == {
         (each.method, each.path) for each in ROUTES if each.role is not None and not role.allows(expected(each))
     }
-    entries = [each for each in (await log(console.store))[before:] if each.action == "console.refuse"]
+    entries = (await log(console.store))[before:]
+    refusals = [each for each in entries if each.action == "console.refuse"]
     forms = {path.format(**paths) for method, path in refused if method == "POST"}
-    assert forms == {each.after["form"] for each in entries}
-    assert {"operator:bob"} >= {each.actor for each in entries}
-    assert all(each.after["role"] == role for each in entries)
+    assert forms == {each.after["form"] for each in refusals}
+    assert {"operator:bob"} >= {each.actor for each in refusals}
+    assert all(each.after["role"] == role for each in refusals)
+    if role is Role.VIEWER:
+        assert {"console.refuse", "orders.export"} == {each.action for each in entries}, "nothing was changed"
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -136,6 +141,7 @@ async def test_every_page_shows_exactly_the_actions_that_the_role_has(
         if route.method == "GET" and allowed and route.path != "/orders/export":
             page = await browser.http.get(f"/console{route.path.format(**paths)}")
             assert 200 == page.status_code, route.path
+            assert role is not Role.VIEWER or 'type="checkbox"' not in page.text, route.path
             found = set(_actions(page.text))
             assert [] == [path for method, path in found if not role.allows(needed_role(method, path))], route.path
             shown |= {path for method, path in found if method == "POST"}
@@ -163,58 +169,26 @@ def _actions(page: str) -> Iterator[tuple[str, str]]:
         yield "GET", unescape(path)
 
 
-async def test_a_viewer_sees_lists_without_what_selects_their_rows(console: Console, paths: dict[str, str]) -> None:
-    browser = await console.another_browser().sign_in("bob", Role.VIEWER)
-    for path in (
-        "/orders",
-        "/bans",
-        f"/accounts/{paths['name']}",
-        "/accounts",
-        f"/keys/{paths['key']}",
-        f"/webhooks/{paths['webhook']}",
-    ):
-        await browser.get(path)
-        found = r'type="checkbox"|>Create key|>Create account|>Rotate|>Lift|>Ship<|>Import<|New account|End access'
-        found += "|>Pause|>Ping|>Replay|New webhook"
-        assert [] == re.findall(found, browser.page), path
-    assert "viewer" in browser.page
-
-
 async def test_every_action_needs_the_sessions_token(console: Console, browser: Browser, paths: dict[str, str]) -> None:
     other = await console.another_browser().sign_in("bob")
     posted = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
-    actions = [path.format(**paths) for path in posted]
     for token in ("", "0" * 64, "ü", other.form_token):
-        sent = [await browser.http.post(f"/console{path}", data={"form_token": token}) for path in actions]
-        assert dict.fromkeys(actions, 403) == dict(zip(actions, [each.status_code for each in sent], strict=True))
+        for path in (path.format(**paths) for path in posted):
+            sent = await browser.http.post(f"/console{path}", data={"form_token": token})
+            assert 403 == sent.status_code, path
         text = await upload(browser, ORDERS, 403, form_token=token)
         assert "The form has expired" in text
         assert "Show the form again" not in text
     assert not is_form_token("\ud800", "session")  # which a part of an upload can hold, in UTF-7
 
 
-async def test_a_refused_form_changes_nothing_even_with_the_form_token_of_the_session(console: Console) -> None:
-    key = await add_key(console.store)
-    browser = await console.another_browser().sign_in("bob", Role.OPERATOR)
-    page = await browser.submit(f"/accounts/{key.account}/suspend", status=403)
-    assert "Your role is operator, and this needs the role admin. Nothing was changed." in page
-    assert "What you typed is kept" not in page
-    assert "active" == (await console.store.accounts.find(key.account)).state
-    entry = (await log(console.store))[-1]
-    assert ("operator:bob", "console.refuse", "console") == (entry.actor, entry.action, entry.subject)
-    assert {"form": f"/accounts/{key.account}/suspend", "role": "operator", "needs": "admin"} == entry.after
-
-
 async def test_a_form_is_refused_also_while_the_refusal_cannot_be_recorded(
-    console: Console, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    console: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
     browser = await console.another_browser().sign_in("bob", Role.VIEWER)
-
-    async def fail(*_: object) -> None:
-        raise ServiceUnavailable("The store is away")
-
-    monkeypatch.setattr(console.store.sessions, "record_refusal", fail)
-    await browser.submit("/orders/ship", {"order": "7"}, status=403)
+    away = AsyncMock(side_effect=ServiceUnavailable("The store is away"))
+    with patch.object(console.store.sessions, "record_refusal", away):
+        await browser.submit("/orders/ship", {"order": "7"}, status=403)
     assert "refusal not recorded" in caplog.messages
 
 
@@ -247,7 +221,6 @@ async def test_sessions_have_the_role_of_their_link_and_the_times_of_their_use(s
         signed_in = await store.sessions.sign_in(f"link-{role}", f"token-{role}", START + number)
         assert signed_in is not None
         assert (role, START + number) == (signed_in.role, signed_in.began_at)
-        assert signed_in == await store.sessions.find(f"token-{role}", START + number)
     used = START + 600
     assert await store.sessions.find("token-viewer", used) is not None
     found = await store.sessions.list(used)
