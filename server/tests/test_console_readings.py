@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from time import monotonic
 from typing import Any
 from unittest.mock import AsyncMock
@@ -37,20 +38,15 @@ async def test_closing_cancels_a_value_that_does_not_come() -> None:
     assert cached._reading.cancelled()
 
 
-async def test_a_value_that_takes_long_is_shown_later() -> None:
+async def test_a_value_that_takes_long_is_shown_later_and_read_once_for_concurrent_callers() -> None:
     allowed = asyncio.Event()
-
-    cached = Cached(allowed.wait, **IMPATIENT)
-    assert Reading() == await cached.get()
+    read = AsyncMock(side_effect=allowed.wait)
+    cached = Cached(read, **IMPATIENT)
+    assert [Reading()] * 3 == await asyncio.gather(*[cached.get() for _ in range(3)])
     allowed.set()
     await asyncio.sleep(0)
     assert (await cached.get()).value
-    await cached.close()
-
-
-async def test_concurrent_callers_share_a_value() -> None:
-    cached = Cached(AsyncMock(side_effect=[1, 2, 3]), **CURRENT)
-    assert [1, 1, 1] == [each.value for each in await asyncio.gather(*[cached.get() for _ in range(3)])]
+    assert 1 == read.await_count
 
 
 async def test_a_source_that_goes_down_leaves_the_last_value_with_the_reason() -> None:
@@ -69,13 +65,11 @@ async def test_a_value_that_cannot_be_read_at_all_says_so(caplog: pytest.LogCapt
 
 
 async def test_a_value_is_kept_for_a_multiple_of_the_time_that_it_took() -> None:
-    count = 0
+    numbers = count(1)
 
     async def read() -> int:
-        nonlocal count
-        count += 1
         await asyncio.sleep(0.01)
-        return count
+        return next(numbers)
 
     kept, current = (Cached(read, old=60, missing=60, rest=rest) for rest in (1000, 0))
     assert [1, 1] == [(await kept.get()).value, (await kept.get()).value]
@@ -112,11 +106,11 @@ async def test_what_is_not_read_in_time_is_given_up_and_closing_waits_for_that(
     assert 2 == len(late)
     counts: Any = console.sources.order_counts
     counts._read, counts._missing = partial(asyncio.sleep, 0.01), 0
-    await console.sources.close()
-    gc.collect()
-    assert (set(), []) == (late, caplog.records)
     await counts.get()
     await console.sources.close()
+    gc.collect()
+    assert set() == late
+    assert [] == caplog.records
     assert counts._reading.done()
 
 
@@ -124,12 +118,8 @@ async def test_what_is_not_read_in_time_is_given_up_and_closing_waits_for_that(
     ("show", "shown"),
     [
         (rendering.percent, {0: "0%", 0.001: "<1%", 0.01: "1%", 0.5: "50%", 0.99: "99%", 0.996: ">99%", 1: "100%"}),
-        (rendering.duration, {-1: "0 s", 0.9: "0 s", 1: "1 s", 59: "59 s", 60: "1 min", 3599: "59 min", 3600: "1 h"}),
-        (rendering.duration, {86_399: "23 h", 86_400: "1 d", 86_400_000: "1,000 d"}),
-        (
-            rendering.round_up,
-            {0: 1, 1: 1, 1.5: 2, 2: 2, 3: 5, 5: 5, 6: 10, 10: 10, 11: 20, 51: 100, 100: 100, 1001: 2000},
-        ),
+        (rendering.duration, {-1: "0 s", 0.9: "0 s", 59: "59 s", 60: "1 min", 3599: "59 min", 86_400_000: "1,000 d"}),
+        (rendering.round_up, {0: 1, 1: 1, 1.5: 2, 3: 5, 5: 5, 6: 10, 11: 20, 51: 100, 100: 100, 1001: 2000}),
         (rendering.unix, {None: None, 0: 0, 1_500_000: 1.5, "1970-01-01T00:00:02Z": 2}),
         (
             rendering.store_name,
