@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,14 +13,23 @@ from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
 from testing.console import START, Browser, Console
-from testing.stores import BY, log
+from testing.stores import BY
 from testing.threaded_receiver import ThreadedReceiver, receiving
 from testing.webhook_messages import SETTINGS
 
 pytestmark = [pytest.mark.settings(**SETTINGS), pytest.mark.usefixtures("zoo")]
 ADA = "operator:ada"
 HOOK = "https://192.0.2.1.example/hook?token=query"
-FORM = "Create webhook"
+BUTTONS = ">(Ping|Pause|Resume|Replay|Rotate|Delete)<"
+FAILING: dict[str, Any] = {
+    "failures": 2,
+    "failing_since": START - HOUR,
+    "attempts": (
+        Attempt(START - HOUR, 500, 12, "<b>oh</b>"),
+        Attempt(START - 60, None, 15_000, "no response: refused"),
+    ),
+    "next_at": START + 300,
+}
 
 
 @pytest.fixture(name="receiver")
@@ -41,9 +49,8 @@ async def change(console: Console, webhook_id: str, **fields: Any) -> Webhook:
 
 
 async def actions(console: Console) -> list[tuple[str, str]]:
-    """The actions on webhooks, and on which, that the first operator has made."""
-    entries = [each for each in await log(console.store) if each.actor == ADA and each.action.startswith("webhook.")]
-    return [(each.action, each.subject) for each in entries]
+    """What the first operator did, and to which webhooks."""
+    return [(action, subject) for who, action, subject in await console.actions() if who == ADA]
 
 
 def secret(page: str) -> str:
@@ -68,22 +75,12 @@ async def test_a_webhook_is_created_and_its_secret_is_shown_once(console: Consol
     assert "shipped, cancelled" in await browser.get(f"/webhooks/{webhook.id}")
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("", "The URL is refused: "),
-        ("http://192.0.2.1/", "The URL is refused: its address"),
-        ("https://10.0.0.1/", "The URL is refused: its address is not public."),
-        ("https://me:pw@shop.example/", "The URL is refused: it must have no user name or password"),
-    ],
-)
-async def test_a_url_that_is_refused_is_a_problem_of_its_field(
-    url: str, problem: str, console: Console, browser: Browser
-) -> None:
+@pytest.mark.parametrize("url", ["", "https://10.0.0.1/"])
+async def test_a_url_that_is_refused_is_a_problem_of_its_field(url: str, console: Console, browser: Browser) -> None:
     await browser.submit("/accounts/zoo/webhooks", {"url": url, "status": "cancelled"}, 400)
     [(field, text)] = browser.problems
     assert "webhook-url" == field
-    assert text.startswith(problem)
+    assert text.startswith("The URL is refused: ")
     assert 'name="status" value="cancelled" checked' in browser.page, "what was chosen stays"
     assert [] == await console.store.webhooks.of_account()
 
@@ -91,9 +88,8 @@ async def test_a_url_that_is_refused_is_a_problem_of_its_field(
 @pytest.mark.usefixtures("each_backend")
 async def test_the_page_of_an_account_lists_its_webhooks(console: Console, browser: Browser) -> None:
     healthy, failing = await add_webhook(console), await add_webhook(console, "https://bad.example/", 1)
-    attempts = (Attempt(START - HOUR, 500, 12, "oh"), Attempt(START - 60, None, 15_000, "no response: refused"))
     await change(console, healthy, attempts=(Attempt(START - 60, 204, 9, ""),))
-    await change(console, failing, failures=2, failing_since=START - HOUR, attempts=attempts, next_at=START + 300)
+    await change(console, failing, **FAILING)
     await console.store.orders.import_batch([Order(1)], "import:1", BY._replace(at=START))
     console.clock.now = 4_000_000_000.0  # decades after the order was stored
     await browser.sign_in()
@@ -110,11 +106,9 @@ async def test_the_page_of_an_account_lists_its_webhooks(console: Console, brows
     )
 
 
-@pytest.mark.usefixtures("each_backend")
 async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console)
-    attempts = (Attempt(START - HOUR, 500, 12, "<b>oh</b>"), Attempt(START - 60, None, 15_000, "no response: refused"))
-    await change(console, webhook, failures=2, failing_since=START - HOUR, attempts=attempts, next_at=START + 300)
+    await change(console, webhook, **FAILING)
     page = await browser.get(f"/webhooks/{webhook}")
     assert "Accounts › zoo" in page
     facts, last, replay, changes = browser.cards
@@ -123,19 +117,18 @@ async def test_the_page_of_a_webhook_shows_its_attempts_and_changes(console: Con
     assert "Deliver again Changes since" in replay
     assert "Created the webhook" in changes
     assert "&lt;b&gt;oh" in browser.page
-    for fields, text in (
-        ({"state": WebhookState.STOPPED}, "It was stopped after three days of failures."),
-        ({"state": WebhookState.ENDED}, "It has ended: its receiver has answered 410, or the account is closed."),
+    for state, text in (
+        (WebhookState.STOPPED, "It was stopped after three days of failures."),
+        (WebhookState.ENDED, "It has ended: its receiver has answered 410, or the account is closed."),
     ):
-        await change(console, webhook, **fields)
+        await change(console, webhook, state=state)
         assert text in await browser.get(f"/webhooks/{webhook}")
-    assert ["Delete"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
+    assert ["Delete"] == re.findall(BUTTONS, browser.page)
 
 
 @pytest.mark.usefixtures("each_backend")
 async def test_a_webhook_is_paused_resumed_and_replayed(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console)
-    await browser.get("/accounts/zoo")
     page = await browser.submit(f"/webhooks/{webhook}/pause")
     assert f"Paused {webhook}: nothing is delivered until you resume it." in page
     assert WebhookState.PAUSED is (await console.store.webhooks.find(webhook)).state
@@ -144,29 +137,32 @@ async def test_a_webhook_is_paused_resumed_and_replayed(console: Console, browse
     assert re.search(r"every order that has changed since 2026-\S+ \S+ again as soon as it delivers again\.", page)
     found = await console.store.webhooks.find(webhook)
     assert (int((START - DAY) * 1_000_000) - 1, 1) == (found.position.value, found.replay)
-    await change(console, webhook, state=WebhookState.ACTIVE, failures=1, failing_since=START, next_at=START + DAY)
+    assert f"Resumed {webhook}: it goes on where it was." in await browser.submit(f"/webhooks/{webhook}/resume")
+    await change(console, webhook, failures=1, failing_since=START, next_at=START + DAY)
     assert "Try now" in await browser.get(f"/webhooks/{webhook}")
     await browser.submit(f"/webhooks/{webhook}/resume")
     found = await console.store.webhooks.find(webhook)
     assert (0.0, START) == (found.next_at, found.failing_since)
-    await change(console, webhook, state=WebhookState.PAUSED, failures=0, failing_since=None)
-    await browser.get(f"/webhooks/{webhook}")
-    assert f"Resumed {webhook}: it goes on where it was." in await browser.submit(f"/webhooks/{webhook}/resume")
-    await change(console, webhook, state=WebhookState.STOPPED, failing_since=START - 3 * DAY)
-    await browser.get(f"/webhooks/{webhook}")
-    await browser.submit(f"/webhooks/{webhook}/resume")
     assert " again." in await browser.submit(f"/webhooks/{webhook}/replay", {"since": "2026-10-01"})
-    subject = f"webhook:{webhook}"
-    assert [("webhook.edit", subject)] * 6 == await actions(console)
-    for since, problem in (
+    assert [("webhook.edit", f"webhook:{webhook}")] * 5 == await actions(console)
+
+
+@pytest.mark.parametrize(
+    ("since", "problem"),
+    [
         ("", "Give a time, such as 24h (ago)"),
         ("soon", "'soon' is not a time"),
         ("2099-01-01", "A replay cannot"),
-    ):
-        await browser.submit(f"/webhooks/{webhook}/replay", {"since": since}, 400)
-        [(field, text)] = browser.problems
-        assert "replay-since" == field
-        assert text.startswith(problem)
+    ],
+)
+async def test_a_wrong_time_of_a_replay_is_a_problem_of_its_field(
+    since: str, problem: str, console: Console, browser: Browser
+) -> None:
+    webhook = await add_webhook(console)
+    await browser.submit(f"/webhooks/{webhook}/replay", {"since": since}, 400)
+    [(field, text)] = browser.problems
+    assert "replay-since" == field
+    assert text.startswith(problem)
 
 
 async def test_a_ping_shows_what_was_sent_and_what_came_back(
@@ -200,18 +196,15 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_time(
     secrets = [secret(browser.page)]
     [webhook] = [each.id for each in await console.store.webhooks.of_account()]
     assert "The old secret ends at once in 1 hour in 24 hours" in await browser.get(f"/webhooks/{webhook}/rotate")
-    page = await browser.submit(f"/webhooks/{webhook}/rotate", {"grace": "1h"})
-    secrets.append(secret(browser.page))
-    assert "The secret was replaced" in page
-    assert re.search(r"signed with the old secret as well until \S+ \S+ \(in (59 min|1 h)\) \.", page)
-    await browser.submit(f"/webhooks/{webhook}/ping")
-    assert [True, True] == [*map(receiver.received[-1].is_signed, secrets)]
-    assert "The old secret does not sign any more." in await browser.submit(
-        f"/webhooks/{webhook}/rotate", {"grace": "0"}
-    )
-    secrets.append(secret(browser.page))
-    await browser.submit(f"/webhooks/{webhook}/ping")
-    assert [False, False, True] == [*map(receiver.received[-1].is_signed, secrets)]
+    for grace, shown, signing in (
+        ("1h", r"signed with the old secret as well until \S+ \S+ \(in (59 min|1 h)\) \.", [True, True]),
+        ("0", r"The old secret does not sign any more\.", [False, False, True]),
+    ):
+        page = await browser.submit(f"/webhooks/{webhook}/rotate", {"grace": grace})
+        assert re.search(shown, page)
+        secrets.append(secret(browser.page))
+        await browser.submit(f"/webhooks/{webhook}/ping")
+        assert signing == [*map(receiver.received[-1].is_signed, secrets)]
     await browser.submit(f"/webhooks/{webhook}/rotate", {"grace": "7d"}, 400)
     assert 2 == (await actions(console)).count(("webhook.rotate", f"webhook:{webhook}"))
 
@@ -240,10 +233,8 @@ async def test_a_conflict_says_that_nothing_was_changed(console: Console, browse
         assert f"Webhook {webhook} has ended; delete it, and create another one." in page
         assert f"The last changes of {webhook}" in page
         await browser.get(f"/webhooks/{webhook}")
-    add = partial(add_webhook, console)
     for _ in range(19):
-        await add()
-    await browser.get("/accounts/zoo")
+        await add_webhook(console)
     page = await browser.submit("/accounts/zoo/webhooks", {"url": "https://shop.example/"}, 409)
     assert "There are 20 webhooks already" in page
 
@@ -251,12 +242,12 @@ async def test_a_conflict_says_that_nothing_was_changed(console: Console, browse
 @pytest.mark.settings
 async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(console: Console, browser: Browser) -> None:
     assert "They are off, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/accounts/zoo")
-    assert FORM not in browser.page
+    assert "Create webhook" not in browser.page
     account = await console.store.accounts.find("zoo")
     stored = Webhook("wh_1", account.id, "zoo", "https://shop.example/", START)
     await console.store.webhooks.create(stored, "digest", BY)
     assert "Nothing is delivered, because PETSTORE_WEBHOOK_SECRET is not set." in await browser.get("/webhooks/wh_1")
-    assert ["Pause", "Delete", "Replay"] == re.findall(r">(Ping|Pause|Resume|Replay|Rotate|Delete)<", browser.page)
+    assert ["Pause", "Delete", "Replay"] == re.findall(BUTTONS, browser.page)
     page = await browser.submit("/webhooks/wh_1/ping", {}, 503)
     assert "Webhooks are off: PETSTORE_WEBHOOK_SECRET is not set." in page
 
