@@ -1,13 +1,17 @@
-"""The operator console in a real browser, over a server with sample data: without scripts, on a phone, in dark mode."""
+"""The operator console in a real browser: without scripts, on a phone, in dark mode; with sample data and a busy store."""
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from testing.browser import ServedDemo, Visit, served_demo
+from testing.busy_store import LONG_NAME, ORDERS, fill_busy_store
+from testing.process import Server, petstore_process, serving
 from testing.webhook_messages import SETTINGS
 
 if TYPE_CHECKING:
@@ -21,7 +25,6 @@ TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 390, "height": 844}
 SMALLEST = {"width": 320, "height": 640}  # to which WCAG 2.2 requires that pages reflow
 SIZES = pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE, SMALLEST], ids=lambda size: f"{size['width']}")
-LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Scandinavia"
 PAGES = {
     "overview": "",
     "accounts": "accounts",
@@ -225,22 +228,6 @@ def test_the_columns_of_a_file_are_chosen_with_the_keyboard_on_a_phone_without_s
         visit.says("Quantity")
 
 
-def test_a_new_key_is_made_with_the_keyboard_and_without_scripts(visiting: Visiting) -> None:
-    with visiting(java_script_enabled=False, viewport=DESKTOP) as visit:
-        page = visit.page
-        visit.open("accounts/Harbour%20Pets")
-        for _ in range(100):
-            page.keyboard.press("Tab")
-            if "Create key" == page.evaluate("document.activeElement.textContent"):
-                break
-        page.keyboard.press("Enter")
-        page.locator(".secret").wait_for()
-        page.reload()  # submits the form again
-        assert "This form was submitted before" in page.inner_text("main") or page.locator(".secret").count()
-        visit.open("accounts/Harbour%20Pets")
-        assert "2 keys." == page.inner_text(".matches")
-
-
 def test_the_console_is_used_with_the_keyboard_and_left(visiting: Visiting) -> None:
     with visiting(viewport=PHONE) as visit:
         visit.open("")
@@ -252,3 +239,108 @@ def test_the_console_is_used_with_the_keyboard_and_left(visiting: Visiting) -> N
         visit.says("You are signed out")
         visit.open("accounts")
         visit.says("petstore console")
+
+
+BUSY_WIDTHS = (1280, 768, 390, 320)
+ACME = "accounts/acme"
+BUSY_PAGES = (
+    *("", "?period=week", "accounts", f"accounts/{LONG_NAME}", ACME, "bans", "orders", "orders/120"),
+    *("imports", "imports/new", "audit", f"accounts/{LONG_NAME}/suspend", "orders?petId=cat"),
+)
+
+
+@pytest.fixture(name="store", scope="module")
+def _store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("busy") / "store.db"
+    fill_busy_store(file)
+    return file
+
+
+@pytest.fixture(name="server", scope="module")
+def _server(store: Path) -> Iterator[Server]:
+    with serving(store) as server:
+        yield server
+
+
+@pytest.fixture(name="page")
+def _page(request: pytest.FixtureRequest, chromium: "Browser", store: Path, server: Server) -> Iterator["Page"]:
+    """A page of a browser without scripts, for an operator who has signed in; addresses begin at the console's.
+
+    A test may give the options of the browser as its parameter.
+    """
+    options: Any = getattr(request, "param", {"viewport": {"width": 1280, "height": 900}})
+    context = chromium.new_context(java_script_enabled=False, base_url=f"{server.admin}/console/", **options)
+    page = context.new_page()
+    done = petstore_process(store, "console", "--as", "ada", "--url", server.admin)
+    assert 0 == done.returncode, done.stderr
+    page.goto(done.stdout.strip())
+    yield page
+    context.close()
+
+
+def test_pages_fit_tables_become_rows_with_names_and_meters_are_next_to_their_text(page: "Page") -> None:
+    problems = []
+    for width in BUSY_WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        for path in BUSY_PAGES:
+            page.goto(path)
+            found = page.evaluate("document.documentElement.scrollWidth")
+            if found > width:
+                problems.append(f"{path} at {width}: {found} pixels")
+        page.goto("orders")
+        is_open = page.get_by_label("Pet id").is_visible()
+        assert is_open is (width > 704), f"filters at {width}"
+        name = page.evaluate("getComputedStyle(document.querySelector('td[data-name=Status]'), '::before').content")
+        assert ('"Status"' if width <= 768 else "none") == name, f"names at {width}"
+        page.goto("accounts")
+        used = page.locator(".used:visible").first
+        meter, text = used.locator("meter").bounding_box(), used.locator("span").bounding_box()
+        assert meter is not None
+        assert text is not None
+        assert abs(meter["y"] + meter["height"] / 2 - text["y"] - text["height"] / 2) < 8, f"meters at {width}"
+    assert [] == problems
+
+
+@pytest.mark.parametrize("page", [{"viewport": {"width": 390, "height": 844}}], indirect=True)
+def test_filters_that_are_set_do_not_push_the_list_off_a_phone(page: "Page") -> None:
+    for path in ("orders?status=pending&sort=-id", "accounts?state=banned", "bans?name=shop+07", "audit?actor=ann"):
+        page.goto(path)
+        assert 1 == page.get_by_text("Filters: 1 set", exact=True).count(), path
+        matches = page.locator(".matches").bounding_box()
+        assert matches is not None
+        assert matches["y"] < 844, path
+    page.goto("orders?petId=cat")
+    assert page.get_by_label("Pet id").is_visible()
+
+
+@pytest.mark.parametrize("page", [{"forced_colors": "active"}], indirect=True)
+def test_a_legend_keeps_its_colours_where_the_system_forces_others(page: "Page") -> None:
+    page.goto(ACME)
+    colours = page.locator(".swatch").evaluate_all("found => found.map(each => getComputedStyle(each).backgroundColor)")
+    assert len(set(colours)) > 1
+
+
+def test_orders_are_selected_together_and_the_question_names_what_it_does(page: "Page") -> None:
+    page.goto("orders?status=pending")
+    page.get_by_role("link", name="Select all on this page").first.click()
+    assert 50 == page.locator("input[name=order]:checked").count()
+    page.get_by_role("link", name="Select none").first.click()
+    for number in (1, 2, 3):
+        page.get_by_label(f"Order {number}", exact=True).check()
+    page.get_by_role("group", name="With the selected orders, below the list").get_by_role(
+        "button", name="Cancel"
+    ).click()
+    assert ["Cancel 3 orders"] == page.locator("main button").all_inner_texts()
+    page.get_by_role("link", name="Keep them").click()
+    assert f"{ORDERS - 1} orders match." in page.inner_text("main")
+
+
+def test_the_sample_data_is_entered_again_as_the_page_says(chromium: "Browser", tmp_path: Path) -> None:
+    with served_demo(tmp_path / "log") as demo:
+        page = chromium.new_page()
+        page.goto(f"{demo.admin}/console/accounts")
+        command = page.inner_text("pre")
+        link = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.strip()
+        page.goto(link)
+        assert "Accounts" == page.inner_text("h1")
+        page.close()
