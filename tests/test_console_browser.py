@@ -1,4 +1,4 @@
-"""The operator console in a real browser: without scripts, on a phone, in dark mode; with sample data and a busy store."""
+"""The operator console in a real browser: without scripts, on a phone, in dark mode; sample data and a busy store."""
 
 import re
 import subprocess

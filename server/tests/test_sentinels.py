@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.limits.counters import CountersUnavailable
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.limits.redis_client import RedisAddress
+from testing.load import Clients
 from testing.process import Server, new_key, petstore, petstore_json, petstore_process, serving
 from testing.sentinels import NAME, PASSWORD, SENTINEL_PASSWORD, Program, Watched, watched_redis
 from testing.subprocesses import PATIENCE, free_port, kill, within
@@ -29,25 +30,34 @@ def watched() -> Iterator[Watched]:
         yield watched
 
 
+@pytest.fixture
+async def counters(watched: Watched) -> AsyncIterator[RedisCounters]:
+    counters = RedisCounters(RedisAddress(watched.url, sentinel_password=SENTINEL_PASSWORD), BanPolicy())
+    yield counters
+    await counters.close()
+
+
 def settings(watched: Watched) -> dict[str, str]:
     return {**LENIENT, "PETSTORE_REDIS_URL": watched.url, "PETSTORE_REDIS_SENTINEL_PASSWORD": SENTINEL_PASSWORD}
 
 
-class Load:
-    """A thread for each server that sends requests until `stop`."""
+class Load(Clients):
+    """A client for each server, which lists orders."""
 
     def __init__(self, servers: list[Server], key: str) -> None:
+        super().__init__(len(servers))
         self.outcomes: Counter[str] = Counter()
         self.admitted_by: dict[float, int] = {}
-        self._stopping = threading.Event()
+        self._ports, self._key = [server.port for server in servers], key
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._send, args=(server.port, key)) for server in servers]
-        for thread in self._threads:
-            thread.start()
 
-    def _send(self, port: int, key: str) -> None:
+    def total(self) -> int:
+        return self.outcomes.total()
+
+    def _send(self) -> None:
+        port = self._ports.pop()
         while not self._stopping.wait(0.02):
-            found = codes([port], key, [("GET", ORDERS)] * 8)
+            found = codes([port], self._key, [("GET", ORDERS)] * 8)
             with self._lock:
                 self.outcomes.update(found)
                 self.admitted_by[time.monotonic()] = self.outcomes["200"]
@@ -57,13 +67,8 @@ class Load:
         with self._lock:
             return self.outcomes["200"] - max([n for at, n in self.admitted_by.items() if at < timestamp], default=0)
 
-    def wait_for(self, code: str, number: int) -> None:
+    def wait_for_code(self, code: str, number: int) -> None:
         within(PATIENCE, lambda: self.outcomes[code] >= number)
-
-    def stop(self) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def metric(servers: list[Server], name: str) -> float:
@@ -89,9 +94,8 @@ def test_a_failover_under_load_exceeds_no_limit_beyond_what_processes_admit_by_t
     old = watched.primary()
     with serving(store, **settings(watched)) as one, serving(store, **settings(watched)) as other:
         servers = [one, other]
-        load = Load(servers, key)
-        try:
-            load.wait_for("200", 200)
+        with Load(servers, key) as load:
+            load.wait_for_code("200", 200)
             failed_at = time.monotonic()
             lost = load.admitted_since(failed_at - 1)  # what an asynchronous replica may lack
             fail_over(watched, old)
@@ -100,10 +104,7 @@ def test_a_failover_under_load_exceeds_no_limit_beyond_what_processes_admit_by_t
             if fail_over is hand_over:  # the old primary counts until the Sentinels have made it a replica
                 within(PATIENCE, old.is_replica)
                 lost = load.admitted_since(failed_at - 1)
-            refused = load.outcomes["rate_limit_exceeded"]
-            load.wait_for("rate_limit_exceeded", refused + 50)
-        finally:
-            load.stop()
+            load.wait_for_code("rate_limit_exceeded", load.outcomes["rate_limit_exceeded"] + 50)
         assert {"200", "rate_limit_exceeded"} == {*load.outcomes}  # no request failed
         by_themselves = metric(servers, "petstore_limit_decisions_local_total")
         assert load.outcomes["200"] <= DAY_LIMIT + by_themselves + lost
@@ -118,8 +119,9 @@ def test_a_failover_under_load_exceeds_no_limit_beyond_what_processes_admit_by_t
         assert {"rate_limit_exceeded": 20} == codes([one.port, other.port], key, [("GET", ORDERS)] * 10)
 
 
-async def test_a_process_leaves_a_primary_that_the_sentinels_have_replaced_though_it_responds(watched: Watched) -> None:
-    counters = RedisCounters(RedisAddress(watched.url, sentinel_password=SENTINEL_PASSWORD), BanPolicy())
+async def test_a_process_leaves_a_primary_that_the_sentinels_have_replaced_though_it_responds(
+    watched: Watched, counters: RedisCounters
+) -> None:
     await counters.connect()
     await counters.prove()
     old = watched.primary()
@@ -131,7 +133,6 @@ async def test_a_process_leaves_a_primary_that_the_sentinels_have_replaced_thoug
         await counters.prove()
     await counters.connect()
     await counters.prove()
-    await counters.close()
 
 
 @pytest.mark.parametrize("password", ["wrong", ""])
@@ -160,25 +161,20 @@ async def test_sentinels_that_are_down_or_know_no_such_primary_are_an_outage(wat
         await counters.close()
 
 
-async def test_one_sentinel_that_responds_is_enough(watched: Watched) -> None:
+async def test_one_sentinel_that_responds_is_enough(watched: Watched, counters: RedisCounters) -> None:
     for each in watched.sentinels[:2]:
         kill(each.process)
-    counters = RedisCounters(RedisAddress(watched.url, sentinel_password=SENTINEL_PASSWORD), BanPolicy())
     await counters.connect()
     now, _ = await counters.prove()
     assert abs(now - time.time()) < PATIENCE
-    await counters.close()
 
 
 def test_a_process_that_starts_during_a_failover_counts_by_itself_until_it_has_ended(
     tmp_path: Path, watched: Watched
 ) -> None:
-    store = tmp_path / "store.db"
-    key, _ = new_key(store)
-    old = watched.primary()
-    kill(old.process)
-    with serving(store, **settings(watched)) as server:
+    key, _ = new_key(tmp_path / "store.db")
+    kill(watched.primary().process)
+    with serving(tmp_path / "store.db", **settings(watched)) as server:
         assert {"200"} == {*codes([server.port], key, [("GET", ORDERS)])}
         within(PATIENCE, lambda: metric([server], "petstore_limits_degraded") == 0)
         assert {"200"} == {*codes([server.port], key, [("GET", ORDERS)])}
-        assert "redis usable again" in server.log.read_text() or watched.primary() is not old
