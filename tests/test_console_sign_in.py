@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
+from testing.console import text_of
 from testing.nginx_front import SHIPPED, Front, front
 from testing.process import Server, petstore, serving
 
@@ -60,15 +61,14 @@ class Identity(BaseHTTPRequestHandler):
 @contextmanager
 def identity_provider() -> Iterator[int]:
     """The port of a running identity provider."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Identity)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Identity) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Site(NamedTuple):
@@ -108,44 +108,35 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(store, server, before)
 
 
-def recorded(site: Site, *options: str) -> list[dict[str, Any]]:
-    """What `petstore audit` shows with these options."""
-    return list(map(json.loads, petstore(site.store, "audit", "--json", *options).stdout.splitlines()))
-
-
-def text_of(response: httpx2.Response) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.text))
-
-
 def test_without_a_sign_in_nginx_leads_to_it(site: Site) -> None:
     with site.visiting(None, **FORGED) as browser:
         response = browser.get("/console/orders?status=pending")
-    assert (302, True) == (
-        response.status_code,
-        "/oauth2/sign_in?rd=/console/orders?status=pending" in str(response.headers),
-    )
+    assert 302 == response.status_code
+    assert "/oauth2/sign_in?rd=/console/orders?status=pending" in response.headers["location"]
 
 
 @pytest.mark.parametrize(("operator", "role"), [("ada", "admin"), ("bob", "operator"), ("carol", "viewer")])
-def test_the_operator_is_the_one_whom_the_identity_provider_names(operator: str, role: str, site: Site) -> None:
-    for headers in ({}, FORGED):
-        with site.visiting(operator, **headers) as browser:
-            page = browser.get("/console/")
-            assert 200 == page.status_code
-            assert (True, True) == (f"{operator}@example.com" in page.text, f">{role}</a>" in page.text)
-            assert "eve@example.com" not in page.text
+@pytest.mark.parametrize("headers", [{}, FORGED], ids=["", "forged"])
+def test_the_operator_is_the_one_whom_the_identity_provider_names(
+    operator: str, role: str, headers: dict[str, str], site: Site
+) -> None:
+    with site.visiting(operator, **headers) as browser:
+        page = browser.get("/console/")
+    assert 200 == page.status_code
+    assert f"{operator}@example.com" in page.text
+    assert f">{role}</a>" in page.text
+    assert "eve@example.com" not in page.text
 
 
-def test_a_group_without_a_role_gets_no_page(site: Site) -> None:
-    with site.visiting("dave") as browser:
+@pytest.mark.parametrize(
+    ("operator", "status", "reason"),
+    [("dave", 403, "no group that has a role"), ("nameless", 401, "Sign in to the console")],
+)
+def test_an_operator_without_a_role_or_a_name_gets_no_page(operator: str, status: int, reason: str, site: Site) -> None:
+    with site.visiting(operator, **FORGED) as browser:
         response = browser.get("/console/")
-    assert (403, True) == (response.status_code, "no group that has a role" in text_of(response))
-
-
-def test_an_operator_without_a_name_is_not_signed_in_even_with_forged_headers(site: Site) -> None:
-    with site.visiting("nameless", **FORGED) as browser:
-        response = browser.get("/console/")
-    assert (401, True) == (response.status_code, "Sign in to the console" in text_of(response))
+    assert status == response.status_code
+    assert reason in text_of(response)
 
 
 def test_an_action_is_recorded_under_the_verified_name(site: Site) -> None:
@@ -153,30 +144,15 @@ def test_an_action_is_recorded_under_the_verified_name(site: Site) -> None:
         page = browser.get("/console/accounts")
         [token] = set(re.findall(r'name="form_token" value="([^"]+)"', page.text))
         fields = {"form_token": token, "name": "acme", "plan": "free", "orders": "own"}
-        origin = {"Origin": f"https://localhost:{site.front.port}", "Sec-Fetch-Site": "same-origin"}
-        assert (
-            403
-            == browser.post("/console/accounts", data=fields, headers={"Origin": "https://evil.example"}).status_code
-        )
-        made = browser.post("/console/accounts", data=fields, headers=origin)
-        assert (303, "/console/accounts/acme") == (made.status_code, made.headers["location"])
+        for origin, status in (("https://evil.example", 403), (f"https://localhost:{site.front.port}", 303)):
+            made = browser.post("/console/accounts", data=fields, headers={"Origin": origin})
+            assert status == made.status_code
         assert "Secure" in made.headers["set-cookie"]
     assert 0 == petstore(site.store, "accounts", "suspend", "acme", "--as", "ada@example.com").returncode
-    entries = petstore(site.store, "audit", "--account", "acme").stdout.splitlines()
-    assert [True, False] == ["verified operator:ada@example.com " in entry for entry in entries]
-    created, suspended = recorded(site, "--account", "acme")
+    shown = petstore(site.store, "audit", "--json", "--account", "acme").stdout.splitlines()
+    created, suspended = map(json.loads, shown)
     assert ("operator:ada@example.com", True) == (created["actor"], created["verified"])
     assert ("operator:ada@example.com", False) == (suspended["actor"], "verified" in suspended)
-
-
-def test_an_action_that_a_role_lacks_is_refused_and_recorded(site: Site) -> None:
-    with site.visiting("carol") as browser:
-        [token] = set(re.findall(r'name="form_token" value="([^"]+)"', browser.get("/console/").text))
-        response = browser.post("/console/orders/ship", data={"form_token": token, "order": "7"})
-    assert (403, True) == (response.status_code, "this needs the role operator" in text_of(response))
-    entry = recorded(site, "--action", "console.refuse")[-1]
-    assert ("operator:carol@example.com", True) == (entry["actor"], entry["verified"])
-    assert {"form": "/orders/ship", "role": "viewer", "needs": "operator"} == entry["after"]
 
 
 def test_a_file_is_imported_through_nginx(site: Site) -> None:
@@ -185,14 +161,16 @@ def test_a_file_is_imported_through_nginx(site: Site) -> None:
         content = b"".join(b'{"id": %d}\n' % number for number in range(1, 100_001))  # more than nginx keeps in memory
         file = {"file": ("orders.jsonl", content)}
         response = browser.post("/console/imports/new", data={"form_token": token}, files=file)
-    assert (303, True) == (response.status_code, response.headers["location"].startswith("/console/imports/"))
+    assert 303 == response.status_code
+    assert response.headers["location"].startswith("/console/imports/")
 
 
 def test_the_headers_of_a_program_that_is_not_the_proxy_are_refused(site: Site) -> None:
     transport = httpx2.HTTPTransport(local_address=ELSEWHERE)
     with httpx2.Client(transport=transport, base_url=site.server.admin) as other:
         response = other.get("/console/", headers={**FORGED, "X-Forwarded-For": "127.0.0.1"})
-    assert (403, True) == (response.status_code, f"came from {ELSEWHERE}" in text_of(response))
+    assert 403 == response.status_code
+    assert f"came from {ELSEWHERE}" in text_of(response)
 
 
 def test_neither_the_public_port_nor_nginx_has_more_of_the_admin_port(site: Site) -> None:
@@ -200,11 +178,3 @@ def test_neither_the_public_port_nor_nginx_has_more_of_the_admin_port(site: Site
         assert 404 == public.get("/console/", headers=FORGED).status_code
     with site.visiting("ada") as browser:
         assert [404, 404] == [browser.get(path).status_code for path in ("/metrics", "/readyz")]
-
-
-def test_a_link_still_signs_in_without_the_proxy(site: Site) -> None:
-    """As for an operator whose identity provider has failed."""
-    link = petstore(site.store, "console", "--as", "ada", "--role", "viewer", "--url", site.server.admin)
-    with httpx2.Client(follow_redirects=True) as browser:
-        page = browser.get(link.stdout.strip())
-    assert (200, True) == (page.status_code, ">viewer</a>" in page.text)

@@ -122,8 +122,9 @@ async def test_what_a_role_lacks_is_refused_and_what_it_has_is_not(
     }
     entries = (await log(console.store))[before:]
     refusals = [each for each in entries if each.action == "console.refuse"]
-    forms = {path.format(**paths) for method, path in refused if method == "POST"}
-    assert forms == {each.after["form"] for each in refusals}
+    forms = [each for each in ROUTES if each.method == "POST" and (each.method, each.path) in refused]
+    needed = {each.path.format(**paths): str(expected(each)) for each in forms}
+    assert needed == {each.after["form"]: each.after["needs"] for each in refusals}
     assert {"operator:bob"} >= {each.actor for each in refusals}
     assert all(each.after["role"] == role for each in refusals)
     if role is Role.VIEWER:
