@@ -176,29 +176,26 @@ def _text(page: str) -> str:
 
 
 @asynccontextmanager
-async def running_console(
-    stores: Stores, environ: Mapping[str, str] | None = None, waits: Mapping[str, float] = CURRENT
-) -> AsyncIterator[Console]:
+async def running_console(stores: Stores, environ: Mapping[str, str] | None = None) -> AsyncIterator[Console]:
     """A console over the store, opened at the beginning of the test's time.
 
-    With the default `waits`, its pages wait for all that they show for as long as a busy machine takes, and only the
-    first one begins a round of checks.
+    Its pages wait for all that they show for as long as a busy machine takes, and only the first one begins a round of
+    checks.
     """
     clock = Clock(START)
     service = Service()
     async with AsyncExitStack() as opened:
         store = await opened.enter_async_context(stores.opened())
-        if waits is CURRENT:
-            for module, name in (
-                (visit, "PAGE_SECONDS"),
-                (sources, "_SESSION_SECONDS"),
-                (monitor, "_LIVE_SECONDS"),
-                (monitor, "CHECK_SECONDS"),
-            ):
-                opened.enter_context(patch.object(module, name, PATIENCE))
+        for module, name in (
+            (visit, "PAGE_SECONDS"),
+            (sources, "_SESSION_SECONDS"),
+            (monitor, "_LIVE_SECONDS"),
+            (monitor, "CHECK_SECONDS"),
+        ):
+            opened.enter_context(patch.object(module, name, PATIENCE))
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
         defaults: Any = Cached.__init__.__kwdefaults__
-        with patch.dict(defaults, waits):
+        with patch.dict(defaults, CURRENT):
             webhooks, _ = webhook_service(settings, store, clock)
             console = make_console(settings, store, service, webhooks, clock)
         application = Starlette(routes=console.routes)

@@ -422,16 +422,6 @@ async def test_an_import_that_is_stopped_keeps_what_it_imported(console: Console
     assert created == len(await ids_of(console))
 
 
-async def test_an_import_says_that_the_store_cannot_be_used(
-    monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
-) -> None:
-    path = await checked(browser, GOOD)
-    monkeypatch.setattr(console.sources.imports, "_database_url", "sqlite:////missing/store.db")
-    text = await imported(browser, path)
-    assert "It failed" in text
-    assert "There is no store at /missing/store.db" in text, text
-
-
 async def test_an_import_whose_process_ends_unexpectedly_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, browser: Browser
 ) -> None:
