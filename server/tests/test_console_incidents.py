@@ -28,11 +28,7 @@ REDIS_PROBLEM = "The usage cannot be read from Redis at redis://127.0.0.1:1/0 ("
 PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]
 SAYS_THAT_IT_IS_MISSING = [SLOW, "Last backup: not known", "than can be counted quickly"]
 MANY_PAGES = [
-    *PAGES,
-    "/?period=week",
-    "/orders?complete=false",
-    "/keys/key_one",
-    "/keys/key_one/revoke",
+    *(*PAGES, "/?period=week", "/orders?complete=false", "/keys/key_one", "/keys/key_one/revoke"),
     "/audit?subject=zoo",
 ]
 

@@ -106,12 +106,6 @@ async def test_orders_are_filtered_and_sorted(
     assert ("No order matches" in page) == (not expected)
 
 
-async def test_the_titles_of_the_list_of_orders_sort_it(three_orders: None, browser: Browser) -> None:
-    for query, sorting in (("", ("ascending", "-id")), ("?sort=-shipDate", ("descending", "shipDate"))):
-        await browser.get(f"/orders{query}")
-        assert [sorting] == browser.sorting
-
-
 async def test_an_identifier_that_is_typed_leads_to_its_order(browser: Browser) -> None:
     assert "There are no orders yet" in await browser.get("/orders?sort=id")
     found = await browser.http.get("/console/orders?id=2")
@@ -183,16 +177,9 @@ POSITIONS = (
     *(f"imports?after={position}" for position in ("[1]", "[1,2]", r'[1,"import-\u0000"]', '["x","y"]')),
 )
 TEXTS = (
-    *(
-        "orders?reference=",
-        "orders?account=",
-        "orders?id=",
-        "audit?actor=",
-        "audit?action=",
-        "audit?subject=",
-        "audit?request=",
-    ),
-    *("bans?name=", "imports?actor=", "accounts?search=", "accounts/", "keys/", "imports/import-", "orders/"),
+    *("orders?reference=", "orders?account=", "orders?id=", "orders/", "keys/", "accounts/", "accounts?search="),
+    *("audit?actor=", "audit?action=", "audit?subject=", "audit?request="),
+    *("bans?name=", "imports?actor=", "imports/import-"),
 )
 
 
@@ -216,19 +203,21 @@ async def test_a_text_that_one_engine_cannot_look_for_is_refused_on_both(
     assert not [each for each in refusals if "A text holds the character U+0000" not in each]
 
 
-async def test_an_orders_page_shows_what_happened_and_offers_what_its_state_allows(
-    console: Console, browser: Browser
+@pytest.mark.parametrize(
+    ("order", "offered"),
+    [
+        (Order(1), ["Ship", "Cancel"]),
+        (Order(1, status=Status.SHIPPED), ["Complete"]),
+        (Order(1, complete=True, status=Status.SHIPPED), []),
+        (Order(1, status=Status.CANCELLED), []),
+    ],
+)
+async def test_an_orders_page_offers_what_its_state_allows(
+    order: Order, offered: list[str], console: Console, browser: Browser
 ) -> None:
-    shipped, complete = Order(2, status=Status.SHIPPED), Order(3, complete=True, status=Status.SHIPPED)
-    await add_orders(console, Order(1), shipped, complete, Order(4))
-    await console.store.orders.change(4, CANCEL, Actor("key:key_one", START))
-    offered = []
-    for number in range(1, 5):
-        assert "Imported orders import-1" in await browser.get(f"/orders/{number}")
-        offered.append(re.findall(r">(Ship|Cancel|Complete)</button>", browser.page))
-    assert [["Ship", "Cancel"], ["Complete"], [], []] == offered
-    assert "Cancelled the order" in browser.page
-    assert "/console/keys/key_one" in browser.page
+    await add_orders(console, order)
+    assert "Imported orders import-1" in await browser.get("/orders/1")
+    assert offered == re.findall(r">(Ship|Cancel|Complete)</button>", browser.page)
 
 
 TYPED = {"petId": "8", "quantity": "2", "shipDate": "2027-01-31", "reference": "", "complete": ""}
@@ -449,17 +438,15 @@ async def test_the_audit_log_is_paged_and_counted_as_far_as_it_is_examined(
 ) -> None:
     for number in range(120):
         await console.store.accounts.create(f"shop {number:03}", *FREE, Actor("operator:bob", START - number // 7))
-    await add_orders(console, Order(1))
-    await console.store.orders.change(1, CANCEL, Actor("key:key_one", START))
     shown = [re.findall(r">(shop \d+)<", page) for page in await pages(browser, "/audit", "?action=account.create")]
-    assert ([50, 50, 20], 120) == (list(map(len, shown)), len({name for page in shown for name in page}))
-    assert "124 changes." in await browser.get("/audit")
+    assert [50, 50, 20] == list(map(len, shown))
+    assert 120 == len({name for page in shown for name in page})
+    assert "122 changes." in await browser.get("/audit")
     await browser.get("/")
     assert 12 == browser.page.count('<p class="by">'), "the overview has the last ones"
     monkeypatch.setattr(audit, "MAX_SCAN", 20)
     assert "At least 20 changes." in await browser.get("/audit")
     assert "At least 20 changes match." in await browser.get("/audit?actor=bob")
-    assert "At least 1 change matches." in await browser.get("/audit?action=order.cancel")
 
 
 async def test_the_search_box_finds_an_order_by_its_exact_reference(
@@ -534,7 +521,6 @@ async def test_an_order_that_was_not_changed_is_explained_with_a_link(console: C
 
 
 async def test_what_was_done_before_the_store_failed_is_reported(console: Console, browser: Browser) -> None:
-    await add_orders(console, Order(1), Order(2))
     await browser.get("/orders")
     outcomes = [Order(1), ServiceUnavailable("the disk is full")]
     with patch.object(console.store.orders, "change", AsyncMock(side_effect=outcomes)):
@@ -581,8 +567,6 @@ async def test_the_page_of_an_order_shows_every_import_that_touched_it(console: 
         await console.store.orders.import_batch([Order(6_000, 7, number)], f"import-{number}", BY)
     assert "All 51 changes of it" in await browser.get("/orders/6000")
     assert 50 == browser.page.count('<p class="by">')
-    await browser.get("/audit?subject=import-4")
-    assert "createdChecksums" not in browser.page
 
 
 async def test_changes_are_found_by_an_index(file_store: Stores) -> None:

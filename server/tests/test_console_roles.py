@@ -26,43 +26,29 @@ pytestmark = pytest.mark.settings(**SETTINGS)
 ORDERS = b'{"id": 1}\n{"id": 2}\n{"id": "x"}\n'
 ROLES = list(Role)
 FOR_ALL = {"/sign-out", "/search", "/check"}
-OPERATORS = {
-    "/webhooks/{webhook}/pause",
-    "/webhooks/{webhook}/resume",
-    "/webhooks/{webhook}/replay",
-    "/webhooks/{webhook}/ping",
-    "/keys/{key}/unban",
-    "/bans",
-    "/orders/ship",
-    "/orders/complete",
-    "/orders/cancel",
-    "/orders/{order}/edit",
-    "/imports/new",
-    "/imports/{upload}/check",
-    "/imports/{upload}/import",
-    "/imports/{upload}/stop",
-    "/imports/{upload}/discard",
-}
+OPERATORS = (
+    *("/bans", "/keys/{key}/unban", "/orders/ship", "/orders/complete", "/orders/cancel", "/orders/{order}/edit"),
+    *(f"/webhooks/{{webhook}}/{action}" for action in ("pause", "resume", "replay", "ping")),
+    *("/imports/new", *(f"/imports/{{upload}}/{action}" for action in ("check", "import", "stop", "discard"))),
+)
 """The actions of an operator; all others but FOR_ALL are those of an admin."""
 
-HIDDEN_PAGES = {
-    "/accounts/{name}/suspend": Role.ADMIN,
-    "/accounts/{name}/close": Role.ADMIN,
-    "/webhooks/{webhook}/rotate": Role.ADMIN,
-    "/webhooks/{webhook}/delete": Role.ADMIN,
-    "/keys/{key}/rotate": Role.ADMIN,
-    "/keys/{key}/revoke": Role.ADMIN,
-    "/imports/new": Role.OPERATOR,
-    "/imports/{upload}/rejects": Role.OPERATOR,
-}
+OPERATORS_PAGES = ("/imports/new", "/imports/{upload}/rejects")
+ADMINS_PAGES = (
+    *("/accounts/{name}/suspend", "/accounts/{name}/close", "/keys/{key}/rotate", "/keys/{key}/revoke"),
+    *("/webhooks/{webhook}/rotate", "/webhooks/{webhook}/delete"),
+)
 """The pages that a viewer does not get: what asks before an action, and the rejected rows of a file."""
 
 
 def expected(route: Endpoint) -> Role:
     """The role that the design gives to a route."""
-    if route.method == "GET":
-        return HIDDEN_PAGES.get(route.path, Role.VIEWER)
-    return Role.VIEWER if route.path in FOR_ALL else Role.OPERATOR if route.path in OPERATORS else Role.ADMIN
+    operators, admins = (OPERATORS_PAGES, ADMINS_PAGES) if route.method == "GET" else (OPERATORS, ())
+    if route.path in operators:
+        return Role.OPERATOR
+    if route.path in admins:
+        return Role.ADMIN
+    return Role.VIEWER if route.method == "GET" or route.path in FOR_ALL else Role.ADMIN
 
 
 @pytest.fixture(name="paths")

