@@ -245,10 +245,3 @@ async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(cons
     assert ["Pause", "Delete", "Replay"] == re.findall(BUTTONS, browser.page)
     page = await browser.submit("/webhooks/wh_1/ping", {}, 503)
     assert "Webhooks are off: PETSTORE_WEBHOOK_SECRET is not set." in page
-
-
-async def test_a_changed_secret_is_explained(console: Console, browser: Browser) -> None:
-    webhook = await add_webhook(console)
-    await console.store.webhooks.rotate_all("another digest", BY)
-    page = await browser.submit(f"/webhooks/{webhook}/ping", {}, 503)
-    assert "PETSTORE_WEBHOOK_SECRET is not the one with which the webhooks of this store were created" in page
