@@ -226,8 +226,10 @@ async def test_an_hour_is_counted_from_its_first_second_on(
     console.clock.now = START + seconds
     assert f"v2.getOrder {at(LAST_HOUR + HOUR)} {requests} none" in await browser.get(f"/accounts/zoo{period}")
     assert ["48", "90"] == re.findall(r'viewBox="0 0 (\d+) ', browser.page)
-    statistics = await console.sources.accounts()
-    assert [915 + requests] == [each.admitted for each in (statistics.totals.value or {}).values()]
+    totals = (await console.sources.accounts()).totals.required()
+    history = (await console.sources.request_history[1].get()).required()
+    assert [915 + requests] == [each.admitted for each in totals.values()]
+    assert 915 + requests == sum(each.admitted for each in history.usage.rows.values())
 
 
 async def test_which_orders_an_account_sees_is_changed_unless_it_was_meanwhile(

@@ -48,6 +48,10 @@ async def test_a_state_keeps_its_beginning_across_pages_and_a_restart(each_backe
         console.clock.now += 31 * 60
         assert "since 07:33 (31 min)" in await strip(console)
         await console.check()
+    async with running_console(each_backend) as console:  # is stopped before it knows the state of before
+        console.clock.now += 60
+        console.service.detail = DEGRADED
+        await console.sources.monitor._ask()
     async with running_console(each_backend) as console:
         found = await console.store.health.find(console.sources.monitor._host)
         assert found is not None

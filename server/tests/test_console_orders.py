@@ -25,6 +25,7 @@ from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.roles import Role
 from petstore_server.operations.audit import ACTIONS
+from petstore_server.operations.orders import export_orders
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
 from testing.console import START, Browser, Console
@@ -354,6 +355,8 @@ async def test_orders_are_exported_and_a_spreadsheet_takes_no_cell_for_a_formula
         rows = json.loads(text) if ending == "json" else list(map(json.loads, text.splitlines()))
     assert texts == [row["reference"] for row in rows]
     assert {"-3"} == {str(row["petId"]) for row in rows}, "numbers stay numbers"
+    exact = [part async for part, _ in export_orders(console.store, "csv")]
+    assert b"\n1,-3,1,,,pending,=1+1,\n" in b"".join(exact), "the command exports what an import reads"
 
 
 async def test_an_export_that_cannot_begin_has_a_page(console: Console, browser: Browser) -> None:
