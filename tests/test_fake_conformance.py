@@ -416,27 +416,31 @@ async def test_each_scope_allows_the_same(service: Service, stack: AsyncExitStac
     assert 403 in found
 
 
+PLACEMENTS: list[Any] = [[], {}, {"petId": 1}, {"petId": 1, "quantity": "1"}]
+BATCHES: list[Any] = [
+    [],
+    {},
+    {"operations": []},
+    {"operations": {}},
+    {"operations": [{"operation": "ship", "orderId": 1}] * 501},
+    {"operations": [{"operation": "ship", "orderId": 1}], "more": 1},
+    {"operations": [{"operation": "sell", "orderId": 1}, 7, {"operation": "ship"}, {"orderId": 1}]},
+    {"operations": [{"operation": "put", "orderId": 1}, {"operation": "update", "orderId": 1, "order": {}}]},
+    {"operations": [{"operation": "ship", "orderId": "1"}, {"operation": "ship", "orderId": 1, "order": {}}]},
+    {"operations": [{"operation": "ship", "orderId": 1, "ifNoneMatch": "*"}]},
+    {"operations": [{"operation": "put", "orderId": 9, "order": {"reference": "A"}}]},
+    {"operations": [{"operation": "put", "orderId": 9, "order": {"reference": "x" * 300_000}}]},
+]
+
+
 @pytest.mark.parametrize(
-    "body",
-    [
-        [],
-        {},
-        {"operations": []},
-        {"operations": {}},
-        {"operations": [{"operation": "ship", "orderId": 1}] * 501},
-        {"operations": [{"operation": "ship", "orderId": 1}], "more": 1},
-        {"operations": [{"operation": "sell", "orderId": 1}, 7, {"operation": "ship"}, {"orderId": 1}]},
-        {"operations": [{"operation": "put", "orderId": 1}, {"operation": "update", "orderId": 1, "order": {}}]},
-        {"operations": [{"operation": "ship", "orderId": "1"}, {"operation": "ship", "orderId": 1, "order": {}}]},
-        {"operations": [{"operation": "ship", "orderId": 1, "ifNoneMatch": "*"}]},
-        {"operations": [{"operation": "put", "orderId": 9, "order": {"reference": "A"}}]},
-        {"operations": [{"operation": "put", "orderId": 9, "order": {"reference": "x" * 300_000}}]},
-    ],
-    ids=range(12),
-)  # fmt: skip
-async def test_a_batch_is_read_the_same(service: Service, stack: AsyncExitStack, body: Any) -> None:
+    ("path", "body"),
+    [*((ORDERS, body) for body in PLACEMENTS), *((f"{ORDERS}/batch", body) for body in BATCHES)],
+    ids=range(len(PLACEMENTS) + len(BATCHES)),
+)
+async def test_a_body_is_read_the_same(service: Service, stack: AsyncExitStack, path: str, body: Any) -> None:
     both = await both_services(service, stack)
-    await both("POST", f"{ORDERS}/batch", body)
+    await both("POST", path, body, idempotency_key="k")
 
 
 WEBHOOKS = "/v2/webhooks"

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from petstore_client import Order, Pet, errors
-from petstore_client.testing import FakePetstore
+from petstore_client import Order, errors
 from petstore_client.testing.faults import Answered, Dropped, Fault
 from testing.client_variants import Connect, Own, faulty
 
@@ -44,51 +43,6 @@ def test_a_conflict_whose_body_is_cut_off_is_one_and_leaves_no_doubt(connect: Co
     with connect(fake) as petstore, pytest.raises(errors.ConflictError) as caught:
         petstore.cancel_order(1)
     assert not caught.value.may_have_been_applied  # another client cancelled it
-
-
-@pytest.mark.parametrize("wrong", ["1", 1.0, True, None, "../../pets/1"])
-def test_an_identifier_is_an_int(connect: Connect, wrong: object) -> None:
-    fake = FakePetstore(ORDERS)
-    with connect(fake) as petstore, pytest.raises(TypeError):
-        petstore.cancel_order(wrong)  # type: ignore[arg-type]
-    assert [] == fake.requests
-
-
-@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1, 2**53 + 1, 0, -5])
-def test_identifiers_use_all_64_bits(connect: Connect, number: int) -> None:
-    fake = FakePetstore([Order(id=number)])
-    with connect(fake) as petstore:
-        petstore.cancel_order(number)
-        assert [number] == [order.id for order in petstore.list_orders()]
-    assert {number} == fake.cancelled
-
-
-class Identifier:
-    """Stands for an integer, as a `numpy.int64` does."""
-
-    def __index__(self) -> int:
-        return 7
-
-
-def test_what_stands_for_an_int_is_an_identifier(connect: Connect) -> None:
-    fake = FakePetstore([Order(id=7, pet_id=7), Order(id=8)], pets=[Pet(id=7)])
-    with connect(fake) as petstore:
-        assert [7] == [order.id for order in petstore.v2.list_orders(pet_id=Identifier()).data]
-        assert 7 == petstore.v2.get_order(Identifier()).id
-        with pytest.warns(DeprecationWarning, match="get_pet"):
-            assert 7 == petstore.get_pet(Identifier()).id
-        petstore.cancel_order(Identifier())
-        with pytest.raises(errors.ConflictError):
-            petstore.v2.cancel_order(Identifier())
-        placed = petstore.v2.place_order(pet_id=Identifier(), quantity=Identifier())
-        assert (7, 7) == (placed.pet_id, placed.quantity)
-    assert {7} == fake.cancelled
-
-
-def test_an_identifier_beyond_64_bits_is_refused_by_the_service(connect: Connect) -> None:
-    with connect(FakePetstore(ORDERS)) as petstore, pytest.raises(errors.NotFoundError) as caught:
-        petstore.cancel_order(2**63)
-    assert "invalid_order_id" == caught.value.code
 
 
 def test_a_broken_body_behind_a_204_does_not_matter(connect: Connect) -> None:

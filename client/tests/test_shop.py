@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -160,88 +159,6 @@ def test_a_change_that_is_refused_after_a_lost_response_may_have_been_applied_be
     assert ("order_already_cancelled", True) == (caught.value.code, caught.value.may_have_been_applied)
 
 
-REFUSED: list[tuple[str, dict[str, Any], type[errors.APIStatusError], str]] = [
-    ("put", {"account": "unknown"}, errors.APIStatusError, "invalid_body"),
-    ("update", {"complete": True}, errors.ConflictError, "order_not_shipped"),
-    ("complete", {}, errors.ConflictError, "order_not_shipped"),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "kind", "code"), REFUSED, ids=str)
-def test_a_refused_change_has_the_code_of_the_service(
-    connect: Connect, name: str, arguments: dict[str, Any], kind: type[errors.APIStatusError], code: str
-) -> None:
-    with connect(shop(Order(id=7, quantity=1))) as petstore:
-        with pytest.raises(kind) as caught:
-            change(petstore, name, **arguments)
-        with pytest.raises(errors.NotFoundError):
-            petstore.v2.ship_order(99)
-    assert (code, False) == (caught.value.code, caught.value.may_have_been_applied)
-
-
-def test_what_an_account_placed_is_replaced_by_its_name_only(connect: Connect) -> None:
-    with connect(shop(assigned_ids_from=1000)) as petstore:
-        placed = petstore.v2.place_order(pet_id=1, quantity=1, reference="A")
-        assert (1000, "shop") == (placed.id, placed.account)
-        for account in (None, "acme"):
-            with pytest.raises(errors.ConflictError) as caught:
-                petstore.v2.put_order(1000, quantity=2, account=account)
-            assert "account_mismatch" == caught.value.code
-        assert 2 == petstore.v2.put_order(1000, quantity=2, reference="A", account="shop").quantity
-        with pytest.raises(errors.ConflictError) as caught:
-            petstore.v2.put_order(1001)
-        assert "identifier_reserved" == caught.value.code
-        with pytest.raises(errors.ConflictError) as caught:
-            petstore.v2.put_order(8, reference="A", account="shop")
-        assert ("reference_in_use", 1000) == (caught.value.code, caught.value.order_id)
-        assert "acme" == petstore.v2.put_order(8, reference="A", account="acme").account
-
-
-def test_only_a_key_that_manages_orders_changes_them_and_sees_accounts(connect: Connect) -> None:
-    fake = FakePetstore([v2.Order(id=7, status="pending", account="acme", created_at=NOON, updated_at=NOON)])
-    with connect(fake) as petstore:
-        assert None is petstore.v2.get_order(7).account
-        for name in ("put", "update", "ship", "complete"):
-            with pytest.raises(errors.PermissionDeniedError, match="orders:manage"):
-                change(petstore, name)
-        with pytest.raises(errors.PermissionDeniedError, match="orders:manage"):
-            petstore.v2.batch_orders([v2.Ship(7)])
-    assert {("pending", "acme")} == {(each.status, each.account) for each in shop_view(fake)}
-
-
-def shop_view(fake: FakePetstore) -> list[v2.Order]:
-    """The orders with their accounts, as the fake holds them."""
-    return list(fake._store.tracked.values())
-
-
-WRONG: list[tuple[Callable[[Any], object], type[Exception]]] = [
-    (lambda api: api.put_order("7"), TypeError),
-    (lambda api: api.put_order(7, quantity="1"), TypeError),
-    (lambda api: api.put_order(7, complete=1), TypeError),
-    (lambda api: api.put_order(7, create_only="no"), TypeError),
-    (lambda api: api.put_order(7, reference="\udcff"), errors.ConfigurationError),
-    (lambda api: api.update_order(7, ship_date=NOON.replace(tzinfo=None)), errors.ConfigurationError),
-    (lambda api: api.ship_order(7, ship_date="2026-11-20"), TypeError),
-    (lambda api: api.complete_order(7, if_match=""), errors.ConfigurationError),
-    (lambda api: api.cancel_order(7, if_match="without quotes"), errors.ConfigurationError),
-    (lambda api: api.cancel_order(7, if_match='"a"\r\nX: 1'), errors.ConfigurationError),
-    (lambda api: api.ship_order(7, if_match=5), TypeError),
-    (lambda api: api.batch_orders([v2.Ship(1), v2.Ship(7.5)]), TypeError),  # type: ignore[arg-type]
-    (lambda api: api.batch_orders([{"operation": "ship", "orderId": 7}]), TypeError),
-    (lambda api: api.batch_orders(7), TypeError),
-]
-
-
-@pytest.mark.parametrize(("call", "error"), WRONG, ids=range(len(WRONG)))
-def test_wrong_arguments_are_refused_without_a_request(
-    connect: Connect, call: Callable[[Any], object], error: type[Exception]
-) -> None:
-    fake = shop(Order(id=7))
-    with connect(fake) as petstore, pytest.raises(error):
-        call(petstore.v2)
-    assert [] == fake.requests
-
-
 def outcomes(results: list[v2.BatchResult]) -> list[tuple[int, str]]:
     return [(each.status, each.error.code if each.error else "") for each in results]
 
@@ -280,13 +197,6 @@ def test_a_batch_has_an_outcome_for_each_operation_in_their_order(connect: Conne
     assert {None} == {each.order for each in results if each.status not in (200, 201)}
     assert results[:5] == pickle.loads(pickle.dumps(results))[:5]
     assert ["POST /batch", "GET /8"] == paths(fake)
-
-
-def test_a_cancel_in_a_batch_needs_its_own_scope(connect: Connect) -> None:
-    with connect(shop(Order(id=1), Order(id=2), scopes=["orders:manage"])) as petstore:
-        results = petstore.v2.batch_orders([v2.Cancel(1), v2.Ship(2)])
-    assert [(403, "insufficient_scope"), (200, "")] == outcomes(results)
-    assert isinstance(results[0].error, errors.PermissionDeniedError)
 
 
 def test_a_batch_is_split_by_number_and_by_size(connect: Connect) -> None:

@@ -5,11 +5,22 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import httpx2
 import pytest
 
-from petstore_client import AsyncClient, Client, ConfigurationError, KeyBannedError, Order, Pet, ServerError
+from petstore_client import (
+    AsyncClient,
+    Client,
+    ConfigurationError,
+    KeyBannedError,
+    NotFoundError,
+    Order,
+    Pet,
+    ServerError,
+    v2,
+)
 from petstore_client.testing import Banned, Failing, FakeClock, FakePetstore, RateLimited
 from testing.client_variants import Connect
 
@@ -128,3 +139,26 @@ def test_identifiers_that_the_service_refuses_are_refused(number: str) -> None:
             refused = http.delete(f"{fake.base_url.removesuffix('v1')}{version}/store/orders/{number}")
             assert (404, "invalid_order_id") == (refused.status_code, refused.json()["code"])
     assert set() == fake.cancelled
+
+
+def test_a_key_is_remembered_and_an_id_is_never_reused() -> None:
+    fake = FakePetstore()
+    with fake.client() as petstore:
+        first, again = [petstore.v2.place_order(pet_id=1, quantity=1, idempotency_key="k") for _ in range(2)]
+        del fake.orders[1]
+        assert (1, 1, 2) == (first.id, again.id, petstore.v2.place_order(pet_id=1, quantity=1).id)
+
+
+def test_an_account_sees_all_orders_or_its_own_which_those_of_version_1_are(connect: Connect) -> None:
+    mine: Any = "mine"
+    with pytest.raises(ValueError, match="all, own, not 'mine'"):
+        FakePetstore(sees=mine)
+    now = datetime.fromtimestamp(1_800_000_000, UTC)
+    others = v2.Order(id=3, status="pending", account="acme", created_at=now, updated_at=now)
+    fake = FakePetstore([Order(id=1), Order(id=2), others], sees="own")
+    with connect(fake) as petstore:
+        assert "own" == petstore.v2.get_usage().orders
+        for orders in (petstore.list_orders(), petstore.v2.list_orders().data, petstore.v2.list_changes().data):
+            assert [1, 2] == [order.id for order in orders]
+        with pytest.raises(NotFoundError):
+            petstore.cancel_order(3)

@@ -3,7 +3,7 @@
 import json
 import pickle
 import uuid
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -41,70 +41,6 @@ def test_orders_have_a_status_and_timestamps(connect: Connect) -> None:
     } == first.to_dict()  # fmt: skip
     assert isinstance(first, Order)
     assert [("v2", "/store/orders"), ("v2", "/store/orders/1")] == [(r.version, r.path) for r in fake.requests[:2]]
-
-
-def test_every_filter_is_sent_by_its_name(connect: Connect) -> None:
-    fake = FakePetstore()
-    east = timezone(timedelta(hours=5, minutes=30))
-    with connect(fake) as petstore:
-        petstore.v2.list_orders(
-            status=("pending", "shipped"),
-            pet_id=-(2**63),
-            complete=False,
-            ship_date_from=datetime(2026, 11, 20, 17, 30, 0, 1, east),
-            ship_date_to=NOON + timedelta(days=1),
-            updated_from=NOON,
-            reference=("PO 1", "ü"),
-            sort="-updatedAt",
-            limit=7,
-        )
-        petstore.v2.list_orders(status="cancelled")
-    assert (
-        "status=pending&status=shipped&petId=-9223372036854775808&complete=false"
-        "&shipDateFrom=2026-11-20T12%3A00%3A00.000001Z&shipDateTo=2026-11-21T12%3A00%3A00Z"
-        "&updatedFrom=2026-11-20T12%3A00%3A00Z&reference=PO%201&reference=%C3%BC&sort=-updatedAt&limit=7"
-    ) == fake.requests[0].query
-    assert "status=cancelled&limit=100" == fake.requests[1].query
-
-
-LISTING: list[tuple[dict[str, Any], type[Exception]]] = [
-    ({"updated_from": NOON.replace(tzinfo=None)}, errors.ConfigurationError),
-    ({"ship_date_from": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, errors.ConfigurationError),
-    ({"ship_date_to": "2026-11-20T12:00:00Z"}, TypeError),
-    ({"status": ()}, errors.ConfigurationError),
-    ({"status": "\ud83d\ude00"}, errors.ConfigurationError),
-    *(({"status": wrong}, TypeError) for wrong in (7, [None])),
-    *(({"pet_id": wrong}, TypeError) for wrong in ("7", True)),
-    *((wrong, TypeError) for wrong in ({"complete": "false"}, {"sort": 1}, {"limit": 1.5}, {"colour": "red"})),
-]
-FOLLOWING: list[tuple[dict[str, Any], type[Exception]]] = [
-    (wrong, TypeError) for wrong in ({"after": 7}, {"wait": "30"}, {"limit": 1.5}, {"updated_from": None})
-]
-PLACEMENT: list[tuple[dict[str, Any], type[Exception]]] = [
-    *((wrong, TypeError) for wrong in ({"quantity": "1"}, {"quantity": True}, {"pet_id": 1.0}, {"colour": "red"})),
-    ({"ship_date": NOON.replace(tzinfo=None)}, errors.ConfigurationError),
-    ({"reference": "\udcff"}, errors.ConfigurationError),
-    *(({"idempotency_key": wrong}, errors.ConfigurationError) for wrong in ("", "two words", "x" * 256, "ключ")),
-    ({"idempotency_key": 7}, TypeError),
-]
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments", "error"),
-    [
-        *((method, *case) for method in ("list_orders", "iter_orders") for case in LISTING),
-        *((method, *case) for method in ("list_changes", "follow_changes") for case in FOLLOWING),
-        *(("place_order", {"pet_id": 3, "quantity": 1} | arguments, error) for arguments, error in PLACEMENT),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_refused_by_the_call_without_a_request(
-    connect: Connect, method: str, arguments: dict[str, Any], error: type[Exception]
-) -> None:
-    fake = FakePetstore()
-    with connect(fake) as petstore, pytest.raises(error, match="|".join(arguments)):
-        getattr(petstore.v2, method)(**arguments)
-    assert [] == fake.requests
 
 
 def test_pages_are_followed_by_their_cursors(connect: Connect) -> None:
@@ -172,15 +108,6 @@ def test_a_page_may_be_large_but_not_endless(connect: Connect) -> None:
         assert [1] == ids(petstore.v2.list_orders().data)
         with pytest.raises(errors.InvalidResponseError, match="more data"):
             petstore.v2.list_orders()
-
-
-def test_an_unknown_order_is_not_found(connect: Connect) -> None:
-    with connect(FakePetstore()) as petstore:
-        for call in (petstore.v2.get_order, petstore.v2.cancel_order):
-            with pytest.raises(errors.NotFoundError):
-                call(7)
-            with pytest.raises(TypeError):
-                call("7")  # type: ignore[arg-type]
 
 
 def test_both_versions_share_the_limits_and_the_options(connect: Connect) -> None:

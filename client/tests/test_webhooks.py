@@ -100,15 +100,6 @@ CALLS: dict[str, Callable[[Client, str], object]] = {
 ONCE = "create", "ping", "rotate"
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_where_webhooks_are_off_a_call_is_refused_at_once_and_nothing_was_applied(connect: Connect, name: str) -> None:
-    fake = fake_with(webhooks=False)
-    with connect(fake) as petstore, pytest.raises(errors.PermissionDeniedError, match="ask the store") as caught:
-        CALLS[name](petstore, "wh_1")
-    assert ("webhooks_disabled", False) == (caught.value.code, caught.value.may_have_been_applied)
-    assert 1 == len(fake.requests)
-
-
 LOST: list[Fault] = [
     *(Dropped(applied=True), Dropped(applied=False), TimedOut(applied=True), Failing(500, applied=True)),
     *(Failing(503, retry_after=1), CutOff(10)),
@@ -180,65 +171,6 @@ def test_a_webhook_that_another_client_deleted_is_not_found(connect: Connect, be
         with pytest.raises(errors.NotFoundError, match="webhook_not_found") as caught:
             petstore.v2.webhooks.delete(webhook_id)
     assert not caught.value.may_have_been_applied
-
-
-def test_each_refusal_has_its_error(connect: Connect) -> None:
-    fake = fake_with()
-    with connect(fake) as petstore:
-        webhooks = petstore.v2.webhooks
-        webhook_id = webhook_of(petstore)
-        old = next(petstore.v2.follow_changes()).next
-        for _ in range(19):
-            webhooks.create(URL)
-        with pytest.raises(errors.ConflictError, match="too_many_webhooks"):
-            webhooks.create(URL)
-        with pytest.raises(errors.NotFoundError, match="webhook_not_found"):
-            webhooks.get("wh_unknown")
-        for wrong in ({"url": "http://shop.example"}, {"statuses": "lost"}, {"state": "stopped"}):
-            with pytest.raises(errors.APIStatusError, match="400 invalid_body"):
-                webhooks.update(webhook_id, **wrong)  # type: ignore[arg-type]
-        with pytest.raises(errors.APIStatusError, match="400 invalid_cursor"):
-            webhooks.update(webhook_id, after="then")
-        with pytest.raises(errors.APIStatusError, match="400 invalid_body"):
-            webhooks.rotate(webhook_id, grace=86_401)
-        fake.restore()
-        with pytest.raises(errors.ChangesResetError):
-            webhooks.update(webhook_id, after=old)
-        fake.receivers[URL] = lambda headers, body: 410
-        fake.deliver()
-        for call in (webhooks.ping, webhooks.rotate, lambda found: webhooks.update(found, state="active")):
-            with pytest.raises(errors.ConflictError, match="webhook_ended"):
-                call(webhook_id)
-        assert "ended" == webhooks.get(webhook_id).state
-        webhooks.delete(webhook_id)
-
-
-@pytest.mark.parametrize(("scopes", "lacking"), [(["orders:read"], "webhooks:manage"), (SCOPES[1:], "orders:read")])
-def test_the_scopes_are_those_of_the_service(connect: Connect, scopes: list[str], lacking: str) -> None:
-    with connect(fake_with(scopes=scopes)) as petstore, pytest.raises(errors.PermissionDeniedError, match=lacking):
-        petstore.v2.webhooks.create(URL)
-
-
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (lambda webhooks: webhooks.create(7), TypeError, "url must be a str"),
-        (lambda webhooks: webhooks.create(URL, statuses=[]), errors.ConfigurationError, "statuses is empty"),
-        (lambda webhooks: webhooks.create(URL, statuses=[7]), TypeError, "statuses must be a str"),
-        (lambda webhooks: webhooks.update("wh_1", after=7), TypeError, "after must be a str"),
-        (lambda webhooks: webhooks.rotate("wh_1", grace=1.5), TypeError, "grace must be an int"),
-        (lambda webhooks: webhooks.get(7), TypeError, "webhook_id must be a str"),
-        *((lambda webhooks, text=text: webhooks.delete(text), errors.ConfigurationError, "webhook_id must be the id")
-          for text in ("", "..", "../usage", "wh_1/ping", "wh_1?", "wh_é", "wh 1")),
-    ],
-)  # fmt: skip
-def test_arguments_that_could_be_misunderstood_are_refused_before_anything_is_sent(
-    connect: Connect, call: Callable[[Any], object], kind: type[Exception], message: str
-) -> None:
-    fake = fake_with()
-    with connect(fake) as petstore, pytest.raises(kind, match=message):
-        call(petstore.v2.webhooks)
-    assert [] == fake.requests
 
 
 def test_fields_and_states_of_a_later_service_are_read(connect: Connect) -> None:

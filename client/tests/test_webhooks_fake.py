@@ -101,47 +101,6 @@ def test_changes_are_delivered_signed_and_in_their_order(connect: Connect) -> No
     assert str(int(fake.clock.now())) == receiver.headers[-1]["webhook-timestamp"]
 
 
-def test_without_a_start_only_later_changes_are_delivered_and_a_token_continues(connect: Connect) -> None:
-    receiver = Receiver()
-    fake = received(Order(id=1), Order(id=2), receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL)
-        assert 0 == fake.deliver()
-        fake.cancelled.add(1)
-        fake.deliver()
-        token = receiver.messages[-1]["data"]["next"]
-        assert [1] == [
-            order.id for order in next(petstore.v2.follow_changes(after=None)).data if order.status != "pending"
-        ]
-        fake.cancelled.add(2)
-        assert [2] == [order.id for order in next(petstore.v2.follow_changes(after=token)).data]
-        fake.deliver()
-        petstore.v2.webhooks.update(created.id, after=token)
-        fake.deliver()
-        petstore.v2.webhooks.update(created.id, after="beginning")
-        fake.deliver()
-    one, two = (1, "cancelled"), (2, "cancelled")
-    assert [[one], [two], [two], [one, two]] == receiver.orders
-    assert 4 == len(set(receiver.ids))  # a replay has new identifiers
-
-
-def test_only_orders_that_have_one_of_the_statuses_now_are_delivered(connect: Connect) -> None:
-    receiver = Receiver()
-    fake = received(Order(id=1), Order(id=2), receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL, statuses="shipped")
-        petstore.v2.cancel_order(2)
-        petstore.v2.ship_order(1)
-        fake.deliver()
-        petstore.v2.complete_order(1)
-        petstore.v2.webhooks.update(created.id, statuses=["cancelled"])
-        assert 0 == fake.deliver()
-        assert 0 == only(petstore).lag
-        petstore.v2.webhooks.update(created.id, statuses=None)
-        fake.deliver()
-    assert [[(1, "shipped")], [(1, "shipped")]] == receiver.orders
-
-
 def test_a_message_has_at_most_100_orders_and_20_000_bytes(connect: Connect) -> None:
     receiver = Receiver()
     fake = received(*(Order(id=number) for number in range(250)), receiver=receiver)
@@ -184,29 +143,6 @@ def test_a_failed_message_is_repeated_by_the_schedule_until_it_is_received(conne
     assert ("active", None, 0) == (found.state, found.failing_since, found.lag)
 
 
-def test_what_changes_while_the_receiver_is_down_is_sent_once_as_it_is_then(connect: Connect) -> None:
-    receiver = Receiver(httpx2.ConnectError("refused"), httpx2.ReadTimeout("timed out"))
-    fake = received(Order(id=1), Order(id=2), receiver=receiver)
-    with connect(fake) as petstore:
-        petstore.v2.webhooks.create(URL, after="beginning")
-        began = fake.clock.now()
-        fake.deliver()
-        fake.clock.sleep(5)
-        petstore.v2.ship_order(1)
-        fake.deliver()
-        failing = only(petstore)
-        assert (began, [None, None]) == (
-            failing.failing_since and failing.failing_since.timestamp(),
-            [attempt.status for attempt in failing.attempts],
-        )
-        assert ["no response: refused", "no response: timed out"] == [attempt.excerpt for attempt in failing.attempts]
-        petstore.v2.complete_order(1)
-        fake.clock.sleep(30)
-        assert (1, 0) == (fake.deliver(), fake.deliver())
-    assert [(2, "pending"), (1, "shipped")] == receiver.orders[-1]
-    assert 3 == len(set(receiver.ids))  # its content was another one each time
-
-
 def test_410_ends_a_webhook_and_three_days_without_success_stop_it_until_it_is_resumed(connect: Connect) -> None:
     receiver = Receiver(*[503] * 100)
     fake = received(Order(id=1), receiver=receiver)
@@ -227,19 +163,6 @@ def test_410_ends_a_webhook_and_three_days_without_success_stop_it_until_it_is_r
         assert ("ended", 0) == (only(petstore).state, only(petstore).lag)
 
 
-def test_a_paused_webhook_delivers_what_changed_meanwhile_once_it_is_resumed(connect: Connect) -> None:
-    receiver = Receiver(500)
-    fake = received(Order(id=1), receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL, after="beginning")
-        fake.deliver()
-        petstore.v2.webhooks.update(created.id, state="paused")
-        fake.clock.sleep(60)
-        assert 0 == fake.deliver()
-        petstore.v2.webhooks.update(created.id, state="active")
-        assert 1 == fake.deliver()
-
-
 def test_another_url_is_tried_at_once_and_one_without_a_receiver_has_no_response(connect: Connect) -> None:
     receiver = Receiver(500)
     fake = received(Order(id=1), receiver=receiver)
@@ -254,27 +177,6 @@ def test_another_url_is_tried_at_once_and_one_without_a_receiver_has_no_response
         petstore.v2.webhooks.update(created.id, url=f"{URL}/new")
         assert 1 == fake.deliver()
     assert 2 == len(receiver.bodies)
-
-
-def test_after_a_restore_the_receiver_begins_again(connect: Connect) -> None:
-    receiver = Receiver()
-    fake = received(Order(id=1), Order(id=2), receiver=receiver)
-    with connect(fake) as petstore:
-        petstore.v2.webhooks.create(URL, after="beginning")
-        fake.deliver()
-        last = receiver.messages[-1]["timestamp"]
-        fake.restore()
-        receiver.responses = [500]
-        fake.deliver()
-        fake.clock.sleep(5)
-        assert 2 == fake.deliver()
-        reset, again = receiver.messages[-2:]
-        assert ("orders.reset", last) == (reset["type"], reset["timestamp"])
-        assert [1, 2] == [order["id"] for order in again["data"]["orders"]]
-        assert again["data"]["orders"] == [
-            order.to_dict() for order in next(petstore.v2.follow_changes(after=reset["data"]["next"])).data
-        ]
-    assert receiver.ids[1] == receiver.ids[2]
 
 
 def test_both_secrets_sign_during_the_grace_of_a_rotation(connect: Connect) -> None:
