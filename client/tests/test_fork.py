@@ -3,13 +3,12 @@
 import asyncio
 import gc
 import os
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx2
@@ -19,6 +18,7 @@ from petstore_client import APIConnectionError, AsyncClient, Client, Clock, Conf
 from petstore_client._gate import gate_for
 from petstore_client.testing import Answered, FakeClock, FakePetstore, Raw, Serve
 from testing.client_variants import Connect, Held, Own, faulty
+from testing.served_fake import serving
 
 ORDERS = [Order(id=number) for number in range(500)]
 JSON = {"content-type": "application/json"}
@@ -63,13 +63,8 @@ class Served(BaseHTTPRequestHandler):
 
 @contextmanager
 def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Served) as listening:
-        listening.daemon_threads = True
-        thread = threading.Thread(target=listening.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}/v1"
-        listening.shutdown()
-        thread.join()
+    with serving(Served) as port:
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 def test_a_forked_child_has_its_own_connections_and_may_close_the_client() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import json
-import logging
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -53,6 +52,7 @@ class AsynchronousHook:
         ),
         *({"headers": {"X-Secret": wrong}} for wrong in ("secret\r\nX-Other: 1", "sécret", 1)),
         {"headers": [("X-Name", "1")]},
+        {"transport": FakePetstore(), "http_client": httpx2.Client()},
         *({"app_name": wrong} for wrong in ("", "acme\r\nX-Other: 1", "acme (sync)")),
         {"api_key": 7},
     ],
@@ -74,11 +74,6 @@ def test_each_variant_refuses_the_transports_of_the_other() -> None:
         for option in ({"transport": transport}, {"http_client": http_client}):
             with pytest.raises(errors.ConfigurationError, match=f"of {kind.__name__} must be an httpx2."):
                 kind(URL, api_key="key", **option)
-
-
-def test_transport_and_http_client_cannot_be_combined() -> None:
-    with pytest.raises(errors.ConfigurationError, match="not both"):
-        Client(URL, api_key="key", transport=FakePetstore(), http_client=httpx2.Client())
 
 
 @pytest.mark.parametrize(("base_url", "api_key", "says"), [("", "key", "base_url is empty"), (URL, "", "api_key is")])
@@ -110,10 +105,25 @@ def test_with_options_changes_a_copy_that_shares_the_rest(connect: Connect) -> N
             petstore.list_orders()
 
 
-def test_with_options_checks_what_it_is_given(connect: Connect) -> None:
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"timeout": "5"}, r"an httpx2.Timeout .*this client uses httpx2, not httpx"),
+        ({"headers": {"X-Request-ID": "warehouse-17"}}, "Pass request_id to with_options"),
+        *(
+            ({"request_id": wrong}, "request_id must be 1 to 128")  # because the service would replace it
+            for wrong in ("", "two words", "x" * 129, "ключ", "of pso_live_x", "my-pso_test_x")
+        ),
+    ],
+    ids=str,
+)
+def test_an_invalid_option_of_a_call_is_refused(connect: Connect, options: dict[str, Any], says: str) -> None:
+    with connect(FakePetstore()) as petstore, pytest.raises(errors.ConfigurationError, match=says):
+        petstore.with_options(**options)
+
+
+def test_what_belongs_to_the_connections_cannot_be_changed(connect: Connect) -> None:
     with connect(FakePetstore()) as petstore:
-        with pytest.raises(errors.ConfigurationError, match="timeout"):
-            petstore.with_options(timeout=-1)
         for name in ("base_url", "api_key", "transport", "nonsense"):
             with pytest.raises(TypeError, match=f"cannot change {name}"):
                 petstore.with_options(**{name: cast(Any, None)})
@@ -157,7 +167,8 @@ def test_headers_and_app_name_are_sent(connect: Connect) -> None:
 
 def test_an_http_client_sends_and_stays_open() -> None:
     fake = FakePetstore(ORDERS)
-    with httpx2.Client(transport=fake, headers={"X-Tenant": "north"}, auth=("user", "password")) as http:
+    options: dict[str, Any] = {"auth": ("user", "password"), "follow_redirects": True}
+    with httpx2.Client(transport=fake, headers={"X-Tenant": "north"}, **options) as http:
         with Client(fake.base_url, api_key=fake.api_key, http_client=http, clock=fake.clock) as petstore:
             assert ORDERS == petstore.list_orders()
         assert not http.is_closed
@@ -167,15 +178,6 @@ def test_an_http_client_sends_and_stays_open() -> None:
                 petstore.list_orders()
     (request,) = fake.requests
     assert ("north", f"Bearer {fake.api_key}") == (request.headers["x-tenant"], request.headers["authorization"])
-
-
-@pytest.mark.anyio
-async def test_an_asynchronous_http_client_sends_and_stays_open() -> None:
-    fake = FakePetstore(ORDERS)
-    async with httpx2.AsyncClient(transport=fake, follow_redirects=True) as http:
-        async with AsyncClient(fake.base_url, api_key=fake.api_key, http_client=http, clock=fake.clock) as petstore:
-            assert ORDERS == await petstore.list_orders()
-        assert not http.is_closed
 
 
 def test_a_record_becomes_the_json_object_of_the_api() -> None:
@@ -258,21 +260,6 @@ async def test_a_cancelled_task_says_that_its_request_may_have_been_applied() ->
     )
 
 
-def test_get_pet_logs_its_deprecation_once(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
-    fake = FakePetstore(pets=[Pet(id=3)])
-    with connect(fake) as petstore:
-        for _ in range(2):
-            with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
-                petstore.get_pet(3)
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert ["get_pet is deprecated: GET /pets/{petId} works until 2027-12-01."] == warnings
-
-
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_get_pet_is_marked_as_deprecated(kind: type[Client | AsyncClient]) -> None:
-    assert "GET /pets/{petId} is deprecated" in vars(kind.get_pet)["__deprecated__"]
-
-
 def test_control_characters_of_the_server_are_escaped_in_str_only(connect: Connect) -> None:
     message = "No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e"
     fake = faulty([], Answered(409, json.dumps({"code": "x", "message": message, "status": 409}).encode()))
@@ -299,28 +286,3 @@ def test_a_request_id_of_the_program_is_that_of_all_attempts(connect: Connect) -
     assert ["warehouse-17"] * 3 == named_ids
     assert first.startswith("petstore-client-")
     assert first == second == third != other
-
-
-@pytest.mark.parametrize("request_id", ["", "two words", "x" * 129, "ключ", "of pso_live_x", "my-pso_test_x"])
-def test_a_request_id_that_the_service_would_replace_is_refused(connect: Connect, request_id: str) -> None:
-    with (
-        connect(FakePetstore()) as petstore,
-        pytest.raises(errors.ConfigurationError, match="request_id must be 1 to 128"),
-    ):
-        petstore.with_options(request_id=request_id)
-
-
-def test_a_request_id_among_the_headers_says_where_to_pass_it(connect: Connect) -> None:
-    with (
-        connect(FakePetstore()) as petstore,
-        pytest.raises(errors.ConfigurationError, match="request_id to with_options"),
-    ):
-        petstore.with_options(headers={"X-Request-ID": "warehouse-17"})
-
-
-def test_a_timeout_of_httpx_says_which_one_to_use() -> None:
-    class Timeout:
-        """Stands for that of httpx, which is not installed."""
-
-    with pytest.raises(errors.ConfigurationError, match=r"an httpx2.Timeout .*this client uses httpx2, not httpx"):
-        FakePetstore().client(timeout=Timeout())

@@ -7,14 +7,13 @@ import pydoc
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import petstore_client
-from petstore_client import V2, AsyncClient, AsyncV2, CallOptions, Client, NotFoundError, Pet, errors, testing, v2
+from petstore_client import V2, AsyncClient, AsyncV2, CallOptions, Client, Pet, errors, testing, v2
 from petstore_client._options import Options
 from petstore_client._webhooks import AsyncWebhooks, Webhooks
 from petstore_client.testing import FakeClock, FakePetstore
@@ -184,23 +183,18 @@ def test_every_option_reaches_its_place(kind: Any) -> None:
     assert {**given, "api_key": None} == {name: getattr(made._options, name) for name in given}
 
 
-def test_get_pet_warns_about_the_sunset_at_the_line_of_the_caller() -> None:
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+async def test_get_pet_warns_about_the_sunset_at_the_line_of_the_caller_and_logs_it_once(
+    kind: type[Client | AsyncClient], caplog: pytest.LogCaptureFixture
+) -> None:
     fake = FakePetstore(pets=[Pet(id=3, name="Clover", tag="rabbit")])
-    with fake.client() as petstore:
+    petstore = kind(fake.base_url, api_key=fake.api_key, transport=fake)
+    for _ in range(2):
         with pytest.warns(DeprecationWarning, match="works until 2027-12-01") as caught:
-            assert Pet(id=3, name="Clover", tag="rabbit") == petstore.get_pet(3)
-        with pytest.raises(NotFoundError), warnings.catch_warnings(action="ignore"):
-            petstore.get_pet(4)
-    assert __file__ == caught[0].filename
-
-
-@pytest.mark.anyio
-async def test_an_asynchronous_warning_points_at_the_line_that_awaits() -> None:
-    fake = FakePetstore(pets=[Pet(id=3)])
-    async with fake.async_client() as petstore:
-        with pytest.warns(DeprecationWarning, match="2027-12-01") as caught:
-            await petstore.get_pet(3)
-    assert __file__ == caught[0].filename
+            found = petstore.get_pet(3) if isinstance(petstore, Client) else await petstore.get_pet(3)
+        assert (Pet(id=3, name="Clover", tag="rabbit"), __file__) == (found, caught[0].filename)
+    assert ["get_pet is deprecated: GET /pets/{petId} works until 2027-12-01."] == caplog.messages
+    assert "GET /pets/{petId} is deprecated" in vars(kind.get_pet)["__deprecated__"]
 
 
 def test_importing_the_package_needs_only_httpx2_and_msgspec() -> None:
