@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -106,21 +105,6 @@ def test_a_follower_sees_every_change_in_time_over_a_restart_and_a_restore(tmp_p
         assert {7: "pending"}.items() <= {
             order.id: order.status for order in next(client.v2.follow_changes()).data
         }.items()
-
-
-def test_a_placed_order_has_its_reference_usage_the_key_and_a_call_its_request_id(each_deployment: Deployment) -> None:
-    options = ("--scope", "orders:read", "--scope", "orders:write", "--expires", "24h")
-    secret, key_id = new_key(each_deployment, plan=UNLIMITED, options=options)
-    with serving(each_deployment) as server, Client(f"{server.api}/v1", api_key=secret) as client:
-        placed = client.v2.place_order(pet_id=3, quantity=1, reference="PO ü", idempotency_key=uuid.uuid4())
-        assert [placed] == list(client.v2.iter_orders(reference=["other", "PO ü"]))
-        assert [placed] == next(client.v2.follow_changes()).data
-        named = client.with_options(request_id="warehouse-17")
-        key = named.v2.get_usage().key
-        assert (key_id, ["orders:read", "orders:write"], None) == (key.id, sorted(key.scopes), key.last_ban)
-        assert key.expires_at is not None
-        assert named.last_response is not None
-        assert "warehouse-17" == named.last_response.headers["X-Request-Id"] == named.last_response.request_id
 
 
 def test_a_placement_survives_a_killed_server(tmp_path: Path) -> None:

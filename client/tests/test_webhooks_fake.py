@@ -4,8 +4,10 @@ import base64
 import hmac
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
@@ -14,16 +16,18 @@ import standardwebhooks
 from petstore_client import Client, Order, v2
 from petstore_client.testing import FakeClock, FakePetstore
 from testing.checked_clients import contract
-from testing.client_variants import Connect
 
 URL = "https://shop.example/orders"
 SCOPES = ["orders:read", "orders:write", "orders:manage", "orders:cancel", "webhooks:manage"]
 
 
+Response = httpx2.Response | Exception | int | None
+
+
 class Receiver:
     """A receiver that responds with each of these in turn, and then with 204, and keeps what it has received."""
 
-    def __init__(self, *responses: httpx2.Response | Exception | int | None) -> None:
+    def __init__(self, *responses: Response) -> None:
         self.responses = list(responses)
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
@@ -46,74 +50,65 @@ class Receiver:
         """The orders of each message, with their statuses."""
         return [[(each["id"], each["status"]) for each in message["data"]["orders"]] for message in self.messages]
 
-    @property
-    def ids(self) -> list[str]:
-        return [each["webhook-id"] for each in self.headers]
+
+class Delivering(NamedTuple):
+    """A fake service with a webhook, its client, and the receiver of the messages."""
+
+    fake: FakePetstore
+    petstore: Client
+    receiver: Receiver
+    created: v2.RevealedWebhook
+
+    def webhook(self) -> v2.Webhook:
+        return self.petstore.v2.webhooks.get(self.created.id)
+
+    def signed_by(self, secret: str, number: int = -1) -> bool:
+        """Whether one of the signatures of a message is that of the secret (Standard Webhooks 1.0.0)."""
+        headers, body = self.receiver.headers[number], self.receiver.bodies[number]
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        key = base64.b64decode(secret.removeprefix("whsec_"))
+        expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+        return f"v1,{expected}" in headers["webhook-signature"].split(" ")
 
 
-def received(*orders: Order, receiver: Receiver, **options: Any) -> FakePetstore:
-    fake = FakePetstore(orders, scopes=SCOPES, **options)
-    fake.receivers[URL] = receiver
-    return fake
+@contextmanager
+def delivering(*responses: Response, orders: int = 1, clock: FakeClock | None = None) -> Iterator[Delivering]:
+    """A webhook that has delivered nothing yet, whose receiver gives these responses."""
+    fake = FakePetstore([Order(id=number) for number in range(1, orders + 1)], scopes=SCOPES, clock=clock)
+    fake.receivers[URL] = receiver = Receiver(*responses)
+    with fake.client() as petstore:
+        yield Delivering(fake, petstore, receiver, petstore.v2.webhooks.create(URL, after="beginning"))
 
 
-def signed_by(receiver: Receiver, secret: str, number: int = -1) -> bool:
-    """Whether one of the signatures of a message is that of the secret (Standard Webhooks 1.0.0)."""
-    headers, body = receiver.headers[number], receiver.bodies[number]
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
-    return f"v1,{expected}" in headers["webhook-signature"].split(" ")
-
-
-def only(petstore: Client) -> v2.Webhook:
-    """The only webhook."""
-    (found,) = petstore.v2.webhooks.list()
-    return found
-
-
-def test_changes_are_delivered_signed_and_in_their_order(connect: Connect) -> None:
-    receiver = Receiver()
-    fake = received(Order(id=1), Order(id=2), Order(id=3), receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL, after="beginning")
-        assert 1 == fake.deliver()
-        fake.clock.sleep(7)
-        petstore.v2.cancel_order(3)
-        petstore.v2.put_order(1, quantity=2, account="fake")
-        placed = petstore.v2.place_order(pet_id=3, quantity=1)
-        fake.cancelled.add(2)
-        assert 7 == fake.clock.now() - datetime.fromisoformat(receiver.messages[0]["timestamp"]).timestamp()
-        fake.clock.sleep(3)
-        assert 3 == petstore.v2.webhooks.get(created.id).lag
+def test_changes_are_delivered_signed_with_their_times() -> None:
+    with delivering(orders=2) as found:
+        fake, receiver = found.fake, found.receiver
         assert (1, 0) == (fake.deliver(), fake.deliver())
-        assert 0 == only(petstore).lag
-        changes = [{**each.to_dict(), "account": None} for each in petstore.v2.list_orders(sort="updatedAt").data]
-    changed = [(3, "cancelled"), (1, "pending"), (placed.id, "pending"), (2, "cancelled")]
-    assert [[(1, "pending"), (2, "pending"), (3, "pending")], changed] == receiver.orders
-    assert [True, True] == [signed_by(receiver, created.secret, number) for number in (0, 1)]
-    last = receiver.messages[-1]
-    assert changes == [{**each, "account": None} for each in last["data"]["orders"]]  # which have no account
-    assert "account" not in receiver.bodies[-1].decode()
-    assert ("orders.changed", False, changes[-1]["updatedAt"]) == (
-        last["type"], last["data"]["more"], last["timestamp"],
-    )  # fmt: skip
-    assert str(int(fake.clock.now())) == receiver.headers[-1]["webhook-timestamp"]
+        fake.clock.sleep(7)
+        found.petstore.v2.cancel_order(2)
+        fake.clock.sleep(3)
+        assert 3 == found.webhook().lag
+        fake.deliver()
+        assert 0 == found.webhook().lag
+        assert [[(1, "pending"), (2, "pending")], [(2, "cancelled")]] == receiver.orders
+        assert [True, True] == [found.signed_by(found.created.secret, number) for number in (0, 1)]
+        first, last = receiver.messages
+        assert "orders.changed" == last["type"]
+        assert [found.petstore.v2.get_order(2).to_dict()] == last["data"]["orders"]
+        assert last["timestamp"] == last["data"]["orders"][0]["updatedAt"] > first["timestamp"]
+        assert str(int(fake.clock.now())) == receiver.headers[-1]["webhook-timestamp"]
 
 
-def test_a_message_has_at_most_100_orders_and_20_000_bytes(connect: Connect) -> None:
-    receiver = Receiver()
-    fake = received(*(Order(id=number) for number in range(250)), receiver=receiver)
-    with connect(fake) as petstore:
-        petstore.v2.webhooks.create(URL, after="beginning")
-        assert 3 == fake.deliver()
-        assert [100, 100, 50] == [len(each) for each in receiver.orders]
-        assert [True, True, False] == [message["data"]["more"] for message in receiver.messages]
+def test_a_message_has_at_most_100_orders_and_20_000_bytes() -> None:
+    with delivering(orders=250) as found:
+        assert 3 == found.fake.deliver()
+        assert [100, 100, 50] == [len(each) for each in found.receiver.orders]
+        assert [True, True, False] == [message["data"]["more"] for message in found.receiver.messages]
         at = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
         for number in range(2**60, 2**60 + 100):
-            fake.orders[number] = Order(id=number, pet_id=2**62, quantity=2**62, complete=False, ship_date=at)
-        assert 2 == fake.deliver()
-    first, second = (message["data"]["orders"] for message in receiver.messages[3:])
+            found.fake.orders[number] = Order(id=number, pet_id=2**62, quantity=2**62, complete=False, ship_date=at)
+        assert 2 == found.fake.deliver()
+        first, second = (message["data"]["orders"] for message in found.receiver.messages[3:])
     assert 100 == len(first) + len(second)
     assert sum(map(_size, first)) <= 20_000 < sum(map(_size, [*first, second[0]]))
 
@@ -122,157 +117,115 @@ def _size(order: object) -> int:
     return len(json.dumps(order, separators=(",", ":")))
 
 
-def test_a_failed_message_is_repeated_by_the_schedule_until_it_is_received(connect: Connect) -> None:
-    receiver = Receiver(500, httpx2.Response(429, headers={"retry-after": "100"}, text="later " * 50), *[302] * 5)
-    fake = received(Order(id=1), receiver=receiver)
+def test_a_failed_message_is_repeated_by_the_schedule_until_it_is_received() -> None:
+    long = httpx2.Response(429, headers={"retry-after": "100"}, text="later " * 50)
     pauses = []
-    with connect(fake) as petstore:
-        petstore.v2.webhooks.create(URL, after="beginning")
-        fake.deliver()
+    with delivering(500, long, *[302] * 5) as found:
+        found.fake.deliver()
         for _ in range(7):
-            began = fake.clock.now()
-            while not fake.deliver():
-                fake.clock.sleep(5)
-            pauses.append(fake.clock.now() - began)
-        found = only(petstore)
+            began = found.fake.clock.now()
+            while not found.fake.deliver():
+                found.fake.clock.sleep(5)
+            pauses.append(found.fake.clock.now() - began)
+        webhook = found.webhook()
     assert [5, 100, 120, 600, 1800, 3600, 3600] == pauses
-    assert (1, 8) == (len(set(receiver.ids)), len(receiver.ids))
-    assert 1 == len(set(receiver.bodies))
-    assert [500, 429, 302, 302, 302, 302, 302, 204] == [attempt.status for attempt in found.attempts]
-    assert ("later " * 50)[:200] == found.attempts[1].excerpt
-    assert ("active", None, 0) == (found.state, found.failing_since, found.lag)
+    assert (1, 8) == (len({each["webhook-id"] for each in found.receiver.headers}), len(found.receiver.headers))
+    assert [500, 429, 302, 302, 302, 302, 302, 204] == [attempt.status for attempt in webhook.attempts]
+    assert ("later " * 50)[:200] == webhook.attempts[1].excerpt
+    assert ("active", None, 0) == (webhook.state, webhook.failing_since, webhook.lag)
 
 
-def test_410_ends_a_webhook_and_three_days_without_success_stop_it_until_it_is_resumed(connect: Connect) -> None:
-    receiver = Receiver(*[503] * 100)
-    fake = received(Order(id=1), receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL, after="beginning")
-        began = fake.clock.now()
-        while only(petstore).state == "active":
-            fake.deliver()
-            fake.clock.sleep(1800)
-        assert 3 * 86_400 <= fake.clock.now() - began <= 3 * 86_400 + 3600 + 1800
-        assert 20 == len(only(petstore).attempts)
-        fake.clock.sleep(86_400)
-        assert 0 == fake.deliver()
-        resumed = petstore.v2.webhooks.update(created.id, state="active")
+def test_three_days_without_success_stop_a_webhook_until_it_is_resumed() -> None:
+    with delivering(*[503] * 100) as found:
+        clock, began = found.fake.clock, found.fake.clock.now()
+        while found.webhook().state == "active":
+            found.fake.deliver()
+            clock.sleep(1800)
+        assert 3 * 86_400 <= clock.now() - began <= 3 * 86_400 + 3600 + 1800
+        assert 20 == len(found.webhook().attempts)
+        clock.sleep(86_400)
+        assert 0 == found.fake.deliver()
+        resumed = found.petstore.v2.webhooks.update(found.created.id, state="active")
         assert ("active", None) == (resumed.state, resumed.failing_since)
-        receiver.responses = [410]
-        assert (1, 0) == (fake.deliver(), fake.deliver())
-        assert ("ended", 0) == (only(petstore).state, only(petstore).lag)
+        assert 1 == found.fake.deliver()
 
 
-def test_another_url_is_tried_at_once_and_one_without_a_receiver_has_no_response(connect: Connect) -> None:
-    receiver = Receiver(500)
-    fake = received(Order(id=1), receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL, after="beginning")
-        fake.deliver()
-        petstore.v2.webhooks.update(created.id, url=f"{URL}/new")
-        assert 1 == fake.deliver()
-        (_, attempt) = only(petstore).attempts
-        assert (None, True) == (attempt.status, "receivers" in attempt.excerpt)
-        fake.receivers[f"{URL}/new"] = receiver
-        petstore.v2.webhooks.update(created.id, url=f"{URL}/new")
-        assert 1 == fake.deliver()
-    assert 2 == len(receiver.bodies)
+def test_a_url_without_a_receiver_has_no_response() -> None:
+    with delivering() as found:
+        found.fake.receivers.clear()
+        assert 1 == found.fake.deliver()
+        (attempt,) = found.webhook().attempts
+    assert (None, True) == (attempt.status, "receivers" in attempt.excerpt)
 
 
-def test_both_secrets_sign_during_the_grace_of_a_rotation(connect: Connect) -> None:
-    receiver = Receiver()
-    fake = received(Order(id=1), receiver=receiver)
-    with connect(fake) as petstore:
-        old = petstore.v2.webhooks.create(URL)
-        new = petstore.v2.webhooks.rotate(old.id, grace=60)
-        petstore.v2.webhooks.ping(old.id)
-        assert (True, True) == (signed_by(receiver, old.secret), signed_by(receiver, new.secret))
-        fake.clock.sleep(60)
-        petstore.v2.webhooks.ping(old.id)
-        assert (False, True) == (signed_by(receiver, old.secret), signed_by(receiver, new.secret))
-        petstore.v2.webhooks.rotate(old.id, grace=0)
-        petstore.v2.webhooks.ping(old.id)
-        assert not signed_by(receiver, new.secret)
+def test_both_secrets_sign_during_the_grace_of_a_rotation() -> None:
+    with delivering() as found:
+        webhooks, old = found.petstore.v2.webhooks, found.created
+        new = webhooks.rotate(old.id, grace=60)
+        webhooks.ping(old.id)
+        assert (True, True) == (found.signed_by(old.secret), found.signed_by(new.secret))
+        found.fake.clock.sleep(60)
+        webhooks.ping(old.id)
+        assert (False, True) == (found.signed_by(old.secret), found.signed_by(new.secret))
+        webhooks.rotate(old.id, grace=0)
+        webhooks.ping(old.id)
+        assert not found.signed_by(new.secret)
 
 
-def test_a_ping_is_sent_while_paused_and_is_not_among_the_attempts(connect: Connect) -> None:
-    receiver = Receiver(httpx2.Response(500, text="broken"), httpx2.ConnectError("refused"))
-    fake = received(receiver=receiver)
-    with connect(fake) as petstore:
-        created = petstore.v2.webhooks.create(URL, state="paused")
-        answers = [petstore.v2.webhooks.ping(created.id) for _ in range(3)]
-        assert [] == only(petstore).attempts
+def test_a_ping_is_sent_while_paused_and_is_not_among_the_attempts() -> None:
+    with delivering(httpx2.Response(500, text="broken"), httpx2.ConnectError("refused")) as found:
+        found.petstore.v2.webhooks.update(found.created.id, state="paused")
+        answers = [found.petstore.v2.webhooks.ping(found.created.id) for _ in range(3)]
+        assert [] == found.webhook().attempts
+        assert found.signed_by(found.created.secret)
     assert [(500, "broken"), (None, "no response: refused"), (204, "")] == [(a.status, a.excerpt) for a in answers]
-    at = datetime.fromtimestamp(fake.clock.now(), UTC).isoformat().replace("+00:00", "Z")
-    assert [{"type": "ping", "timestamp": at, "data": {}}] * 3 == receiver.messages
-    assert 3 == len(set(receiver.ids))
-    assert signed_by(receiver, created.secret)
+    at = datetime.fromtimestamp(found.fake.clock.now(), UTC).isoformat().replace("+00:00", "Z")
+    assert [{"type": "ping", "timestamp": at, "data": {}}] * 3 == found.receiver.messages
 
 
-def test_an_error_of_a_receiver_reaches_the_test_and_the_message_is_sent_again(connect: Connect) -> None:
-    receiver = Receiver(ZeroDivisionError())
-    fake = received(Order(id=1), receiver=receiver)
-    with connect(fake) as petstore:
-        petstore.v2.webhooks.create(URL, after="beginning")
+def test_an_error_of_a_receiver_reaches_the_test_and_the_message_is_sent_again() -> None:
+    with delivering(ZeroDivisionError()) as found:
         with pytest.raises(ZeroDivisionError):
-            fake.deliver()
-        assert [] == only(petstore).attempts
-        assert 1 == fake.deliver()
+            found.fake.deliver()
+        assert [] == found.webhook().attempts
+        assert 1 == found.fake.deliver()
 
 
 def test_pauses_end_exactly_whatever_fraction_of_a_second_the_clock_has() -> None:
     for number in range(100):
-        receiver, clock = Receiver(503), FakeClock(1_793_000_000 + number / 7)
-        fake = received(Order(id=1), receiver=receiver, clock=clock)
-        with fake.client() as petstore:
-            clock.sleep(number / 3)
-            created = petstore.v2.webhooks.create(URL, after="beginning")
-            petstore.v2.webhooks.rotate(created.id, grace=5)
-            fake.deliver()
+        clock = FakeClock(1_793_000_000 + number / 7)
+        with delivering(503, clock=clock) as found:
+            found.petstore.v2.webhooks.rotate(found.created.id, grace=5)
+            found.fake.deliver()
             clock.sleep(5)
-            assert 1 == fake.deliver(), number
-            assert not signed_by(receiver, created.secret), number
+            assert 1 == found.fake.deliver(), number
+            assert not found.signed_by(found.created.secret), number
 
 
 @pytest.mark.parametrize("late", [0, 301])
 def test_messages_are_verified_by_the_package_for_receivers_on_a_clock_with_the_present_time(late: int) -> None:
-    clock = FakeClock(time.time() - late)
-    fake = FakePetstore([Order(id=1)], scopes=SCOPES, clock=clock)
-    seen: list[Any] = []
-    with fake.client() as petstore:
-        created = petstore.v2.webhooks.create(URL, after="beginning")
-        verifier = standardwebhooks.Webhook(created.secret)
-
-        def receive(headers: dict[str, str], body: bytes) -> int:
-            try:
-                seen.append(verifier.verify(body, headers))
-            except standardwebhooks.WebhookVerificationError:
-                return 401
-            return 204
-
-        fake.receivers[URL] = receive
-        fake.deliver()
-        assert [401 if late else 204] == [attempt.status for attempt in only(petstore).attempts]
-    assert ([] if late else ["orders.changed"]) == [message["type"] for message in seen]
+    with delivering(clock=FakeClock(time.time() - late)) as found:
+        found.fake.deliver()
+    verifier = standardwebhooks.Webhook(found.created.secret)
+    with pytest.raises(standardwebhooks.WebhookVerificationError) if late else nullcontext():
+        assert found.receiver.messages[0] == verifier.verify(found.receiver.bodies[0], found.receiver.headers[0])
 
 
 def test_a_receiver_may_call_the_service() -> None:
-    fake = FakePetstore([Order(id=1), Order(id=2)], scopes=SCOPES)
     seen: list[list[int]] = []
-    with fake.client() as petstore:
-        created = petstore.v2.webhooks.create(URL, after="beginning")
+    with delivering(orders=2) as found:
+        webhooks, webhook_id = found.petstore.v2.webhooks, found.created.id
 
         def receive(headers: dict[str, str], body: bytes) -> None:
             orders = json.loads(body)["data"]["orders"]
             seen.append([order["id"] for order in orders])
             if len(seen) == 1:
-                petstore.v2.cancel_order(2)
+                found.petstore.v2.cancel_order(2)
             elif len(seen) == 2:
-                petstore.v2.webhooks.update(created.id, after="beginning")
+                webhooks.update(webhook_id, after="beginning")
             else:
-                petstore.v2.cancel_order(1)
-                petstore.v2.webhooks.delete(created.id)
+                webhooks.delete(webhook_id)
 
-        fake.receivers[URL] = receive
-        assert 3 == fake.deliver()
+        found.fake.receivers[URL] = receive
+        assert 3 == found.fake.deliver()
     assert [[1, 2], [2], [1, 2]] == seen
