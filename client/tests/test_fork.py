@@ -15,8 +15,7 @@ import httpx2
 import pytest
 
 from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order, _gate
-from petstore_client._gate import gate_for
-from petstore_client.testing import Answered, FakeClock, FakePetstore, Raw, Serve
+from petstore_client.testing import Answered, FakePetstore, Raw, Serve
 from testing.client_variants import Connect, Held, Own, faulty
 from testing.served_fake import serving
 
@@ -94,17 +93,6 @@ async def test_a_forked_child_uses_an_asynchronous_client_with_its_own_connectio
             assert first == await petstore.list_orders()
 
 
-def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:
-    clock = FakeClock()
-    before = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
-
-    def shared() -> list[bool]:
-        now = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
-        return [one is other for one, other in zip(before, now, strict=True)]
-
-    assert ("[False, False, False]", [True, True, True]) == (in_child(shared), shared())
-
-
 def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
     fake = FakePetstore(ORDERS)
     transport = Held(fake)
@@ -173,15 +161,6 @@ def test_a_child_that_ends_an_iteration_leaves_the_response_open() -> None:
         assert "False" == in_child(end)
         iteration.close()
         assert body.closed
-
-
-def test_an_iteration_over_pages_continues_in_both_processes() -> None:
-    fake = FakePetstore(ORDERS[:5])
-    with fake.client() as petstore:
-        iteration = petstore.v2.iter_orders(limit=2)
-        assert 0 == next(iteration).id
-        assert "[1, 2, 3, 4]" == in_child(lambda: [order.id for order in iteration])
-        assert [1, 2, 3, 4] == [order.id for order in iteration]
 
 
 OTHER = {**JSON, "x-request-id": "petstore-client-of-another-request"}

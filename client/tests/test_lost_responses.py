@@ -1,7 +1,9 @@
 """Lost responses: each call succeeds once, and the error of one that fails says whether it may have been applied."""
 
+import gzip
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from petstore_client import Client, Order, errors, v2
 from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, TimedOut, Unreachable
 from petstore_client.testing.faults import Fault, KeyInUse, RateLimited
-from testing.client_variants import Connect, faulty
+from testing.client_variants import Connect, Own, faulty
 
-SCOPES = ["orders:read", "orders:cancel", "orders:write", "orders:manage"]
+SCOPES = ["orders:read", "orders:cancel", "orders:write", "orders:manage", "webhooks:manage"]
+HOOK = "wh_000000000001"  # the first webhook of a fake service
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -44,6 +47,8 @@ READS: dict[str, Callable[[Client, None], object]] = {
     "page of changes": lambda api, _: api.v2.list_changes().data,
     "changes": lambda api, _: next(api.v2.follow_changes()).data,
     "usage": lambda api, _: api.v2.get_usage().plan,
+    "webhook": lambda api, _: api.v2.webhooks.get(HOOK).state,
+    "webhooks": lambda api, _: [each.state for each in api.v2.webhooks.list()],
 }
 CHANGES: dict[str, Callable[[Client, Any], object]] = {
     "cancel of version 1": lambda api, _: api.cancel_order(1),
@@ -55,6 +60,8 @@ CHANGES: dict[str, Callable[[Client, Any], object]] = {
     "ship": lambda api, if_match: read_again(api, api.v2.ship_order(1, ship_date=NOON, if_match=if_match)),
     "complete": lambda api, if_match: read_again(api, api.v2.complete_order(2, if_match=if_match)),
     "batch": batch,
+    "update of a webhook": lambda api, _: api.v2.webhooks.update(HOOK, state="paused").state,
+    "delete of a webhook": lambda api, _: api.v2.webhooks.delete(HOOK),
 }
 SINGLE: list[Fault] = [Dropped(applied=True), Dropped(applied=False), TimedOut(applied=True), CutOff(10)]
 SINGLE += [Failing(status, applied=True) for status in (500, 502, 503, 504)]
@@ -90,14 +97,16 @@ def test_a_call_whose_response_is_lost_succeeds_once(
         fake = shop()
         with connect(fake) as petstore:
             etag = petstore.v2.get_order({"complete": 2, "batch": 4}.get(name, 1)).etag
+            petstore.v2.webhooks.create("https://shop.example/orders")
             fake.then(*met)
             outcomes.append(without_times((READS | CHANGES)[name](petstore, etag if conditional else None)))
             outcomes.append(without_times(petstore.v2.list_orders().data))
+            outcomes.append([each.state for each in petstore.v2.webhooks.list()])
         fake.assert_faults_used()
         assert 0 == fake.early
         assert len({request.headers.get("idempotency-key") for request in fake.requests}) <= 2
         sent.append(len(fake.requests))
-    assert outcomes[:2] == outcomes[2:]
+    assert outcomes[:3] == outcomes[3:]
     # After a lost response, one more request may read the order; what comes behind a 204 does not matter.
     assert sent[1] - sent[0] - len(faults) in (-1, 0, 1)
 
@@ -162,3 +171,53 @@ def test_a_failed_placement_is_repeated_with_the_key_of_its_error(
         fake.clock.sleep(1000)
         placed = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=key)
     assert [1, 2, 3, 4, placed.id] == list(fake.orders)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "kind"),
+    [(1, "order_already_shipped", errors.ConflictError), (2, "order_not_found", errors.NotFoundError)],
+)
+def test_any_other_refusal_after_a_lost_response_is_raised(
+    connect: Connect, number: int, code: str, kind: type[errors.PetstoreError]
+) -> None:
+    fake = faulty([Order(id=1)], Dropped(), shipped=[1])
+    with connect(fake) as petstore, pytest.raises(kind, match=code) as caught:
+        petstore.cancel_order(number)
+    assert not caught.value.may_have_been_applied
+
+
+CONFLICT = b'{"code":"order_already_cancelled","message":"No.","status":409}'
+GZIP = {"content-type": "application/json", "content-encoding": "gzip"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Own(lambda *sent: replace(Answered(409, CONFLICT[:9]).apply(*sent), cut=True)),
+        Answered(409, gzip.compress(CONFLICT)[:-9], GZIP),
+    ],
+    ids=["plain", "compressed"],
+)
+def test_a_conflict_whose_body_is_cut_off_is_one_and_leaves_no_doubt(connect: Connect, fault: Fault) -> None:
+    fake = faulty([Order(id=1)], fault)
+    fake.cancelled.add(1)
+    with connect(fake) as petstore, pytest.raises(errors.ConflictError) as caught:
+        petstore.cancel_order(1)
+    assert not caught.value.may_have_been_applied  # another client cancelled it
+
+
+def test_a_broken_body_behind_a_204_does_not_matter(connect: Connect) -> None:
+    fake = faulty([Order(id=1)], Own(lambda _, __, serve: replace(serve(), pieces=(b"x",), cut=True)))
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+    assert ({1}, 1) == (fake.cancelled, len(fake.requests))
+
+
+@pytest.mark.parametrize(("status", "doubt"), [(200, True), (202, True), (302, False), (308, False)])
+def test_an_unexpected_response_below_300_leaves_doubt_and_a_redirect_does_not(
+    connect: Connect, status: int, doubt: bool
+) -> None:
+    fake = faulty([Order(id=1)], Answered(status))
+    with connect(fake) as petstore, pytest.raises(errors.InvalidResponseError) as caught:
+        petstore.cancel_order(1)
+    assert doubt is caught.value.may_have_been_applied

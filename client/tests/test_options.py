@@ -1,6 +1,5 @@
 """Options of clients and of calls: what is accepted, what is refused, and their effect."""
 
-import asyncio
 import functools
 import json
 import ssl
@@ -14,7 +13,7 @@ import pytest
 
 from petstore_client import AsyncClient, Client, Clock, Order, Pet, ResponseEvent, __version__, errors
 from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, RateLimited, Raw, Serve, Slow, TimedOut
-from testing.client_variants import Connect, Own, Silent, faulty
+from testing.client_variants import Connect, Own, faulty
 
 URL = "http://x.test/v1"
 ORDERS = [
@@ -243,21 +242,6 @@ def test_a_full_pool_is_not_taken_for_a_service_that_cannot_be_reached(connect: 
         assert (False, False) == (caught.value.sent, caught.value.may_have_been_applied)
         with pytest.raises(errors.PetstoreError, match="This client is closed"):
             petstore.cancel_order(1)
-
-
-@pytest.mark.anyio
-async def test_a_cancelled_task_says_that_its_request_may_have_been_applied() -> None:
-    fake = FakePetstore(ORDERS)
-    transport = Silent(fake)
-    async with fake.async_client(transport=transport) as petstore:
-        call = asyncio.create_task(petstore.cancel_order(1))
-        await transport.sent.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError) as caught:
-            await call
-    assert ["It may have been applied; if so, a later attempt responds order_already_cancelled."] == (
-        caught.value.__notes__
-    )
 
 
 def test_control_characters_of_the_server_are_escaped_in_str_only(connect: Connect) -> None:
