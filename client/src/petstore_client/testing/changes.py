@@ -14,22 +14,11 @@ from msgspec.structs import asdict, replace
 from petstore_client import v2
 from petstore_client._types import Timestamp
 from petstore_client.testing.faults import JSON, Raw
-from petstore_client.testing.store import Store
+from petstore_client.testing.store import Refusal, Store
 
 _NOTHING_LEFT = {"order_already_shipped", "order_already_cancelled", "order_already_complete"}
 _REVALIDATED = {"cache-control": "private, no-cache", "vary": "Accept-Encoding, Authorization"}
 TAGS = re.compile(r'\*|(?:W/)?"([!#-~]*)"(?:[ \t]*,[ \t]*(?:W/)?"[!#-~]*")*', re.ASCII)
-
-
-class Refusal(Exception):
-    """An operation that the service refuses. `order_id` is the order that has the reference already."""
-
-    def __init__(self, status: int, code: str, message: str, order_id: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.order_id = order_id
 
 
 FieldsT = TypeVar("FieldsT", bound="Fields")

@@ -11,11 +11,10 @@ import msgspec
 from petstore_client import v2
 from petstore_client._types import UNDECODABLE, Timestamp, read_timestamp
 from petstore_client.testing import webhooks
-from petstore_client.testing.changes import Refusal, existing, first_with, in_utc, represent, seen
+from petstore_client.testing.changes import existing, first_with, in_utc, represent, seen
 from petstore_client.testing.faults import JSON, NO_STORE, Raw, ServiceRaw, error
-from petstore_client.testing.positions import FIRST, changed_after, place_of, position_after, token_of
 from petstore_client.testing.shop import IDENTIFIER, Operation, batch, changing, identifier
-from petstore_client.testing.store import Store
+from petstore_client.testing.store import FIRST, Refusal, Store, place_of
 
 _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
     "petId": lambda order, text: order.pet_id == int(text),
@@ -111,10 +110,10 @@ def _with_link(raw: Raw, query: str, cursor: str | None) -> Raw:
 def _changes(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     """The orders that have changed after a token, which is the history and the place of the last one."""
     query = dict(parse_qsl(request.url.query.decode()))
-    place = position_after(store, query["after"]) if "after" in query else FIRST
-    found = changed_after(store, place)
+    place = store.position_after(query["after"]) if "after" in query else FIRST
+    found = store.changed_after(place)
     page = found[: int(query.get("limit", 100))]
-    token = token_of(store, page[-1][0] if page else place)
+    token = store.token_of(page[-1][0] if page else place)
     changes = v2.Changes(data=[seen(store, order) for _, order in page], next=token, more=len(found) > len(page))
     idle = "" if page else token
     return ServiceRaw(200, NO_STORE, pieces=(msgspec.json.encode(changes),), idle=idle)

@@ -9,9 +9,9 @@ import msgspec
 
 from petstore_client._shop import BODIES, MAX_BATCH_BYTES, MAX_OPERATIONS
 from petstore_client._types import UNDECODABLE
-from petstore_client.testing.changes import TAGS, Refusal, change, etag_of, seen
+from petstore_client.testing.changes import TAGS, change, etag_of, seen
 from petstore_client.testing.faults import JSON, NO_STORE, Raw
-from petstore_client.testing.store import Store
+from petstore_client.testing.store import Refusal, Store
 
 IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 

@@ -1,6 +1,7 @@
-"""The orders and pets of the fake service, and when each order changed."""
+"""The orders and pets of the fake service, when each order changed, positions in their order, and tokens of these."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from petstore_client._types import Order, Pet
 from petstore_client.testing.faults import Raw
 from petstore_client.testing.limits import Limits
 
+LAST_ID = 2**63 - 1
 MAX_ASSIGNED_ID = 2**53 - 1  # larger identifiers are imported or put, and do not count as assigned
 
 Sees = Literal["all", "own"]
@@ -22,11 +24,25 @@ Sees = Literal["all", "own"]
 Place = tuple[int, int, int]
 """Where an order is in a sort order, as a key that sorts ascending."""
 
+FIRST: Place = (0, 0, -(2**63))
+"""The position before every change."""
+
 Receiver = Callable[[dict[str, str], bytes], httpx2.Response | int | None]
 """Receives a message: its headers, by names in lower case, and its body. Returns the response, or its status.
 
 None is 204.
 """
+
+
+class Refusal(Exception):
+    """An operation that the service refuses. `order_id` is the order that has the reference already."""
+
+    def __init__(self, status: int, code: str, message: str, order_id: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.order_id = order_id
 
 
 @dataclass(eq=False)
@@ -103,6 +119,26 @@ class Store:
         self.tracked[order.id] = changed
         return changed
 
+    def changed_after(self, place: Place) -> list[tuple[Place, v2.Order]]:
+        """The orders that have changed after a position, in the order of their last change, each with its position."""
+        places = sorted((place_of(order), order) for order in self.visible.values())
+        return [each for each in places if each[0] > place]
+
+    def token_of(self, place: Place) -> str:
+        """The token of a position: the history, and the position in it."""
+        return "_".join(map(str, (self.history, *place)))
+
+    def position_after(self, token: str) -> Place:
+        """The position of a token, or "now". Raises Refusal."""
+        if token == "now":  # noqa: S105 - not a secret
+            return 0, _microseconds(self.last_change), LAST_ID
+        if not re.fullmatch(r"\d+_\d+_\d+_-?\d+", token):
+            raise Refusal(400, "invalid_cursor", "This token is not one of this service.")
+        history, first, at, order_id = map(int, token.split("_"))
+        if history != self.history:
+            raise Refusal(410, "changes_reset", "The store was restored: read everything again, into an empty copy.")
+        return first, at, order_id
+
     def _after_the_last(self, now: float) -> datetime:
         return max(datetime.fromtimestamp(now, UTC), self.last_change + timedelta(microseconds=1))
 
@@ -129,3 +165,16 @@ class Store:
         self.orders[number] = Order(**{name: getattr(order, name) for name in Order.__struct_fields__})
         for status, numbers in (("shipped", self.shipped), ("cancelled", self.cancelled)):
             (numbers.add if order.status == status else numbers.discard)(number)
+
+
+def place_of(order: v2.Order, sort: str = "updatedAt") -> Place:
+    """Where an order is in the sort order."""
+    sign = -1 if sort.startswith("-") else 1
+    date = {"id": None, "shipDate": order.ship_date, "updatedAt": order.updated_at}[sort.removeprefix("-")]
+    if date is None:  # without a ship date: last in both directions
+        return 1, 0, sign * order.id
+    return 0, sign * _microseconds(date), sign * order.id
+
+
+def _microseconds(date: datetime) -> int:
+    return int(date.timestamp()) * 1_000_000 + date.microsecond

@@ -14,11 +14,10 @@ from msgspec.structs import asdict, replace
 
 from petstore_client import v2
 from petstore_client._types import Clock
-from petstore_client.testing.changes import Fields, Refusal, given, read, represent
+from petstore_client.testing.changes import Fields, given, read, represent
 from petstore_client.testing.faults import JSON, NO_STORE, Raw
-from petstore_client.testing.positions import FIRST, LAST_ID, changed_after, position_after, token_of
 from petstore_client.testing.shop import Operation, object_of
-from petstore_client.testing.store import Place, Store, Subscription
+from petstore_client.testing.store import FIRST, LAST_ID, Place, Refusal, Store, Subscription
 
 _MAX_WEBHOOKS, _MAX_ATTEMPTS, _MAX_EXCERPT = 20, 20, 200
 _MAX_ORDERS, _MAX_BYTES = 100, 20_000  # of a message
@@ -53,13 +52,13 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
         if each.history != store.history:
             place, kind = FIRST, "orders.reset"
             at = _EPOCH + timedelta(microseconds=each.place[1]) if each.place[1] else each.webhook.created_at
-            data: dict[str, Any] = {"next": token_of(store, place)}
+            data: dict[str, Any] = {"next": store.token_of(place)}
         elif pending:
             sizes = accumulate(len(msgspec.json.encode(order)) for _, order in pending[:_MAX_ORDERS])
             page = pending[: max(1, sum(size <= _MAX_BYTES for size in sizes))]
             (place, last), kind, more = page[-1], "orders.changed", len(page) < len(pending)
             at, orders = last.updated_at, [replace(order, account=None) for _, order in page]
-            data = {"orders": orders, "more": more, "next": token_of(store, place)}
+            data = {"orders": orders, "more": more, "next": store.token_of(place)}
             place = place if more else (*place[:2], LAST_ID)  # what changed at the same time was in the message
         else:
             break
@@ -75,7 +74,7 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
 
 def _pending(store: Store, each: Subscription) -> list[tuple[Place, v2.Order]]:
     """The orders that the webhook has not delivered yet."""
-    changed = changed_after(store, each.place if each.history == store.history else FIRST)
+    changed = store.changed_after(each.place if each.history == store.history else FIRST)
     return [found for found in changed if found[1].status in (each.webhook.statuses or get_args(v2.Status))]
 
 
@@ -145,7 +144,7 @@ def _create(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
         raise Refusal(400, "invalid_body", "The body lacks the field 'url'.")
     webhook_id, at = f"wh_{next(store.numbers):012}", datetime.fromtimestamp(now, UTC)
     webhook = v2.Webhook(id=webhook_id, url="", state="active", created_at=at, lag=0, attempts=[])
-    created = Subscription(webhook, store.history, position_after(store, "now"))
+    created = Subscription(webhook, store.history, store.position_after("now"))
     _set(store, created, chosen)
     if len(store.webhooks) >= _MAX_WEBHOOKS:
         raise Refusal(409, "too_many_webhooks", f"There are {_MAX_WEBHOOKS} webhooks already.")
@@ -166,7 +165,7 @@ def _set(store: Store, each: Subscription, values: dict[str, Any]) -> None:
     if not values.get("url", "https://").startswith("https://"):
         raise Refusal(400, "invalid_body", "The URL is refused: it must begin with https://.")
     if (after := values.pop("after", None)) is not None:
-        each.place = FIRST if after == "beginning" else position_after(store, after)
+        each.place = FIRST if after == "beginning" else store.position_after(after)
         each.history, each.replay = store.history, each.replay + 1
     if "statuses" in values:
         values["statuses"] = [name for name in get_args(v2.Status) if name in (values["statuses"] or ())] or None
