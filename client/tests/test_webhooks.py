@@ -1,22 +1,40 @@
-"""`client.v2.webhooks`: the calls, which of them are repeated, and secrets."""
+"""`client.v2.webhooks`: the calls, which of them are repeated, secrets, and what the fake service delivers when."""
 
+import base64
 import copy
+import hmac
 import json
 import logging
 import pickle
+import time
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+import httpx2
 import pytest
+import standardwebhooks
 
-from petstore_client import Client, Order, errors
-from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Fault, RateLimited, TimedOut, Unreachable
+from petstore_client import Client, Order, errors, v2
+from petstore_client.testing import (
+    Answered,
+    Dropped,
+    Failing,
+    FakeClock,
+    FakePetstore,
+    Fault,
+    RateLimited,
+    TimedOut,
+    Unreachable,
+)
 from petstore_client.testing.faults import CutOff
+from testing.checked_clients import contract
 from testing.client_variants import Connect, Silent
 
 URL = "https://shop.example/orders"
-SCOPES = ["orders:read", "webhooks:manage"]
+SCOPES = ["orders:read", "orders:cancel", "webhooks:manage"]
 
 
 def fake_with(*faults: Fault, **options: Any) -> FakePetstore:
@@ -165,3 +183,213 @@ def test_fields_and_states_of_a_later_service_are_read(connect: Connect) -> None
         found = petstore.v2.webhooks.get("wh_1")
     assert ("resting", 2**40, None, None) == (found.state, found.lag, found.statuses, found.attempts[0].status)
     assert {**known, "attempts": [attempt]} == found.to_dict()
+
+
+Response = httpx2.Response | Exception | int | None
+
+
+class Receiver:
+    """A receiver that responds with each of these in turn, and then with 204, and keeps what it has received."""
+
+    def __init__(self, *responses: Response) -> None:
+        self.responses = list(responses)
+        self.headers: list[dict[str, str]] = []
+        self.bodies: list[bytes] = []
+
+    def __call__(self, headers: dict[str, str], body: bytes) -> httpx2.Response | int | None:
+        contract().versions["v2"].check_message(headers, body)
+        self.headers.append(headers)
+        self.bodies.append(body)
+        response = self.responses.pop(0) if self.responses else None
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    @property
+    def messages(self) -> list[Any]:
+        return [json.loads(body) for body in self.bodies]
+
+    @property
+    def orders(self) -> list[list[tuple[int, str]]]:
+        """The orders of each message, with their statuses."""
+        return [[(each["id"], each["status"]) for each in message["data"]["orders"]] for message in self.messages]
+
+
+class Delivering(NamedTuple):
+    """A fake service with a webhook, its client, and the receiver of the messages."""
+
+    fake: FakePetstore
+    petstore: Client
+    receiver: Receiver
+    created: v2.RevealedWebhook
+
+    def webhook(self) -> v2.Webhook:
+        return self.petstore.v2.webhooks.get(self.created.id)
+
+    def signed_by(self, secret: str, number: int = -1) -> bool:
+        """Whether one of the signatures of a message is that of the secret (Standard Webhooks 1.0.0)."""
+        headers, body = self.receiver.headers[number], self.receiver.bodies[number]
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        key = base64.b64decode(secret.removeprefix("whsec_"))
+        expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+        return f"v1,{expected}" in headers["webhook-signature"].split(" ")
+
+
+@contextmanager
+def delivering(*responses: Response, orders: int = 1, clock: FakeClock | None = None) -> Iterator[Delivering]:
+    """A webhook that has delivered nothing yet, whose receiver gives these responses."""
+    fake = FakePetstore([Order(id=number) for number in range(1, orders + 1)], scopes=SCOPES, clock=clock)
+    fake.receivers[URL] = receiver = Receiver(*responses)
+    with fake.client() as petstore:
+        yield Delivering(fake, petstore, receiver, petstore.v2.webhooks.create(URL, after="beginning"))
+
+
+def test_changes_are_delivered_signed_with_their_times() -> None:
+    with delivering(orders=2) as found:
+        fake, receiver = found.fake, found.receiver
+        assert (1, 0) == (fake.deliver(), fake.deliver())
+        fake.clock.sleep(7)
+        found.petstore.v2.cancel_order(2)
+        fake.clock.sleep(3)
+        assert 3 == found.webhook().lag
+        fake.deliver()
+        assert 0 == found.webhook().lag
+        assert [[(1, "pending"), (2, "pending")], [(2, "cancelled")]] == receiver.orders
+        assert [True, True] == [found.signed_by(found.created.secret, number) for number in (0, 1)]
+        first, last = receiver.messages
+        assert "orders.changed" == last["type"]
+        assert [found.petstore.v2.get_order(2).to_dict()] == last["data"]["orders"]
+        assert last["timestamp"] == last["data"]["orders"][0]["updatedAt"] > first["timestamp"]
+        assert str(int(fake.clock.now())) == receiver.headers[-1]["webhook-timestamp"]
+
+
+def test_a_message_has_at_most_100_orders_and_20_000_bytes() -> None:
+    with delivering(orders=250) as found:
+        assert 3 == found.fake.deliver()
+        assert [100, 100, 50] == [len(each) for each in found.receiver.orders]
+        assert [True, True, False] == [message["data"]["more"] for message in found.receiver.messages]
+        at = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
+        for number in range(2**60, 2**60 + 100):
+            found.fake.orders[number] = Order(id=number, pet_id=2**62, quantity=2**62, complete=False, ship_date=at)
+        assert 2 == found.fake.deliver()
+        first, second = (message["data"]["orders"] for message in found.receiver.messages[3:])
+    assert 100 == len(first) + len(second)
+    assert sum(map(_size, first)) <= 20_000 < sum(map(_size, [*first, second[0]]))
+
+
+def _size(order: object) -> int:
+    return len(json.dumps(order, separators=(",", ":")))
+
+
+def test_a_failed_message_is_repeated_by_the_schedule_until_it_is_received() -> None:
+    long = httpx2.Response(429, headers={"retry-after": "100"}, text="later " * 50)
+    pauses = []
+    with delivering(500, long, *[302] * 5) as found:
+        found.fake.deliver()
+        for _ in range(7):
+            began = found.fake.clock.now()
+            while not found.fake.deliver():
+                found.fake.clock.sleep(5)
+            pauses.append(found.fake.clock.now() - began)
+        webhook = found.webhook()
+    assert [5, 100, 120, 600, 1800, 3600, 3600] == pauses
+    assert (1, 8) == (len({each["webhook-id"] for each in found.receiver.headers}), len(found.receiver.headers))
+    assert [500, 429, 302, 302, 302, 302, 302, 204] == [attempt.status for attempt in webhook.attempts]
+    assert ("later " * 50)[:200] == webhook.attempts[1].excerpt
+    assert ("active", None, 0) == (webhook.state, webhook.failing_since, webhook.lag)
+
+
+def test_three_days_without_success_stop_a_webhook_until_it_is_resumed() -> None:
+    with delivering(*[503] * 100) as found:
+        clock, began = found.fake.clock, found.fake.clock.now()
+        while found.webhook().state == "active":
+            found.fake.deliver()
+            clock.sleep(1800)
+        assert 3 * 86_400 <= clock.now() - began <= 3 * 86_400 + 3600 + 1800
+        assert 20 == len(found.webhook().attempts)
+        clock.sleep(86_400)
+        assert 0 == found.fake.deliver()
+        resumed = found.petstore.v2.webhooks.update(found.created.id, state="active")
+        assert ("active", None) == (resumed.state, resumed.failing_since)
+        assert 1 == found.fake.deliver()
+
+
+def test_a_url_without_a_receiver_has_no_response() -> None:
+    with delivering() as found:
+        found.fake.receivers.clear()
+        assert 1 == found.fake.deliver()
+        (attempt,) = found.webhook().attempts
+    assert (None, True) == (attempt.status, "receivers" in attempt.excerpt)
+
+
+def test_both_secrets_sign_during_the_grace_of_a_rotation() -> None:
+    with delivering() as found:
+        webhooks, old = found.petstore.v2.webhooks, found.created
+        new = webhooks.rotate(old.id, grace=60)
+        webhooks.ping(old.id)
+        assert (True, True) == (found.signed_by(old.secret), found.signed_by(new.secret))
+        found.fake.clock.sleep(60)
+        webhooks.ping(old.id)
+        assert (False, True) == (found.signed_by(old.secret), found.signed_by(new.secret))
+        webhooks.rotate(old.id, grace=0)
+        webhooks.ping(old.id)
+        assert not found.signed_by(new.secret)
+
+
+def test_a_ping_is_sent_while_paused_and_is_not_among_the_attempts() -> None:
+    with delivering(httpx2.Response(500, text="broken"), httpx2.ConnectError("refused")) as found:
+        found.petstore.v2.webhooks.update(found.created.id, state="paused")
+        answers = [found.petstore.v2.webhooks.ping(found.created.id) for _ in range(3)]
+        assert [] == found.webhook().attempts
+        assert found.signed_by(found.created.secret)
+    assert [(500, "broken"), (None, "no response: refused"), (204, "")] == [(a.status, a.excerpt) for a in answers]
+    at = datetime.fromtimestamp(found.fake.clock.now(), UTC).isoformat().replace("+00:00", "Z")
+    assert [{"type": "ping", "timestamp": at, "data": {}}] * 3 == found.receiver.messages
+
+
+def test_an_error_of_a_receiver_reaches_the_test_and_the_message_is_sent_again() -> None:
+    with delivering(ZeroDivisionError()) as found:
+        with pytest.raises(ZeroDivisionError):
+            found.fake.deliver()
+        assert [] == found.webhook().attempts
+        assert 1 == found.fake.deliver()
+
+
+def test_pauses_end_exactly_whatever_fraction_of_a_second_the_clock_has() -> None:
+    for number in range(100):
+        clock = FakeClock(1_793_000_000 + number / 7)
+        with delivering(503, clock=clock) as found:
+            found.petstore.v2.webhooks.rotate(found.created.id, grace=5)
+            found.fake.deliver()
+            clock.sleep(5)
+            assert 1 == found.fake.deliver(), number
+            assert not found.signed_by(found.created.secret), number
+
+
+@pytest.mark.parametrize("late", [0, 301])
+def test_messages_are_verified_by_the_package_for_receivers_on_a_clock_with_the_present_time(late: int) -> None:
+    with delivering(clock=FakeClock(time.time() - late)) as found:
+        found.fake.deliver()
+    verifier = standardwebhooks.Webhook(found.created.secret)
+    with pytest.raises(standardwebhooks.WebhookVerificationError) if late else nullcontext():
+        assert found.receiver.messages[0] == verifier.verify(found.receiver.bodies[0], found.receiver.headers[0])
+
+
+def test_a_receiver_may_call_the_service() -> None:
+    seen: list[list[int]] = []
+    with delivering(orders=2) as found:
+        webhooks, webhook_id = found.petstore.v2.webhooks, found.created.id
+
+        def receive(headers: dict[str, str], body: bytes) -> None:
+            orders = json.loads(body)["data"]["orders"]
+            seen.append([order["id"] for order in orders])
+            if len(seen) == 1:
+                found.petstore.v2.cancel_order(2)
+            elif len(seen) == 2:
+                webhooks.update(webhook_id, after="beginning")
+            else:
+                webhooks.delete(webhook_id)
+
+        found.fake.receivers[URL] = receive
+        assert 3 == found.fake.deliver()
+    assert [[1, 2], [2], [1, 2]] == seen
