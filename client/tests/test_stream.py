@@ -139,7 +139,8 @@ def test_gzip_is_decompressed_in_bounded_pieces() -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     inflater = Inflater("gzip")
     with traced() as peak:
-        total = sum(len(text) for text in inflater.feed(bomb)) + sum(map(len, inflater.finish()))
+        total = sum(len(text) for text in inflater.feed(bomb))
+        inflater.finish()
         assert peak() < 2_000_000
     assert 50_000_000 == total
 
@@ -149,7 +150,8 @@ def test_several_gzip_members_are_one_body() -> None:
     for size in (1, 5, 10_000):
         inflater = Inflater("gzip")
         text = b"".join(b"".join(inflater.feed(piece)) for piece in in_pieces(body, iter([size] * 999)))
-        assert b"[1,2]" == text + b"".join(inflater.finish())
+        assert b"[1,2]" == text
+        inflater.finish()
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8, 9, 20])

@@ -120,8 +120,7 @@ class Call:
                 if len(body) > longest:
                     what = f"{base_url} responded {reply.status} with more data than this API sends"
                     raise errors.InvalidResponseError(f"{what}; is the base URL right?", reply.status)
-        for text in inflate.finish():
-            body += text
+        inflate.finish()
         return bytes(body)
 
     def emit(self, orders: list[Any]) -> Effects[None]:

@@ -229,8 +229,7 @@ def _receive_orders(call: Call, reply: Reply, orders: list[Order] | None = None)
     while (piece := (yield from _next_piece(call, reply))) is not None:
         for text in inflate.feed(piece):
             yield from take(decoder.feed(text))
-    for text in inflate.finish():
-        yield from take(decoder.feed(text))
+    inflate.finish()
     yield from take(decoder.finish())
 
 

@@ -131,10 +131,7 @@ class Inflater:
             if text:
                 yield text
 
-    def finish(self) -> Iterator[bytes]:
-        """The remaining content, at the end of the body. Raises InvalidResponseError if the end is missing."""
-        while self._begun and not self._member.eof:
-            text = self._member.decompress(self._member.unconsumed_tail, MAX_PIECE_BYTES)
-            if not text:
-                raise InvalidResponseError("The compressed response ended early. Request it again.", 200, True)
-            yield text
+    def finish(self) -> None:
+        """Check at the end of the body that it was complete. Raises InvalidResponseError."""
+        if self._begun and not self._member.eof:
+            raise InvalidResponseError("The compressed response ended early. Request it again.", 200, True)
