@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, get_args
 from urllib.parse import quote, urlencode
 
 from petstore_client import v2
@@ -73,7 +73,7 @@ def batch_operation(operation: v2.BatchOperation) -> dict[str, Any]:
     values = {field.name: getattr(operation, field.name) for field in fields(operation)}
     names = "order_id", "if_match", "create_only"
     order_id, if_match, create_only = (values.pop(name, None) for name in names)
-    found = {"operation": _KINDS[type(operation)], "orderId": integer("order_id", order_id)}
+    found = {"operation": type(operation).__name__.lower(), "orderId": integer("order_id", order_id)}
     match operation:
         case v2.Put():
             found["order"] = _given(values)
@@ -100,7 +100,7 @@ def batch_operations(operations: Iterable[v2.BatchOperation]) -> list[tuple[v2.B
     """The operations of `batch_orders`, each with what it is in the API. Raises as `query` does."""
     found = list(operations)
     for each in found:
-        if type(each) not in _KINDS:
+        if type(each) not in get_args(v2.BatchOperation):
             raise _wrong("An operation", "a Put, Update, Ship, Complete or Cancel of petstore_client.v2", each)
     return [(each, batch_operation(each)) for each in found]
 
@@ -165,9 +165,6 @@ def _wrong(name: str, wanted: str, value: object) -> TypeError:
     return TypeError(f"{name} must be {wanted}, not a {type(value).__name__}.")
 
 
-_KINDS: dict[type, str] = {
-    v2.Put: "put", v2.Update: "update", v2.Ship: "ship", v2.Complete: "complete", v2.Cancel: "cancel",
-}  # fmt: skip
 _FIELDS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "pet_id": ("petId", integer),
     "quantity": ("quantity", integer),
