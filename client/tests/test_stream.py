@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from petstore_client import APITimeoutError, InvalidResponseError, Order, RateLimitError, ServerError
+from petstore_client import APITimeoutError, InvalidResponseError, Order
 from petstore_client._stream import MAX_ORDER_BYTES, Inflater, OrdersDecoder
-from petstore_client.testing import Answered, CutOff, Failing, FakePetstore, RateLimited, Slow
+from petstore_client.testing import Answered, CutOff, FakePetstore, Slow
 from testing.allocations import traced
 from testing.client_variants import Connect, faulty
 
@@ -192,14 +192,6 @@ def test_a_list_that_stalls_after_the_first_order_is_a_timeout(connect: Connect)
         assert ORDERS == list(petstore.iter_orders())
         with pytest.raises(APITimeoutError):
             list(petstore.iter_orders())
-
-
-def test_permanent_failures_are_raised_before_the_first_order(connect: Connect) -> None:
-    fake = faulty(ORDERS, *[Failing(500)] * 5, RateLimited(999))
-    with connect(fake) as petstore:
-        for kind in (ServerError, RateLimitError):
-            with pytest.raises(kind):
-                next(petstore.iter_orders())
 
 
 def test_an_unchanged_list_is_not_sent_again(connect: Connect) -> None:
